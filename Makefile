@@ -1,0 +1,77 @@
+PYTHON ?= python3
+SOAK_SECONDS ?= 3600
+export SOAK_SECONDS
+
+VENV := .venv
+PY := $(VENV)/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test soak bench docs lint clean
+
+help: ## list the targets
+	@echo "make <target>, where target is one of"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1	\2/p' Makefile
+
+demo: $(VENV)/.installed-demo ## watch a backbone and its clients at work
+	@echo "Running examples/demo.py"
+	@$(PY) examples/demo.py
+
+test: lint ## style, types, import order and every test but the soak; run it before each commit
+	@echo "Running the tests"
+	@$(PY) -m pytest --junit-xml=build/tests.xml
+	@$(PY) -c "$$LAST_LINE"
+
+soak: $(VENV)/.installed-test ## the tests that take long; SOAK_SECONDS=60 makes them short
+	@echo "Running the soak tests, each for at most $(SOAK_SECONDS) s"
+	@$(PY) -m pytest -m soak
+
+bench: $(VENV)/.installed-test ## run the benchmarks
+	@set -e; for bench in benchmarks/bench_*.py; do \
+		[ -f "$$bench" ] || { echo "There is no benchmarks/bench_*.py"; exit 1; }; \
+		echo "Running $$bench"; $(PY) "$$bench"; \
+	done
+
+docs: $(VENV)/.installed-docs ## build the documentation into build/docs
+	@echo "Building the documentation"
+	@$(PY) -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "The documentation is in build/docs/index.html"
+
+lint: $(VENV)/.installed-test ## style, types and import order only
+	@echo "Checking style"
+	@$(PY) -m ruff check
+	@$(PY) -m ruff format --check
+	@echo "Checking types"
+	@$(PY) -m mypy
+	@echo "Checking who imports whom"
+	@$(VENV)/bin/lint-imports --no-logo
+
+clean: ## remove .venv and everything else that the targets made
+	@echo "Removing .venv, build results and caches"
+	@rm -rf $(VENV) build dist src/*.egg-info twisted/plugins/dropin.cache
+	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps are written last, so what was interrupted is done again.
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "This needs Python 3.11 or newer. Name one: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Making a Python environment in $(VENV)"
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { \
+		rm -rf $(VENV); echo "That needs Python's venv module (Debian and Ubuntu: apt install python3-venv)"; exit 1; }
+	@touch $@
+
+$(VENV)/.installed-%: $(VENV)/.created setup.cfg pyproject.toml
+	@echo "Installing the project and what 'make $*' needs into $(VENV); this takes a minute, once"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary --use-pep517 -e '.[$*]'
+	@touch $@
+
+define LAST_LINE
+from xml.etree import ElementTree
+suite = ElementTree.parse("build/tests.xml").getroot().find("testsuite")
+count = {name: int(suite.get(name)) for name in ("tests", "skipped")}
+ran = count["tests"] - count["skipped"]
+skipped = f" ({count['skipped']} skipped)" if count["skipped"] else ""
+print(f"make test: style, types and import order are right, and {ran} tests pass{skipped}.")
+endef
+export LAST_LINE

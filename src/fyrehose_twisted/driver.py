@@ -1,0 +1,114 @@
+"""The one place that joins a node to a reactor: feed it, do what it wants, re-arm one timer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from fyrehose_twisted.effects import Send
+from fyrehose_twisted.interfaces import INode
+
+
+class NodeDriver:
+    """Runs one node.
+
+    :param clock: gives ``now`` and carries the timer.
+    :param send: carries out one effect.
+    :param tell: hands one event to the application; what it raises is logged and does not stop the node.
+    :param persist: makes what the node wants durable; what it raises goes to ``failed`` and stops the node.
+    :param failed: told once, with the exception, if ``persist`` could not do its work.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        node: INode,
+        clock: IReactorTime,
+        *,
+        send: Callable[[Send], None],
+        tell: Callable[[Any], None],
+        persist: Callable[[Any], None] | None = None,
+        failed: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self.node = node
+        self.clock = clock
+        self._send = send
+        self._tell = tell
+        self._persist = persist
+        self._failed = failed
+        self._timer: IDelayedCall | None = None
+        self._flushing = False
+        self._stopped = False
+
+    def now(self) -> float:
+        """UTC seconds since 1970, as the node's clock has them."""
+        return float(self.clock.seconds())
+
+    def stop(self) -> None:
+        """Let go of the timer; whatever the node wants from now on is not done."""
+        self._stopped = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    def flush(self) -> None:
+        """Do what the node wants and re-arm the timer. Call it after every input and command."""
+        if self._flushing or self._stopped:
+            return  # An application called back into the node from an event: the outer call goes on.
+        self._flushing = True
+        try:
+            while self._carry_out():
+                pass
+        finally:
+            self._flushing = False
+        self._arm()
+
+    def _carry_out(self) -> bool:
+        persist, effects, events = self.node.drain()
+        if persist is not None and self._persist is not None:
+            try:
+                self._persist(persist)
+            except Exception as error:
+                self.stop()
+                if self._failed is None:
+                    raise
+                self._failed(error)
+                return False
+        for effect in effects:
+            self._send(effect)
+        for event in events:
+            if self._stopped:
+                return False
+            try:
+                self._tell(event)
+            except Exception:
+                self.log.failure("the application failed on {event!r}", event=event)
+        return bool(events)
+
+    def _arm(self) -> None:
+        if self._stopped:
+            return
+        deadline = self.node.next_deadline()
+        timer = self._timer
+        if deadline is None:
+            if timer is not None and timer.active():
+                timer.cancel()
+            self._timer = None
+            return
+        delay = max(0.0, deadline - self.now())
+        if timer is not None and timer.active():
+            # A timer that fires too early costs one idle tick, moving it on every datagram costs more.
+            if timer.getTime() <= deadline:
+                return
+            timer.reset(delay)
+            return
+        self._timer = self.clock.callLater(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.node.tick(self.now())
+        self.flush()

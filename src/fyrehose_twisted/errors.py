@@ -1,0 +1,81 @@
+"""The exception tree.
+
+:class:`LocalError` means that your call was wrong, :class:`RemoteError` that bytes or behaviour of a
+peer were, :class:`OperationalError` that the world did not cooperate (disk, address in use, time ran out).
+"""
+
+from __future__ import annotations
+
+
+class FyrehoseError(Exception):
+    """Root of every exception that this library raises on purpose."""
+
+
+class LocalError(FyrehoseError):
+    """The caller asked for something that cannot be done as asked."""
+
+
+class RemoteError(FyrehoseError):
+    """A peer sent something that the protocol does not allow."""
+
+
+class OperationalError(FyrehoseError):
+    """The environment failed: disk, network, time or exhausted resources."""
+
+
+class MalformedPacket(RemoteError):
+    """A datagram is not a packet of the protocol.
+
+    :ivar reason: short stable name, used as the label of a counter.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class SequenceRegressed(RemoteError):
+    """A living backbone handed out numbers that it had handed out before."""
+
+
+class ConfigurationError(LocalError):
+    """Options contradict each other, are out of range, or would be unsafe."""
+
+
+class UnencodableMessage(LocalError, ValueError):
+    """A field of a message does not fit the wire."""
+
+
+class MessageTooLarge(LocalError, ValueError):
+    """A message is longer than a UDP datagram can carry."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            f"message of {size:,} bytes is over the limit of {limit:,} bytes; split it or send a reference"
+        )
+        self.size = size
+        self.limit = limit
+
+
+class PublishQueueFull(LocalError):
+    """More messages wait to be published than the publisher may hold; wait for earlier ones first."""
+
+
+class PublishTimeout(OperationalError):
+    """A message did not come back from the backbone in time; it may or may not have been published."""
+
+
+class NotConnected(OperationalError):
+    """The backbone does not answer, or the protocol is not (or no longer) running."""
+
+
+class SequenceExhausted(OperationalError):
+    """The backbone has given the last of its 2**48 - 1 numbers."""
+
+
+class StateFileError(OperationalError):
+    """A state file is in use, unreadable, half-written, or belongs to another stream."""
+
+
+class StreamAlreadyNumbered(OperationalError):
+    """A backbone without memory of a stream found clients that hold messages of it."""

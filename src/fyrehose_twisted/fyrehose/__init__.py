@@ -1,0 +1,5 @@
+"""Fyrehose: a backbone numbers every message and fans it out; clients repair gaps from one another.
+
+Applications start at :mod:`~fyrehose_twisted.fyrehose.protocol`; the rules are in
+:mod:`~fyrehose_twisted.fyrehose.backbone` and :mod:`~fyrehose_twisted.fyrehose.client`.
+"""

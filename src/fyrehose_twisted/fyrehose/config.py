@@ -1,0 +1,96 @@
+"""What an operator or an application decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.fyrehose.admission import AddressList, check_secret
+from fyrehose_twisted.fyrehose.history import DEFAULT_LIMIT
+from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, MAX_SEQUENCE, Dialect
+from fyrehose_twisted.fyrehose.outbox import OutboxConfig
+from fyrehose_twisted.fyrehose.reassembly import DEFAULT_BUFFER
+from fyrehose_twisted.fyrehose.repair import RepairConfig
+
+
+@dataclass(frozen=True, slots=True)
+class BackboneConfig:
+    """What a backbone is told.
+
+    :ivar max_clients: clients served at once; one more gets no ACK.
+    :ivar allow: whom to serve at all; ``None`` for anyone.
+    :ivar allow_push: whose PUSHes to number; ``None`` for anyone who is served.
+    :ivar secret: shared secret for KEEPALIVE tokens; with one, only admitted clients may PUSH.
+    :ivar trust_addresses: take ADDR at its word, for clients behind address translation.
+    :ivar request_rate: REQUESTs a second honoured for each client.
+    :ivar request_burst: REQUESTs at once.
+    """
+
+    max_clients: int = 1_024
+    allow: AddressList | None = None
+    allow_push: AddressList | None = None
+    secret: bytes | None = field(default=None, repr=False)
+    trust_addresses: bool = False
+    request_rate: float = 4_000.0
+    request_burst: float = 8_000.0
+
+    def __post_init__(self) -> None:
+        if self.max_clients < 1:
+            raise ConfigurationError(f"a table of {self.max_clients} clients serves nobody; allow at least 1")
+        if self.secret is not None:
+            check_secret(self.secret)
+
+
+class Start(Enum):
+    """Where a subscriber begins, if not at a number."""
+
+    LIVE = "live"
+    OLDEST = "oldest"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """What a client is told.
+
+    :ivar start: the first message to hand over: the next one, the oldest that anyone holds, or a number.
+    :ivar raw: hand over DATA as it is, repeats included; do not look for envelopes.
+    :ivar subscribe: receive the stream. A client that does not can publish with CONFIRM, or just ask for ACKs.
+    :ivar journal: keep messages and answer FORWARDs.
+    :ivar history_bytes: memory for that.
+    :ivar buffer_bytes: memory for messages that wait for others or for the application.
+    :ivar keepalive_interval: seconds between KEEPALIVEs, 0.1 to 1.
+    :ivar dialect: which document to speak; version 1 has no flags, so its clients always subscribe and journal.
+    :ivar secret: shared secret of the backbone; needs ``address``.
+    :ivar address: ADDR and PORT to give; by default "where this packet came from".
+    :ivar outbox: for publishers.
+    :ivar repair: patience and greed of repairs.
+    """
+
+    start: Start | int = Start.LIVE
+    raw: bool = False
+    subscribe: bool = True
+    journal: bool = True
+    history_bytes: int = DEFAULT_LIMIT
+    buffer_bytes: int = DEFAULT_BUFFER
+    keepalive_interval: float = 1.0
+    dialect: Dialect = Dialect.V2
+    secret: bytes | None = field(default=None, repr=False)
+    address: Address = ANY_ADDRESS
+    outbox: OutboxConfig = field(default_factory=OutboxConfig)
+    repair: RepairConfig = field(default_factory=RepairConfig)
+
+    def __post_init__(self) -> None:
+        if not 0.1 <= self.keepalive_interval <= 1.0:
+            raise ConfigurationError(
+                f"keepalive interval of {self.keepalive_interval} s; it must lie in 0.1 to 1 s"
+            )
+        if isinstance(self.start, int) and not 1 <= self.start <= MAX_SEQUENCE:
+            raise ConfigurationError(f"start at number {self.start}; numbers go from 1 to {MAX_SEQUENCE}")
+        if self.dialect is Dialect.V1 and (self.secret is not None or not (self.subscribe and self.journal)):
+            raise ConfigurationError(
+                "dialect v1 has no flags and no token: its clients subscribe, journal, have no secret"
+            )
+        if self.secret is not None:
+            check_secret(self.secret)

@@ -1,0 +1,45 @@
+"""What a node refused, by reason: everything counted, each source reported at most once a minute."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from fyrehose_twisted.effects import Address
+
+REPORT_INTERVAL = 60.0
+"""Seconds between two reports about one source and reason."""
+
+SOURCES_REMEMBERED = 1024
+"""Reports in one interval; whatever else is dropped in it is counted only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Event: a packet was refused. Later ones for the same reason from this host are counted in silence for a minute."""
+
+    reason: str
+    peer: Address
+    detail: str
+
+
+class Drops:
+    """Counts drops and says which of them deserve a line in the log."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        """Drops by reason since the start."""
+        self._reported: set[tuple[str, str]] = set()
+        self._interval_ends = 0.0
+
+    def count(self, reason: str, peer: Address, detail: str, now: float) -> Dropped | None:
+        """Count a drop; return the event to report, or ``None`` if this source was reported lately."""
+        self.counts[reason] += 1
+        if not self._interval_ends - REPORT_INTERVAL <= now < self._interval_ends:
+            self._interval_ends = now + REPORT_INTERVAL
+            self._reported.clear()
+        key = (peer[0], reason)
+        if key in self._reported or len(self._reported) >= SOURCES_REMEMBERED:
+            return None
+        self._reported.add(key)
+        return Dropped(reason, peer, detail)

@@ -1,0 +1,90 @@
+"""What the nodes tell: applications of a client, operators of a backbone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.fyrehose.messages import Dialect
+from fyrehose_twisted.record import Record
+
+
+class Message(NamedTuple):
+    """A message as a subscriber gets it."""
+
+    sequence: int
+    received_at: int
+    """UTC microseconds since 1970."""
+    data: bytes
+    """What was published, without the envelope."""
+    payload: bytes
+    """DATA as it was on the wire."""
+
+    def record(self, stream: str) -> Record:
+        """Return this as a record of ``stream``."""
+        return Record(stream, 0, self.sequence, self.received_at, self.payload)
+
+
+class Connected(NamedTuple):
+    """Event: the backbone answered a KEEPALIVE, for the first time or again."""
+
+
+class Disconnected(NamedTuple):
+    """Event: the backbone has not answered for 5 s."""
+
+
+class Acknowledged(NamedTuple):
+    """Event: a KEEPALIVE was answered after ``round_trip`` seconds."""
+
+    round_trip: float
+
+
+class Delivered(NamedTuple):
+    """Event: messages in order, each once."""
+
+    messages: list[Message]
+
+
+class Failed(NamedTuple):
+    """Event: this client has stopped for good."""
+
+    error: Exception
+
+
+@dataclass(slots=True)
+class Client:
+    """Somebody who sent a KEEPALIVE in the last 5 s."""
+
+    address: Address
+    source: Address
+    flags: int
+    dialect: Dialect
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClientJoined:
+    """Event: a client was admitted."""
+
+    client: Client
+
+
+@dataclass(frozen=True, slots=True)
+class ClientExpired:
+    """Event: a client sent no KEEPALIVE for 5 s."""
+
+    client: Client
+
+
+@dataclass(frozen=True, slots=True)
+class StreamKnown:
+    """Event: ``peer`` holds ``sequence`` of the stream that this backbone was about to number from the start."""
+
+    peer: Address
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """Event: all numbers have been given."""

@@ -1,0 +1,53 @@
+"""What a client remembers of the stream, so that it can answer FORWARDs: its last messages, in memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+
+from zope.interface import implementer
+
+from fyrehose_twisted.interfaces import IMessageStore
+from fyrehose_twisted.ranges import RangeSet
+
+DEFAULT_LIMIT = 64 * 2**20
+
+MESSAGE_OVERHEAD = 160
+"""Bytes that a message costs beside its data, so that the limit means memory."""
+
+
+@implementer(IMessageStore)
+class History:
+    """The messages that came last, up to ``limit`` bytes including what Python needs to hold them."""
+
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        self.limit = limit
+        self.size = 0
+        self._messages: dict[int, bytes] = {}
+        self._order: deque[int] = deque()
+        self._held = RangeSet()
+
+    def put(self, sequence: int, data: bytes) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.put`; the first message under a number stays."""
+        if sequence in self._messages:
+            return
+        self._messages[sequence] = data
+        self._order.append(sequence)
+        self._held.add(sequence)
+        self.size += len(data) + MESSAGE_OVERHEAD
+        while self.size > self.limit:
+            oldest = self._order.popleft()
+            self.size -= len(self._messages.pop(oldest)) + MESSAGE_OVERHEAD
+            self._held.discard(oldest)
+
+    def get(self, sequence: int) -> bytes | None:
+        """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.get`."""
+        return self._messages.get(sequence)
+
+    def lowest(self, first: int, last: int, limit: int) -> list[int]:
+        """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.lowest`."""
+        ranges = self._held.intersection(first, last)
+        return list(islice((number for start, end in ranges for number in range(start, end + 1)), limit))
+
+    def __len__(self) -> int:
+        return len(self._messages)

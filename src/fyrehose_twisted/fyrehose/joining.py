@@ -1,0 +1,68 @@
+"""Finding the first message: the next one to come, or the oldest that anyone holds."""
+
+from __future__ import annotations
+
+from fyrehose_twisted.fyrehose.config import Start
+from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
+
+ASKS, ASK_INTERVAL = 5, 0.1
+"""How often the oldest message is asked for, and every how many seconds; each time another client may answer."""
+
+PATIENCE = 3
+"""Intervals to wait after the last time."""
+
+
+class Joining:
+    """A subscriber that does not know yet where its stream begins.
+
+    :param reorder_delay: seconds to wait, after the first message, for one that it overtook.
+    :ivar early: what came meanwhile; the lowest of it is the beginning.
+    """
+
+    def __init__(self, start: Start, limit: int, reorder_delay: float) -> None:
+        self.early: dict[int, bytes] = {}
+        self._limit = limit
+        self._size = 0
+        self._asks = ASKS if start is Start.OLDEST else 0
+        self._live = 0
+        self._reorder_delay = reorder_delay
+        self._wait_until: float | None = None
+
+    def begin(self, now: float) -> None:
+        """The backbone is there: start asking."""
+        if self._asks and self._wait_until is None:
+            self._wait_until = now
+
+    def add(self, sequence: int, data: bytes, now: float, *, live: bool) -> bool:
+        """Keep a message; say whether there was room. ``live``: it came from the backbone."""
+        if live:
+            self._live = max(self._live, sequence)
+        if self._wait_until is None:
+            self._wait_until = now + self._reorder_delay
+        if sequence in self.early:
+            return True
+        if self._size + len(data) > self._limit:
+            return False
+        self.early[sequence] = data
+        self._size += len(data)
+        return True
+
+    def ask(self, now: float) -> tuple[int, int] | None:
+        """Return the range to ask for now, if any."""
+        if not self._asks or self._wait_until is None or now < self._wait_until:
+            return None
+        self._asks -= 1
+        self._wait_until = now + ASK_INTERVAL * (1 if self._asks else PATIENCE)
+        return 1, self._live or MAX_SEQUENCE
+
+    def done(self, now: float) -> bool:
+        """Say whether the lowest of :attr:`early` is the beginning."""
+        if self._asks or self._wait_until is None or now < self._wait_until:
+            return False
+        if not self.early:
+            self._wait_until = None  # Nobody has anything: whatever comes first is the oldest.
+        return bool(self.early)
+
+    def next_deadline(self) -> float | None:
+        """Return when :meth:`ask` or :meth:`done` may say something new."""
+        return self._wait_until

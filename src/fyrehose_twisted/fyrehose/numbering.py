@@ -1,0 +1,60 @@
+"""Continuous numbers that are never given twice, whatever is lost in a crash."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
+
+MINIMUM_RESERVE = 1_024
+MAXIMUM_RESERVE = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a backbone must have stored before it sends a DELIVER."""
+
+    last: int
+    """The last number given; must survive the death of the process."""
+    bound: int
+    """No number above this was given; must survive a power failure."""
+
+
+class Numbering:
+    """Gives numbers and keeps the durable bound about a second of traffic ahead of them.
+
+    :param last: the last number that was given, 0 for none.
+    :param bound: the highest number that may be given before a higher bound is durable.
+    """
+
+    def __init__(self, last: int, bound: int) -> None:
+        self.last = last
+        self.bound = max(last, bound)
+        self._reserve = MINIMUM_RESERVE
+        self._extended_at: float | None = None
+        self._extended_from = last
+
+    def take(self, count: int, now: float) -> int:
+        """Give ``count`` numbers and return the first; :attr:`mark` must be persisted before they are used."""
+        first = self.last + 1
+        self.last += count
+        if self.bound < MAX_SEQUENCE and self.last + self._reserve // 2 > self.bound:
+            self._extend(now)
+        return first
+
+    @property
+    def left(self) -> int:
+        """How many numbers there are before the stream is full."""
+        return MAX_SEQUENCE - self.last
+
+    @property
+    def mark(self) -> Mark:
+        """What must be durable now."""
+        return Mark(self.last, self.bound)
+
+    def _extend(self, now: float) -> None:
+        if self._extended_at is not None and now > self._extended_at:
+            a_second = int((self.last - self._extended_from) / (now - self._extended_at))
+            self._reserve = min(max(2 * a_second, MINIMUM_RESERVE), MAXIMUM_RESERVE)
+        self._extended_at, self._extended_from = now, self.last
+        self.bound = min(self.last + self._reserve, MAX_SEQUENCE)

@@ -1,0 +1,125 @@
+"""When to ask for what is missing, how often, and when to give up."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from fyrehose_twisted.fyrehose.pacing import TokenBucket
+from fyrehose_twisted.ranges import RangeSet
+
+MAX_RANGE = 1_024
+"""Numbers that one REQUEST asks for at most."""
+
+MEMORY_OF_REQUESTS = 30.0
+"""Seconds for which, at least, an answer is taken for one; twice as long at most."""
+
+MAX_REMEMBERED_RANGES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class RepairConfig:
+    """How patient and how greedy repairs are.
+
+    :ivar reorder_delay: seconds to wait for a late datagram before asking for it.
+    :ivar first_retry: seconds until the second attempt; doubles with each, up to ``last_retry``.
+    :ivar attempts: REQUESTs for a number before it is given up.
+    :ivar rate: REQUESTs a second at most; half of what a backbone honours by default.
+    :ivar in_flight: numbers asked for at once.
+    """
+
+    reorder_delay: float = 0.02
+    first_retry: float = 0.1
+    last_retry: float = 1.0
+    attempts: int = 14
+    rate: float = 2_000.0
+    in_flight: int = 8_192
+
+
+class Due(NamedTuple):
+    """What :meth:`Repairs.due` decided."""
+
+    requests: list[tuple[int, int]]
+    given_up: list[tuple[int, int]]
+
+
+class Repairs:
+    """The schedule of REQUESTs for gaps."""
+
+    def __init__(self, config: RepairConfig, rng: Random, now: float) -> None:
+        self.config = config
+        self.bucket = TokenBucket(config.rate, config.rate, now)
+        self._rng = rng
+        self._schedule: list[tuple[float, int, int, int]] = []
+        self._in_flight = RangeSet()
+        self._asked = RangeSet()
+        self._asked_before = RangeSet()
+        self._asked_until = now + MEMORY_OF_REQUESTS
+
+    def gap_found(self, first: int, last: int, now: float) -> None:
+        """Plan to ask for ``first`` to ``last`` unless they come by themselves."""
+        heapq.heappush(self._schedule, (now + self.config.reorder_delay, first, last, 0))
+
+    def arrived(self, sequence: int) -> bool:
+        """A number that was missing is here; say whether it was asked for."""
+        asked = sequence in self._in_flight
+        if asked:
+            self._in_flight.discard(sequence)
+        return asked
+
+    def next_deadline(self) -> float | None:
+        """Return when :meth:`due` has work."""
+        return self._schedule[0][0] if self._schedule else None
+
+    def due(self, missing: RangeSet, now: float, *, hold: bool = False) -> Due:
+        """Return what to ask for now, and what has been asked for often enough.
+
+        :param missing: what is still missing; everything else is forgotten.
+        :param hold: there is no room for answers now, so ask later.
+        """
+        due = Due([], [])
+        schedule = self._schedule
+        while schedule and schedule[0][0] <= now:
+            _, first, last, attempt = heapq.heappop(schedule)
+            self._in_flight.discard(first, last)
+            for start, end in missing.intersection(first, last):
+                if attempt >= self.config.attempts:
+                    due.given_up.append((start, end))
+                    continue
+                position = self._ask(start, end, attempt, now, due) if not hold else start
+                if position <= last and position <= end:
+                    later = now + (self.config.first_retry if hold else 0.005)
+                    heapq.heappush(schedule, (later, position, last, attempt))
+                    break
+        return due
+
+    def note_asked(self, first: int, last: int, now: float) -> None:
+        """Remember that ``first`` to ``last`` were asked for, so that :meth:`was_asked` lets answers in."""
+        if now >= self._asked_until or len(self._asked) >= MAX_REMEMBERED_RANGES:
+            self._asked_before, self._asked = self._asked, RangeSet()
+            self._asked_until = now + MEMORY_OF_REQUESTS
+        self._asked.add(first, last)
+
+    def was_asked(self, sequence: int) -> bool:
+        """Say whether ``sequence`` was asked for lately."""
+        return sequence in self._asked or sequence in self._asked_before
+
+    def backoff(self, attempt: int) -> float:
+        """Return the seconds to wait for an answer to attempt number ``attempt``, from 0, with jitter."""
+        wait = min(self.config.first_retry * 2.0**attempt, self.config.last_retry)
+        return wait * (0.75 + 0.5 * self._rng.random())
+
+    def _ask(self, start: int, end: int, attempt: int, now: float, due: Due) -> int:
+        """Ask for as much of ``start`` to ``end`` as the limits allow; return the first number not asked for."""
+        while start <= end:
+            if self._in_flight.count >= self.config.in_flight or not self.bucket.take(1, now):
+                return start
+            stop = min(end, start + MAX_RANGE - 1)
+            due.requests.append((start, stop))
+            self.note_asked(start, stop, now)
+            self._in_flight.add(start, stop)
+            heapq.heappush(self._schedule, (now + self.backoff(attempt), start, stop, attempt + 1))
+            start = stop + 1
+        return start

@@ -1,0 +1,196 @@
+"""The backbone's state file: the last number given, which survives kill -9, and a bound, which survives power loss.
+
+Layout, one page of 4,096 bytes, integers in the machine's byte order:
+
+======  =====  ==============================================================
+offset  bytes  content
+======  =====  ==============================================================
+0       8      magic ``FYRESEQ`` and version 1
+8       8      byte order mark 0x0102030405060708
+16      8      last number given
+24      8      reserved bound: no number above it was given
+32      16     boot id of the kernel under which ``last`` was written
+48      2      length of the stream's URI
+50      ...    the stream's URI, UTF-8
+4092    4      CRC-32 of bytes 0-15 and 48-4091
+======  =====  ==============================================================
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import uuid
+import zlib
+from pathlib import Path
+
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
+from fyrehose_twisted.fyrehose.numbering import Mark
+from fyrehose_twisted.interfaces import ISequenceStore
+
+PAGE = 4_096
+MAGIC = b"FYRESEQ\x01"
+BYTE_ORDER_MARK = 0x0102030405060708
+_BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
+_LAST, _BOUND = 2, 3  # In words of 8 bytes.
+_BOOT = slice(32, 48)
+_HEADER = struct.Struct("=8sQ")
+_NAME = struct.Struct("=H")
+
+
+def read_boot_id() -> bytes:
+    """Return 16 bytes that change with every boot; random ones where the kernel does not tell.
+
+    Random ones make every start look like one after a power failure, which is safe.
+    """
+    try:
+        return uuid.UUID(_BOOT_ID_PATH.read_text().strip()).bytes
+    except (OSError, ValueError):
+        return os.urandom(16)
+
+
+@implementer(ISequenceStore)
+class SequenceFile:
+    """An open, locked state file.
+
+    :ivar fresh: no number was ever given, as far as this file knows.
+    :ivar hole: the range of numbers that were skipped because a power failure may have taken the memory of
+        them, or ``None``.
+    :raises StateFileError: if the file is in use, is not one, or is another stream's.
+    """
+
+    def __init__(
+        self, path: Path, stream: str, *, start_at: int | None = None, boot_id: bytes | None = None
+    ) -> None:
+        self.path = path
+        self.stream = stream
+        self.hole: tuple[int, int] | None = None
+        boot_id = boot_id or read_boot_id()
+        if not path.exists():
+            _create(path, stream, boot_id)
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise StateFileError(f"state file {path} cannot be opened: {error.strerror}") from error
+        try:
+            self._open(stream, start_at, boot_id)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _open(self, stream: str, start_at: int | None, boot_id: bytes) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StateFileError(
+                f"state file {self.path} is in use by another backbone; give each its own --state"
+            ) from None
+        _check(os.pread(self._file, PAGE + 1, 0), self.path, stream)
+        self._map = mmap.mmap(self._file, PAGE)
+        # One aligned store of 8 bytes: a process that dies leaves the old number or the new one, never half of one.
+        self._words = memoryview(self._map).cast("Q")
+        last, bound = self._words[_LAST], self._words[_BOUND]
+        if last > bound or bound > MAX_SEQUENCE:
+            self._release()
+            raise StateFileError(f"state file {self.path} is damaged: last number {last}, bound {bound}")
+        self.fresh = bound == 0 and start_at is None
+        if self._map[_BOOT] != boot_id and bound > last:
+            self.hole = (last + 1, bound)
+            last = bound
+        if start_at is not None:
+            if start_at <= last or start_at > MAX_SEQUENCE:
+                self._release()
+                raise StateFileError(
+                    f"--start-at {start_at} would repeat numbers: state file {self.path} says that {last} were given"
+                )
+            last = start_at - 1
+        self._words[_LAST] = last
+        self._words[_BOUND] = bound = max(last, bound)
+        self._map[_BOOT] = boot_id
+        self._sync()
+        self.last, self.bound = last, bound
+
+    def persist(self, mark: Mark) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.ISequenceStore.persist`. Syncs only when the bound moves."""
+        if mark.bound > self.bound:
+            self._words[_BOUND] = mark.bound
+            self._sync()
+            self.bound = mark.bound
+        self._words[_LAST] = self.last = mark.last
+
+    def close(self) -> None:
+        """Store the last number as the bound too, so that the next boot finds no hole, and unlock the file."""
+        self._words[_BOUND] = self.last
+        self._sync()
+        self._release()
+        os.close(self._file)
+
+    def _sync(self) -> None:
+        try:
+            self._map.flush()
+        except OSError as error:
+            raise StateFileError(
+                f"state file {self.path} cannot be written to disk: {error.strerror}"
+            ) from error
+
+    def _release(self) -> None:
+        self._words.release()
+        self._map.close()
+
+
+def _create(path: Path, stream: str, boot_id: bytes) -> None:
+    name = stream.encode()
+    page = bytearray(PAGE)
+    _HEADER.pack_into(page, 0, MAGIC, BYTE_ORDER_MARK)
+    page[_BOOT] = boot_id
+    _NAME.pack_into(page, 48, len(name))
+    page[50 : 50 + len(name)] = name
+    page[-4:] = struct.pack("=I", _checksum(page))
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, page)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        try:
+            os.link(temporary, path)  # Unlike a rename, this fails where somebody else was quicker.
+        except FileExistsError:
+            return
+        finally:
+            os.unlink(temporary)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise StateFileError(f"state file {path} cannot be created: {error.strerror}") from error
+
+
+def _check(page: bytes, path: Path, stream: str) -> None:
+    refusal = f"state file {path} is not usable: "
+    advice = "; if it cannot be restored, move it away and start with --start-at N, N above every number ever given"
+    if not page:
+        raise StateFileError(refusal + "it is empty" + advice)
+    if len(page) != PAGE or not page.startswith(MAGIC[:-1]):
+        raise StateFileError(refusal + f"it was not written by a backbone ({len(page)} bytes)" + advice)
+    _, order = _HEADER.unpack_from(page)
+    if page[7] != MAGIC[7] or order != BYTE_ORDER_MARK:
+        raise StateFileError(refusal + "it is of another version or byte order" + advice)
+    if _checksum(page) != struct.unpack("=I", page[-4:])[0]:
+        raise StateFileError(refusal + "its checksum is wrong" + advice)
+    (length,) = _NAME.unpack_from(page, 48)
+    found = page[50 : 50 + length].decode(errors="replace")
+    if found != stream:
+        raise StateFileError(refusal + f"it belongs to {found}, not to {stream}")
+
+
+def _checksum(page: bytes | bytearray) -> int:
+    return zlib.crc32(page[48:-4], zlib.crc32(page[:16]))

@@ -1,0 +1,97 @@
+"""How many messages a publisher may have under way, and how long it waits for one to come back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WindowConfig:
+    """Limits of the window, in messages, and of the timer, in seconds.
+
+    The timer's lower limit is that of common TCPs rather than the whole second of RFC 6298: what is lost on
+    the way back is repaired by a REQUEST long before.
+    """
+
+    initial: int = 64
+    minimum: int = 16
+    maximum: int = 2_048
+    minimum_timeout: float = 0.2
+    maximum_timeout: float = 4.0
+    congested_loss: float = 0.125
+    """Share of a round that may get lost before that counts as congestion; a radio link loses some at any rate."""
+
+
+class Window:
+    """Grows while messages return in time and shrinks when they do not, once a round trip; times out by RFC 6298.
+
+    :ivar size: messages that may be under way.
+    """
+
+    def __init__(self, config: WindowConfig) -> None:
+        self.config = config
+        self.size = float(config.initial)
+        self.smoothed: float | None = None
+        self._variation = 0.0
+        self._fastest = float("inf")
+        self._returned = 0
+        self._lost = 0
+        self._slow_start = True
+        self._patience = 1.0
+
+    @property
+    def timeout(self) -> float:
+        """Seconds to wait for a message before it is sent again (RFC 6298, section 2)."""
+        if self.smoothed is None:
+            return 1.0
+        wait = self.smoothed + max(4 * self._variation, 0.001)
+        return min(max(wait, self.config.minimum_timeout), self.config.maximum_timeout)
+
+    @property
+    def reordering(self) -> float:
+        """Seconds by which one message may overtake another without the other counting as lost (RFC 8985)."""
+        return self._patience * (0.01 if self.smoothed is None else max(0.005, self.smoothed / 2))
+
+    def returned(self, round_trip: float | None) -> None:
+        """A message came back.
+
+        :param round_trip: seconds it took; ``None`` if it was sent more than once, for then nobody can tell.
+        """
+        self._returned += 1
+        if round_trip is not None:
+            self._measure(max(round_trip, 0.0))
+        if self._returned + self._lost >= self.size:
+            self._end_round()
+
+    def lost(self) -> None:
+        """A message has to be sent again."""
+        self._lost += 1
+        if self._returned + self._lost >= self.size:
+            self._end_round()
+
+    def spurious(self) -> None:
+        """A message came back that had been sent again too early."""
+        self._patience = min(self._patience * 1.5, 32.0)
+
+    def _measure(self, round_trip: float) -> None:
+        self._fastest = min(self._fastest, round_trip)
+        if self.smoothed is None:
+            self.smoothed, self._variation = round_trip, round_trip / 2
+            return
+        self._variation += (abs(self.smoothed - round_trip) - self._variation) / 4
+        self.smoothed += (round_trip - self.smoothed) / 8
+
+    def _end_round(self) -> None:
+        share = self._lost / (self._returned + self._lost)
+        in_time = self.smoothed is not None and self.smoothed < 4 * self._fastest + 0.02
+        if share > self.config.congested_loss:
+            self.size *= 0.5
+            self._slow_start = False
+        elif not in_time:
+            self.size *= 0.9
+            self._slow_start = False
+        else:
+            self.size *= 2.0 if self._slow_start else 1.125
+        self.size = min(max(self.size, self.config.minimum), self.config.maximum)
+        self._returned = self._lost = 0
+        self._patience = max(1.0, self._patience * 0.98)

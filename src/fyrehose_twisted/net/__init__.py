@@ -1,0 +1,1 @@
+"""Sockets that more than one protocol needs."""

@@ -1,0 +1,201 @@
+"""What is in the distributions, and what installing and removing them does to Twisted."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+DROP_IN = "twisted/plugins/fyrehose_twisted_plugins.py"
+SERVICES = {"fyrehose-backbone", "fyrehose-client"}
+
+# The console script's first line names the interpreter of the environment it was copied from.
+TWISTD = "from twisted.scripts.twistd import run; run()"
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment |= {"PYTHONNOUSERSITE": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{command} failed\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def services_listed(python: str | Path, cwd: Path) -> set[str]:
+    listing = run(python, "-c", TWISTD, "--help", cwd=cwd)
+    first_words = (line.split()[0] for line in listing.splitlines() if line.strip())
+    return {word for word in first_words if word.startswith("fyrehose-")}
+
+
+class Environment:
+    """A virtual environment of its own: nothing of the checkout can stand in for what is installed in it."""
+
+    def __init__(self, path: Path) -> None:
+        venv.create(path, with_pip=False, symlinks=True)
+        base = str(path)
+        self.python = path / "bin" / "python"
+        self.site = Path(sysconfig.get_path("purelib", "venv", {"base": base, "platbase": base}))
+        self.elsewhere = path / "elsewhere"
+        self.elsewhere.mkdir()
+
+    def pip(self, *arguments: str | Path) -> None:
+        run(sys.executable, "-m", "pip", "--python", self.python, *arguments, cwd=self.elsewhere)
+
+    def twistd(self, *arguments: str) -> str:
+        return run(self.python, "-c", TWISTD, *arguments, cwd=self.elsewhere)
+
+    def services(self) -> set[str]:
+        return services_listed(self.python, self.elsewhere)
+
+    def copy_dependencies(self, requirements: Iterable[str]) -> None:
+        """Copy installed distributions: Twisted and the drop-in share a directory, as they do for a user.
+
+        Only what the requirements lead to comes along, so what is not declared is missing here too.
+        """
+        pending = [Requirement(text) for text in requirements]
+        seen: set[tuple[str, frozenset[str]]] = set()
+        while pending:
+            requirement = pending.pop()
+            extras = frozenset(requirement.extras)
+            key = canonicalize_name(requirement.name), extras
+            if key in seen:
+                continue
+            seen.add(key)
+            distribution = importlib.metadata.distribution(requirement.name)
+            for file in distribution.files or ():
+                if ".." not in file.parts and "__pycache__" not in file.parts and file.name != "dropin.cache":
+                    target = self.site / file
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(distribution.locate_file(file), target)
+            pending += needed(distribution.requires or (), extras)
+
+    def twisted_files(self) -> dict[str, str]:
+        """The digest of each file of Twisted's, without what Python and twistd write themselves."""
+        return {
+            str(path.relative_to(self.site)): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in (self.site / "twisted").rglob("*")
+            if path.is_file() and path.suffix != ".pyc" and path.name != "dropin.cache"
+        }
+
+
+def needed(requirements: Iterable[str], extras: Iterable[str]) -> list[Requirement]:
+    parsed = [Requirement(text) for text in requirements]
+    contexts = [{"extra": extra} for extra in ("", *extras)]
+    return [
+        requirement
+        for requirement in parsed
+        if requirement.marker is None or any(requirement.marker.evaluate(context) for context in contexts)
+    ]
+
+
+def names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def build_wheel(source: Path, into: Path) -> Path:
+    offline = ("--no-deps", "--no-build-isolation", "--no-index")
+    run(sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", into, source, cwd=into)
+    [wheel] = into.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree: a build leaves a build/ behind, and the next build packs what is stale in it."""
+    copy = tmp_path_factory.mktemp("source") / "tree"
+    left_out = (".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "*.egg-info")
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*left_out))
+    (copy / "src" / DROP_IN).with_name("dropin.cache").write_bytes(b"must not be packed")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(source, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def sdist(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    into = tmp_path_factory.mktemp("sdist")
+    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", into, source, cwd=into)
+    [archive] = into.glob("*.tar.gz")
+    return archive
+
+
+@pytest.fixture
+def environment(wheel: Path, tmp_path: Path) -> Environment:
+    made = Environment(tmp_path / "environment")
+    [metadata] = importlib.metadata.distributions(name="fyrehose_twisted", path=[str(wheel)])
+    made.copy_dependencies(str(requirement) for requirement in needed(metadata.requires or (), ()))
+    return made
+
+
+def test_wheel_adds_one_file_to_twisted(wheel: Path) -> None:
+    assert {name for name in names(wheel) if name.startswith("twisted")} == {DROP_IN}
+    assert not any("dropin.cache" in name or "__pycache__" in name for name in names(wheel))
+
+
+def test_wheel_has_every_module(wheel: Path, source: Path) -> None:
+    paths = (source / "src/fyrehose_twisted").rglob("*.py")
+    modules = {path.relative_to(source / "src").as_posix() for path in paths}
+    assert {name for name in names(wheel) if name.endswith(".py")} == modules | {DROP_IN}
+    assert "fyrehose_twisted/py.typed" in names(wheel)
+
+
+def test_sdist_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
+    assert names(build_wheel(sdist, tmp_path)) == names(wheel)
+
+
+def test_installed_wheel_lists_and_loads_its_services(environment: Environment, wheel: Path) -> None:
+    environment.pip("install", "--no-deps", "--no-index", wheel)
+    assert environment.services() == SERVICES
+    for service in SERVICES:
+        assert service in environment.twistd(service, "--help")
+    run(environment.python.with_name("fyrehose"), "--help", cwd=environment.elsewhere)
+
+
+def test_removal_leaves_twisted_as_it_was(environment: Environment, wheel: Path) -> None:
+    before = environment.twisted_files()
+    assert "twisted/__init__.py" in before
+    environment.pip("install", "--no-deps", "--no-index", wheel)
+    # Now a dropin.cache names the services; twistd must not believe it after they are gone.
+    assert environment.services() == SERVICES
+    environment.pip("uninstall", "--yes", "fyrehose_twisted")
+    assert environment.twisted_files() == before
+    assert environment.services() == set()
+
+
+def test_editable_install_lists_its_services(tmp_path: Path) -> None:
+    assert services_listed(sys.executable, tmp_path) == SERVICES
+
+
+def test_services_are_listed_once_from_the_checkout() -> None:
+    # twistd puts the current directory on sys.path, and with it the drop-in a second time.
+    listing = run(sys.executable, "-c", TWISTD, "--help", cwd=ROOT)
+    assert all(listing.count(f"{service} ") == 1 for service in SERVICES)
+
+
+@pytest.mark.soak
+def test_sdist_installs_with_what_the_registry_has(sdist: Path, tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "environment")
+    environment.pip("install", sdist)
+    assert environment.services() == SERVICES
+    environment.pip("uninstall", "--yes", "fyrehose_twisted")
+    assert environment.services() == set()
+    assert "twisted/__init__.py" in environment.twisted_files()

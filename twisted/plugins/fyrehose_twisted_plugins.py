@@ -1,0 +1,17 @@
+# twistd imports this file each time it lists its services, so it imports ServiceMaker and nothing of ours.
+# No __init__.py may ever stand beside it: twisted.plugins belongs to Twisted.
+from twisted.application.service import ServiceMaker
+
+fyrehose_backbone = ServiceMaker(
+    "Fyrehose backbone",
+    "fyrehose_twisted.fyrehose.tap",
+    "Number every message pushed to it over UDP and deliver it to all live subscribers.",
+    "fyrehose-backbone",
+)
+
+fyrehose_client = ServiceMaker(
+    "Fyrehose client",
+    "fyrehose_twisted.fyrehose.client_tap",
+    "Subscribe to a fyrehose backbone and repair what the network loses from other clients.",
+    "fyrehose-client",
+)
