@@ -72,12 +72,8 @@ class ISequenceStore(Interface):
     """Where a backbone keeps the last number that it gave."""
 
     last = Attribute("The last number given, 0 before the first.")
-    bound = Attribute(
-        "No number above this may be given until :meth:`persist` has made a higher one durable."
-    )
-    fresh = Attribute(
-        "True if nothing is known about the stream: no number was ever given, as far as we know."
-    )
+    bound = Attribute("No number above this may be given until :meth:`persist` has made a higher one durable.")
+    fresh = Attribute("True if nothing is known about the stream: no number was ever given, as far as we know.")
 
     def persist(mark: Any) -> None:
         """Make a :class:`~fyrehose_twisted.fyrehose.numbering.Mark` durable.

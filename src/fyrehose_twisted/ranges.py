@@ -51,9 +51,14 @@ class RangeSet:
         self.count += last - first + 1
 
     def discard(self, first: int, last: int | None = None) -> None:
-        """Remove ``first`` to ``last``, both inclusive; numbers that are not here are no error."""
+        """Remove ``first`` to ``last``, both inclusive; numbers that are not here are no error.
+
+        :raises ValueError: if ``last`` is below ``first``.
+        """
         if last is None:
             last = first
+        elif last < first:
+            raise ValueError(f"range {first}..{last} is empty")
         firsts, lasts = self._firsts, self._lasts
         low = bisect_left(lasts, first)
         high = bisect_right(firsts, last)
@@ -81,7 +86,7 @@ class RangeSet:
     def intersection(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield the parts of ``first`` to ``last`` that are here, lowest first. Do not change the set meanwhile."""
         firsts, lasts = self._firsts, self._lasts
-        for index in range(bisect_left(lasts, first), len(firsts)):
+        for index in range(bisect_left(lasts, first), len(firsts) if first <= last else 0):
             if firsts[index] > last:
                 return
             yield max(first, firsts[index]), min(last, lasts[index])

@@ -40,9 +40,7 @@ def nearly_valid(draw: st.DrawFn) -> bytes:
     """A datagram whose type, size and LENGTH agree often, and otherwise just miss."""
     size = draw(st.sampled_from([1, 2, 3, 7, 9, 17, 19, 29]) | st.integers(0, 40))
     # One byte over and over gives ranges with FROM equal to TO.
-    body = draw(
-        st.binary(min_size=40, max_size=40) | st.binary(min_size=1, max_size=1).map(lambda byte: byte * 40)
-    )
+    body = draw(st.binary(min_size=40, max_size=40) | st.binary(min_size=1, max_size=1).map(lambda byte: byte * 40))
     datagram = bytes([draw(st.sampled_from(TYPE_BYTES))]) + body
     length = size - draw(st.sampled_from([0, 2, 3, 4, 8, 9, 10]))
     if length >= 0 and draw(st.booleans()):
@@ -187,9 +185,7 @@ class TestNumber:
     @pytest.mark.parametrize("dialects", DIALECTS.values(), ids=DIALECTS)
     @pytest.mark.parametrize("count", [1, VECTOR_MINIMUM - 1, VECTOR_MINIMUM, VECTOR_MINIMUM + 1, 300])
     @pytest.mark.parametrize("last", [300, 2**16 + 10, 2**32 + 10, 2**40 + 10, MAX_SEQUENCE])
-    def test_a_run_of_pushes_becomes_delivers_in_order(
-        self, dialects: list[Dialect], count: int, last: int
-    ) -> None:
+    def test_a_run_of_pushes_becomes_delivers_in_order(self, dialects: list[Dialect], count: int, last: int) -> None:
         first = last - count + 1
         data = [bytes([row % 256]) * (row % 5) for row in range(count)]
         pushes = [

@@ -58,9 +58,7 @@ def token_is_valid(secret: bytes, keepalive: Keepalive, now: float) -> bool:
     """Say whether the token of ``keepalive`` was made with ``secret`` in the current or a neighbouring step."""
     # All three are computed, whatever matches, so that timing says nothing.
     matches = [
-        hmac.compare_digest(
-            make_token(secret, keepalive.address, keepalive.flags, now, step=step), keepalive.token
-        )
+        hmac.compare_digest(make_token(secret, keepalive.address, keepalive.flags, now, step=step), keepalive.token)
         for step in (0, -1, 1)
     ]
     return any(matches)

@@ -73,6 +73,4 @@ class Answers:
         if not self._queues:
             return None
         # A little credit first, so that a long answer leaves in bursts and not message by message.
-        return min(
-            self._budgets.bucket(requester, now).ready_at(BYTE_BURST / 8) for requester in self._queues
-        )
+        return min(self._budgets.bucket(requester, now).ready_at(BYTE_BURST / 8) for requester in self._queues)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from zope.interface import implementer
@@ -22,7 +22,6 @@ from fyrehose_twisted.fyrehose.messages import (
     MAX_DELIVERABLE,
     MAX_SEQUENCE,
     Deliver,
-    Dialect,
     Flags,
     Forward,
     Keepalive,
@@ -105,9 +104,7 @@ class Backbone:
         self._sources: dict[Address, Address] = {}
         self._subscribers: tuple[Address, ...] = ()
         self._journals: tuple[Address, ...] = ()
-        self._requests: Buckets[Address] = Buckets(
-            config.request_rate, config.request_burst, config.max_clients
-        )
+        self._requests: Buckets[Address] = Buckets(config.request_rate, config.request_burst, config.max_clients)
         self._persisted = self.numbering.mark
         self._effects: list[Send] = []
         self._events: list[object] = []
@@ -143,9 +140,7 @@ class Backbone:
             if row > start:
                 self._publish_run(batch, columns, start, row, now)
             else:
-                self._drop(
-                    "push_not_allowed", batch.peers[row], "PUSH from an address that may not publish", now
-                )
+                self._drop("push_not_allowed", batch.peers[row], "PUSH from an address that may not publish", now)
                 row += 1
 
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
@@ -328,9 +323,7 @@ class Backbone:
 
     def _hold(self, push: Push, peer: Address, now: float) -> None:
         if len(self._held) >= HELD_MESSAGES or self._held_bytes + len(push.data) > HELD_BYTES:
-            self._drop(
-                "not_numbering", peer, f"PUSH while {self.phase.value}, and enough of them wait already", now
-            )
+            self._drop("not_numbering", peer, f"PUSH while {self.phase.value}, and enough of them wait already", now)
             return
         self._held.append((push, peer))
         self._held_bytes += len(push.data)
@@ -353,9 +346,7 @@ class Backbone:
     def _regroup(self) -> None:
         self._fan_out = None
         clients = sorted(self._clients.values(), key=lambda client: client.address)
-        self._subscribers = tuple(
-            client.address for client in clients if not client.flags & Flags.NOSUBSCRIBE
-        )
+        self._subscribers = tuple(client.address for client in clients if not client.flags & Flags.NOSUBSCRIBE)
         self._journals = tuple(client.address for client in clients if not client.flags & Flags.NOJOURNAL)
 
     def _exhaust(self) -> None:

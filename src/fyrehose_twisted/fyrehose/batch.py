@@ -58,7 +58,7 @@ def scan(batch: Batch) -> Columns:
     sizes = np.array(batch.sizes, dtype=np.int64)
     if not len(buffer):
         buffer = np.zeros(1, dtype=np.uint8)
-    # A short datagram's row reads into its neighbour, or stops at the end: the size checks make such bytes count for nothing.
+    # A short datagram's row reads on into its neighbour; the size checks make such bytes count for nothing.
     header = buffer[np.minimum(offsets[:, None] + _HEADER_BYTES, len(buffer) - 1)].astype(np.int64)
     kinds = header[:, 0]
     confirms = kinds == (PacketType.PUSH | CONFIRM)
@@ -75,15 +75,12 @@ def scan(batch: Batch) -> Columns:
         (PacketType.KEEPALIVE_ACK, (1, ACK_V2_SIZE)),
     ):
         valid |= (kinds == kind) & ((sizes == allowed[0]) | (sizes == allowed[1]))
-    ranges = np.flatnonzero(
-        ((kinds == PacketType.REQUEST) | (kinds == PacketType.FORWARD)) & (sizes == RANGE.size)
-    )
+    ranges = np.flatnonzero(((kinds == PacketType.REQUEST) | (kinds == PacketType.FORWARD)) & (sizes == RANGE.size))
     if len(ranges):
         limits = buffer[offsets[ranges, None] + _RANGE_BYTES].astype(np.int64)
         firsts = (limits[:, :6] << _SEQUENCE_SHIFTS).sum(axis=1)
         lasts = (limits[:, 6:] << _SEQUENCE_SHIFTS).sum(axis=1)
         valid[ranges] = firsts <= lasts
-    valid &= sizes > 0
     if batch.truncated:
         valid[batch.truncated] = False
 
@@ -103,12 +100,10 @@ def number(batch: Batch, columns: Columns, start: int, stop: int, first_sequence
     """Turn the PUSHes in rows ``start`` to ``stop`` (exclusive) into DELIVERs and return them in order.
 
     PUSHes of version 2 are rewritten in place and returned as views; those of version 1 have no room for a
-    SEQUENCE and are copied. Every row must be a valid PUSH.
+    SEQUENCE and are copied. Every row must be a valid PUSH, and the numbers must not pass 2**48 - 1.
     """
     view, offsets, sizes = batch.view, batch.offsets, batch.sizes
-    long_header = (
-        columns.starts[start:stop] - np.array(offsets[start:stop], dtype=np.int64) == DATA_HEADER.size
-    )
+    long_header = columns.starts[start:stop] - np.array(offsets[start:stop], dtype=np.int64) == DATA_HEADER.size
     if stop - start >= VECTOR_MINIMUM and long_header.all():
         _number_vectorised(batch, start, stop, first_sequence)
         return [view[offsets[row] : offsets[row] + sizes[row]] for row in range(start, stop)]
@@ -121,9 +116,7 @@ def number(batch: Batch, columns: Columns, start: int, stop: int, first_sequence
             pack(view, offset + 3, sequence >> 32, sequence & 0xFFFFFFFF)
             datagrams.append(view[offset : offset + sizes[row]])
         else:
-            datagrams.append(
-                encode_deliver(sequence, view[offset + PUSH_V1_HEADER.size : offset + sizes[row]])
-            )
+            datagrams.append(encode_deliver(sequence, view[offset + PUSH_V1_HEADER.size : offset + sizes[row]]))
     return datagrams
 
 

@@ -1,4 +1,4 @@
-"""A client's rules (documents 000 and 001): stay known, put the stream in order, repair it, help others repair theirs."""
+"""A client's rules (documents 000 and 001): stay known, keep the stream in order and whole, help others to."""
 
 from __future__ import annotations
 
@@ -88,9 +88,7 @@ class Client:
         self.outbox = Outbox(config.outbox, rng.randbytes(8))
         self.repairs = Repairs(config.repair, rng, now)
         self.phase = Phase.JOINING
-        self._store: IMessageStore = (
-            History(config.history_bytes if config.journal else 0) if store is None else store
-        )
+        self._store: IMessageStore = History(config.history_bytes if config.journal else 0) if store is None else store
         self.answers = Answers(self._store)
         self._joining: Joining | None = None
         self._stream: Reassembly | None = None
@@ -218,9 +216,7 @@ class Client:
         elif not self.config.subscribe:
             self._returned(data, sequence, now)
         elif sequence < 1 or (from_backbone and not self._tide.plausible(sequence)):
-            self._drop(
-                "implausible", peer, f"DELIVER {sequence} while the stream is at {self._tide.highest}", now
-            )
+            self._drop("implausible", peer, f"DELIVER {sequence} while the stream is at {self._tide.highest}", now)
         elif self._stream is not None:
             self._arrived(self._stream, sequence, data, from_backbone, now)
         elif self._joining is not None and not self._joining.add(sequence, data, now, live=from_backbone):
@@ -275,9 +271,7 @@ class Client:
             for sequence, data in sorted(joining.early.items()):
                 self._arrived(stream, sequence, data, False, now)
 
-    def _arrived(
-        self, stream: Reassembly, sequence: int, data: bytes, from_backbone: bool, now: float
-    ) -> None:
+    def _arrived(self, stream: Reassembly, sequence: int, data: bytes, from_backbone: bool, now: float) -> None:
         known = stream.highest
         arrival = stream.add(sequence, data, int(now * 1_000_000))
         if arrival is Arrival.DUPLICATE:
@@ -309,8 +303,9 @@ class Client:
         self._events.append(
             Failed(
                 SequenceRegressed(
-                    f"backbone {self.backbone[0]}:{self.backbone[1]} sent message {sequence} anew after {self._tide.highest};"
-                    " it has lost its state file or runs twice. Stop it before more numbers are given twice"
+                    f"backbone {self.backbone[0]}:{self.backbone[1]} sent message {sequence} anew after"
+                    f" {self._tide.highest}; it has lost its state file or runs twice."
+                    " Stop it before more numbers are given twice"
                 )
             )
         )

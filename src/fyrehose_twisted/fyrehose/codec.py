@@ -55,9 +55,7 @@ def encode(packet: Packet) -> bytes:
             return _encode_keepalive(address, flags, token, dialect)
         case KeepaliveAck(token):
             if len(token) not in (0, TOKEN_SIZE):
-                raise UnencodableMessage(
-                    f"token of {len(token)} bytes; it must have 16, or none in version 1"
-                )
+                raise UnencodableMessage(f"token of {len(token)} bytes; it must have 16, or none in version 1")
             return bytes([PacketType.KEEPALIVE_ACK]) + token
 
 
@@ -110,7 +108,7 @@ def _pack_address(address: Address) -> tuple[bytes, int]:
         raise UnencodableMessage(f"port {port} is outside 0..65535")
     try:
         return inet_pton(AF_INET, host), port
-    except OSError:  # inet_aton would also take "127.1"
+    except (OSError, ValueError):  # inet_aton would also take "127.1"
         raise UnencodableMessage(f"{host!r} is not an IPv4 address in dotted form") from None
 
 
@@ -140,9 +138,7 @@ def decode(datagram: Datagram, *, truncated: bool = False) -> Packet:
             return _decode_keepalive(datagram)
         case PacketType.KEEPALIVE_ACK:
             if len(datagram) not in (1, ACK_V2_SIZE):
-                raise MalformedPacket(
-                    "size", f"KEEPALIVE-ACK of {len(datagram)} bytes; it has 17, or 1 in version 1"
-                )
+                raise MalformedPacket("size", f"KEEPALIVE-ACK of {len(datagram)} bytes; it has 17, or 1 in version 1")
             return KeepaliveAck(bytes(datagram[1:]))
         case unknown:
             raise MalformedPacket("unknown_type", f"type byte {unknown:#04x} is not one of the protocol's")
@@ -153,9 +149,7 @@ def _decode_deliver(datagram: Datagram) -> Deliver:
         raise MalformedPacket("size", f"DELIVER of {len(datagram)} bytes; its header alone has 9")
     _, length, high, low = DATA_HEADER.unpack_from(datagram)
     if length != len(datagram) - DATA_HEADER.size:
-        raise MalformedPacket(
-            "length", f"DELIVER says {length} bytes of DATA, {len(datagram) - DATA_HEADER.size} came"
-        )
+        raise MalformedPacket("length", f"DELIVER says {length} bytes of DATA, {len(datagram) - DATA_HEADER.size} came")
     if length > MAX_DATA:
         raise MalformedPacket("length", f"DELIVER of {length} bytes of DATA is over {MAX_DATA}")
     return Deliver(high << 32 | low, bytes(datagram[DATA_HEADER.size :]))
@@ -172,9 +166,7 @@ def _decode_push(datagram: Datagram, confirm: bool) -> Push:
     elif length == size - PUSH_V1_HEADER.size:
         dialect, start = Dialect.V1, PUSH_V1_HEADER.size
     else:
-        raise MalformedPacket(
-            "length", f"PUSH of {size} bytes says {length} bytes of DATA, which fits neither version"
-        )
+        raise MalformedPacket("length", f"PUSH of {size} bytes says {length} bytes of DATA, which fits neither version")
     if length > MAX_DATA:
         raise MalformedPacket("length", f"PUSH of {length} bytes of DATA is over {MAX_DATA}")
     return Push(bytes(datagram[start:]), dialect, confirm)
@@ -182,9 +174,7 @@ def _decode_push(datagram: Datagram, confirm: bool) -> Push:
 
 def _decode_range(datagram: Datagram) -> tuple[Address, int, int]:
     if len(datagram) != RANGE.size:
-        raise MalformedPacket(
-            "size", f"{PacketType(datagram[0]).name} of {len(datagram)} bytes; it has {RANGE.size}"
-        )
+        raise MalformedPacket("size", f"{PacketType(datagram[0]).name} of {len(datagram)} bytes; it has {RANGE.size}")
     _, host, port, first_high, first_low, last_high, last_low = RANGE.unpack(datagram)
     first, last = first_high << 32 | first_low, last_high << 32 | last_low
     if first > last:

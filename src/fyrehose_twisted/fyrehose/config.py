@@ -83,9 +83,7 @@ class ClientConfig:
 
     def __post_init__(self) -> None:
         if not 0.1 <= self.keepalive_interval <= 1.0:
-            raise ConfigurationError(
-                f"keepalive interval of {self.keepalive_interval} s; it must lie in 0.1 to 1 s"
-            )
+            raise ConfigurationError(f"keepalive interval of {self.keepalive_interval} s; it must lie in 0.1 to 1 s")
         if isinstance(self.start, int) and not 1 <= self.start <= MAX_SEQUENCE:
             raise ConfigurationError(f"start at number {self.start}; numbers go from 1 to {MAX_SEQUENCE}")
         if self.dialect is Dialect.V1 and (self.secret is not None or not (self.subscribe and self.journal)):

@@ -16,7 +16,7 @@ SOURCES_REMEMBERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Event: a packet was refused. Later ones for the same reason from this host are counted in silence for a minute."""
+    """Event: a packet was refused. More from this host for this reason are only counted, for a minute."""
 
     reason: str
     peer: Address

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zope.interface import implementer
+
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
+from fyrehose_twisted.interfaces import ISequenceStore
 
 MINIMUM_RESERVE = 1_024
 MAXIMUM_RESERVE = 10_000_000
@@ -18,6 +21,23 @@ class Mark:
     """The last number given; must survive the death of the process."""
     bound: int
     """No number above this was given; must survive a power failure."""
+
+
+@implementer(ISequenceStore)
+class VolatileSequence:
+    """Numbers that are forgotten with the process: for tests, and for streams that nobody needs tomorrow."""
+
+    def __init__(self, last: int = 0) -> None:
+        self.last = last
+        self.bound = last
+        self.fresh = False
+
+    def persist(self, mark: Mark) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.ISequenceStore.persist`."""
+        self.last, self.bound = mark.last, mark.bound
+
+    def close(self) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.ISequenceStore.close`."""
 
 
 class Numbering:

@@ -82,6 +82,11 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def fill(self) -> float:
+        """How full the outbox is, from 0 to 1."""
+        return max(len(self._waiting) / self.config.queue_messages, self._size / self.config.queue_bytes)
+
     def add(self, payload: bytes, now: float) -> int:
         """Queue a message and return its ticket.
 
@@ -91,10 +96,7 @@ class Outbox:
         limit = MAX_DELIVERABLE if self.config.raw else MAX_ENVELOPED
         if len(payload) > limit:
             raise MessageTooLarge(len(payload), limit)
-        if (
-            len(self._waiting) >= self.config.queue_messages
-            or self._size + len(payload) > self.config.queue_bytes
-        ):
+        if len(self._waiting) >= self.config.queue_messages or self._size + len(payload) > self.config.queue_bytes:
             raise PublishQueueFull(
                 f"{len(self._waiting):,} messages of {self._size:,} bytes wait to be published;"
                 " wait for some of them before publishing more"
@@ -203,9 +205,7 @@ class Outbox:
         if message.attempts == 1:
             self._once.append(message)
         else:
-            wait = min(
-                self.window.timeout * 2.0 ** (message.attempts - 1), self.window.config.maximum_timeout
-            )
+            wait = min(self.window.timeout * 2.0 ** (message.attempts - 1), self.window.config.maximum_timeout)
             heapq.heappush(self._again, (now + wait, message.ticket))
 
     def _time_out(self, now: float) -> None:

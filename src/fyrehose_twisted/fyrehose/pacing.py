@@ -22,9 +22,7 @@ class TokenBucket:
         """Return the units that may be taken at ``now``."""
         if now > self._updated:
             self._tokens = min(self.burst, self._tokens + (now - self._updated) * self.rate)
-        self._updated = (
-            now  # Also when a clock was set back, or the bucket would stay shut until it catches up.
-        )
+        self._updated = now  # Also when a clock was set back, or the bucket would stay shut until it catches up.
         return self._tokens
 
     def take(self, amount: float, now: float) -> bool:

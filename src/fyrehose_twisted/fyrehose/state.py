@@ -40,6 +40,7 @@ _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 _LAST, _BOUND = 2, 3  # In words of 8 bytes.
 _BOOT = slice(32, 48)
 _HEADER = struct.Struct("=8sQ")
+_NUMBERS = struct.Struct("=QQ")
 _NAME = struct.Struct("=H")
 
 
@@ -64,9 +65,7 @@ class SequenceFile:
     :raises StateFileError: if the file is in use, is not one, or is another stream's.
     """
 
-    def __init__(
-        self, path: Path, stream: str, *, start_at: int | None = None, boot_id: bytes | None = None
-    ) -> None:
+    def __init__(self, path: Path, stream: str, *, start_at: int | None = None, boot_id: bytes | None = None) -> None:
         self.path = path
         self.stream = stream
         self.hole: tuple[int, int] | None = None
@@ -83,31 +82,39 @@ class SequenceFile:
             os.close(self._file)
             raise
 
-    def _open(self, stream: str, start_at: int | None, boot_id: bytes) -> None:
+    @staticmethod
+    def check(path: Path, stream: str, *, start_at: int | None = None) -> None:
+        """Raise what opening an existing file would raise, and change nothing."""
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StateFileError(
-                f"state file {self.path} is in use by another backbone; give each its own --state"
-            ) from None
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StateFileError(f"state file {path} cannot be opened: {error.strerror}") from error
+        try:
+            _lock(descriptor, path)
+            page = os.pread(descriptor, PAGE + 1, 0)
+            _check(page, path, stream)
+            last, _ = _NUMBERS.unpack_from(page, 16)
+            _check_start(start_at, last, path)
+        finally:
+            os.close(descriptor)
+
+    def _open(self, stream: str, start_at: int | None, boot_id: bytes) -> None:
+        _lock(self._file, self.path)
         _check(os.pread(self._file, PAGE + 1, 0), self.path, stream)
         self._map = mmap.mmap(self._file, PAGE)
         # One aligned store of 8 bytes: a process that dies leaves the old number or the new one, never half of one.
         self._words = memoryview(self._map).cast("Q")
         last, bound = self._words[_LAST], self._words[_BOUND]
-        if last > bound or bound > MAX_SEQUENCE:
-            self._release()
-            raise StateFileError(f"state file {self.path} is damaged: last number {last}, bound {bound}")
         self.fresh = bound == 0 and start_at is None
         if self._map[_BOOT] != boot_id and bound > last:
             self.hole = (last + 1, bound)
             last = bound
+        try:
+            _check_start(start_at, last, self.path)
+        except StateFileError:
+            self._release()
+            raise
         if start_at is not None:
-            if start_at <= last or start_at > MAX_SEQUENCE:
-                self._release()
-                raise StateFileError(
-                    f"--start-at {start_at} would repeat numbers: state file {self.path} says that {last} were given"
-                )
             last = start_at - 1
         self._words[_LAST] = last
         self._words[_BOUND] = bound = max(last, bound)
@@ -134,9 +141,7 @@ class SequenceFile:
         try:
             self._map.flush()
         except OSError as error:
-            raise StateFileError(
-                f"state file {self.path} cannot be written to disk: {error.strerror}"
-            ) from error
+            raise StateFileError(f"state file {self.path} cannot be written to disk: {error.strerror}") from error
 
     def _release(self) -> None:
         self._words.release()
@@ -174,6 +179,20 @@ def _create(path: Path, stream: str, boot_id: bytes) -> None:
         raise StateFileError(f"state file {path} cannot be created: {error.strerror}") from error
 
 
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise StateFileError(f"state file {path} is in use by another backbone; give each its own --state") from None
+
+
+def _check_start(start_at: int | None, last: int, path: Path) -> None:
+    if start_at is not None and not last < start_at <= MAX_SEQUENCE:
+        raise StateFileError(
+            f"--start-at {start_at} would repeat numbers: state file {path} says that {last} were given"
+        )
+
+
 def _check(page: bytes, path: Path, stream: str) -> None:
     refusal = f"state file {path} is not usable: "
     advice = "; if it cannot be restored, move it away and start with --start-at N, N above every number ever given"
@@ -184,6 +203,9 @@ def _check(page: bytes, path: Path, stream: str) -> None:
     _, order = _HEADER.unpack_from(page)
     if page[7] != MAGIC[7] or order != BYTE_ORDER_MARK:
         raise StateFileError(refusal + "it is of another version or byte order" + advice)
+    last, bound = _NUMBERS.unpack_from(page, 16)
+    if not last <= bound <= MAX_SEQUENCE:
+        raise StateFileError(refusal + f"it is damaged (last number {last}, bound {bound})" + advice)
     if _checksum(page) != struct.unpack("=I", page[-4:])[0]:
         raise StateFileError(refusal + "its checksum is wrong" + advice)
     (length,) = _NAME.unpack_from(page, 48)

@@ -18,11 +18,11 @@ from fyrehose_twisted.net.udp import LARGEST_DATAGRAM
 
 
 @implementer(IBatchReceiver)
-class DatagramNodeProtocol(DatagramProtocol):  # type: ignore[misc]  # Twisted's class is untyped.
+class DatagramNodeProtocol(DatagramProtocol):
     """Feeds a node from a port and does what it wants.
 
-    Works best on a :class:`~fyrehose_twisted.net.udp.DatagramPort`. On ``reactor.listenUDP`` give ``maxPacketSize=65536``:
-    Twisted's default cuts longer datagrams, and a datagram that fills the buffer is dropped as cut.
+    Works best on a :class:`~fyrehose_twisted.net.udp.DatagramPort`. On ``reactor.listenUDP`` give
+    ``maxPacketSize=65536``: Twisted's default cuts longer datagrams, and one that fills the buffer is dropped as cut.
 
     :param reactor: clock of the node; by default the installed reactor.
     :ivar stopped: Deferred that fires with ``None`` when the protocol has stopped, or fails with what stopped it.
@@ -35,7 +35,7 @@ class DatagramNodeProtocol(DatagramProtocol):  # type: ignore[misc]  # Twisted's
             from twisted.internet import reactor
         self.reactor = reactor
         self.driver: NodeDriver | None = None
-        self.stopped: Deferred[None] = Deferred()
+        self.stopped: Deferred[Any] = Deferred()
         self._error: Exception | None = None
 
     def make_node(self, now: float) -> IDatagramNode:
@@ -64,13 +64,12 @@ class DatagramNodeProtocol(DatagramProtocol):  # type: ignore[misc]  # Twisted's
         """Twisted: the port is gone."""
         if self.driver is not None:
             self.driver.stop()
-        stopped, self.stopped = self.stopped, Deferred()
         if self._error is None:
-            stopped.callback(None)
+            self.stopped.callback(None)
         else:
-            # Whoever cares has added an errback; the failure was logged for everybody else.
-            stopped.addErrback(lambda failure: None) if not stopped.callbacks else None
-            stopped.errback(self._error)
+            self.stopped.errback(self._error)
+            # It was logged when it happened; that nobody waited for it is no second error.
+            self.stopped.addErrback(lambda failure: None)
 
     def fail(self, error: Exception) -> None:
         """Stop because of ``error``."""
@@ -78,7 +77,8 @@ class DatagramNodeProtocol(DatagramProtocol):  # type: ignore[misc]  # Twisted's
         self._error = error
         if self.driver is not None:
             self.driver.stop()
-        self.transport.stopListening()
+        port: Any = self.transport
+        port.stopListening()
 
     def datagramReceived(self, datagram: bytes, addr: Any) -> None:
         """Twisted: one datagram arrived."""
@@ -94,7 +94,7 @@ class DatagramNodeProtocol(DatagramProtocol):  # type: ignore[misc]  # Twisted's
             driver.flush()
 
     def _send(self, effect: Send) -> None:
-        transport = self.transport
+        transport: Any = self.transport
         if IDatagramSender.providedBy(transport):
             transport.send(effect.datagrams, effect.peers)
             return

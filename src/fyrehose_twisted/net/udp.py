@@ -30,7 +30,7 @@ WAITING_BYTES = 8 * 2**20
 
 
 @implementer(IDatagramSender)
-class DatagramPort(udp.Port):  # type: ignore[misc]  # Twisted's Port is untyped.
+class DatagramPort(udp.Port):
     """A port whose protocol provides :class:`~fyrehose_twisted.interfaces.IBatchReceiver`.
 
     While the kernel does not take what is sent, nothing is read: what arrives waits in the receive buffer.
@@ -50,6 +50,17 @@ class DatagramPort(udp.Port):  # type: ignore[misc]  # Twisted's Port is untyped
         self._view = memoryview(self._buffer)
         self._waiting: deque[tuple[bytes, Address]] = deque()
         self._waiting_bytes = 0
+
+    def bind(self) -> None:
+        """Bind the socket, read nothing yet.
+
+        :raises twisted.internet.error.CannotListenError: if the address cannot be bound.
+        """
+        self._bindSocket()
+
+    def start(self) -> None:
+        """Start the protocol and read; :meth:`bind` comes first."""
+        self._connectToProtocol()
 
     def createInternetSocket(self) -> socket.socket:
         """Ask for large kernel buffers, because a burst that overflows them is lost."""

@@ -1,0 +1,64 @@
+"""``twistd fyrehose-client``: an application's subscriber or publisher as a service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python import usage
+
+from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.fyrehose.config import ClientConfig, Start
+from fyrehose_twisted.fyrehose.options import integer, protocol_class, read_secret
+from fyrehose_twisted.fyrehose.protocol import ClientProtocol
+from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, ClientService
+from fyrehose_twisted.net.names import parse_host_port
+
+
+def parse_start(text: str) -> Start | int:
+    """Return where to start: ``live``, ``oldest`` or a number. :raises ValueError: if it is none of them."""
+    if text in ("live", "oldest"):
+        return Start(text)
+    if text.isdecimal():
+        return int(text)
+    raise ValueError(f"{text!r} is neither live, oldest nor a number")
+
+
+class Options(usage.Options):
+    """What an operator can say."""
+
+    synopsis = "--protocol dotted.Name [options]"
+    longdesc = "Runs your subclass of SubscriberProtocol or PublisherProtocol as a client of a backbone."
+    optParameters = [
+        ["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"],
+        ["protocol", None, None, "dotted name of the class to run"],
+        ["port", "p", 0, "local UDP port; 0 for any that is free", integer(0, 65_535)],
+        ["from", None, "live", "where to start: live, oldest or a number", parse_start],
+        ["secret-file", None, None, "file with the backbone's secret"],
+    ]
+    optFlags = [
+        ["raw", None, "hand over messages as they are on the wire, repeats included"],
+        ["no-journal", None, "keep no messages for others"],
+    ]
+
+    def postOptions(self) -> None:
+        """Check what can be checked before anything starts."""
+        if not self["protocol"]:
+            raise usage.UsageError("--protocol dotted.Name is missing: which class shall run?")
+        try:
+            parse_host_port(self["backbone"])
+            self["class"] = protocol_class(self["protocol"], ClientProtocol)
+            self["config"] = ClientConfig(
+                start=self["from"] if not isinstance(self["from"], str) else parse_start(self["from"]),
+                raw=bool(self["raw"]),
+                journal=not self["no-journal"],
+                secret=read_secret(self["secret-file"]) if self["secret-file"] else None,
+            )
+        except FyrehoseError as error:
+            raise usage.UsageError(str(error)) from error
+
+
+def makeService(options: Options) -> IService:
+    """Twisted: return the service that ``options`` describe."""
+    service: Any = ClientService(options["class"](options["config"]), options["backbone"], port=options["port"])
+    return service  # type: ignore[no-any-return]

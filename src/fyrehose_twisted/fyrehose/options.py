@@ -1,0 +1,67 @@
+"""Command-line options that the services share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from twisted.python.reflect import namedAny
+from twisted.python.usage import UsageError
+
+from fyrehose_twisted.fyrehose.admission import check_secret
+
+
+def integer(low: int, high: int) -> Any:
+    """Return a coercion to an integer from ``low`` to ``high``."""
+
+    def coerce(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a whole number") from None
+        if not low <= value <= high:
+            raise ValueError(f"{value} is outside {low} to {high}")
+        return value
+
+    coerce.coerceDoc = f"a whole number from {low} to {high}"  # type: ignore[attr-defined]  # usage.Options reads it
+    return coerce
+
+
+def read_secret(path: str) -> bytes:
+    """Return the shared secret in a file, without white space around it.
+
+    :raises UsageError: if the file cannot be read, is readable by everybody, or holds too little.
+    :raises ConfigurationError: if the secret is too short.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+        with os.fdopen(descriptor, "rb") as file:
+            mode = os.fstat(descriptor).st_mode
+            secret = file.read(4_096).strip()
+    except OSError as error:
+        raise UsageError(f"secret file {path} cannot be read: {error.strerror}") from error
+    if mode & 0o007:
+        raise UsageError(f"secret file {path} can be read by everybody; chmod 600 it")
+    return check_secret(secret)
+
+
+def protocol_class(name: str, base: type) -> Any:
+    """Return the class that a dotted name means.
+
+    :raises UsageError: if there is none, or it is no subclass of ``base``.
+    """
+    try:
+        found = namedAny(name)
+    except Exception as error:
+        raise UsageError(f"--protocol {name} cannot be imported: {error!r}; is its directory on PYTHONPATH?") from error
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise UsageError(f"--protocol {name} is not a subclass of {base.__module__}.{base.__name__}")
+    return found
+
+
+def existing_directory(path: Path) -> Path:
+    """Return ``path``. :raises UsageError: if the directory that it lies in does not exist."""
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent} is not a directory; make it, or choose another place for {path.name}")
+    return path

@@ -1,0 +1,321 @@
+"""Twisted shells of the fyrehose nodes, made to be subclassed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import SystemRandom
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import NotConnected, PublishTimeout, SequenceExhausted, StreamAlreadyNumbered
+from fyrehose_twisted.fyrehose.backbone import SETTLE_TIME, Backbone
+from fyrehose_twisted.fyrehose.client import Client
+from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
+from fyrehose_twisted.fyrehose.drops import Dropped
+from fyrehose_twisted.fyrehose.events import (
+    Acknowledged,
+    ClientExpired,
+    ClientJoined,
+    Connected,
+    Delivered,
+    Disconnected,
+    Exhausted,
+    Failed,
+    Message,
+    StreamKnown,
+)
+from fyrehose_twisted.fyrehose.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS
+from fyrehose_twisted.fyrehose.numbering import Mark, VolatileSequence
+from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
+from fyrehose_twisted.fyrehose.reassembly import Lost
+from fyrehose_twisted.interfaces import (
+    IDatagramNode,
+    IForwardPolicy,
+    IMessageStore,
+    IPublisher,
+    ISequenceStore,
+    ISubscriber,
+)
+from fyrehose_twisted.net.shell import DatagramNodeProtocol
+from fyrehose_twisted.net.udp import local_host_towards
+
+
+class BackboneProtocol(DatagramNodeProtocol):
+    """A backbone on a UDP port. Subclass it to be told who comes and goes.
+
+    :param state: where the numbers are kept, such as a :class:`~fyrehose_twisted.fyrehose.state.SequenceFile`; by
+        default nowhere, so that the next start counts from 1 again. May be replaced until the port is bound.
+    :param policy: who gets FORWARDs; by default a random client.
+    :param settle_time: seconds to ask clients whether they know a stream of which ``state`` knows nothing.
+    """
+
+    def __init__(
+        self,
+        config: BackboneConfig | None = None,
+        policy: IForwardPolicy | None = None,
+        *,
+        state: ISequenceStore | None = None,
+        settle_time: float = SETTLE_TIME,
+        reactor: Any = None,
+    ) -> None:
+        super().__init__(reactor)
+        self.config = BackboneConfig() if config is None else config
+        self.state: ISequenceStore = VolatileSequence() if state is None else state
+        self._policy = RandomForward(SystemRandom()) if policy is None else policy
+        self._settle_time = settle_time
+
+    def client_joined(self, address: Address) -> None:
+        """A client was admitted."""
+
+    def client_expired(self, address: Address) -> None:
+        """A client has not been heard of for 5 s."""
+
+    @property
+    def node(self) -> Backbone | None:
+        """The node, once the port is bound."""
+        node: Any = None if self.driver is None else self.driver.node
+        return node if isinstance(node, Backbone) else None
+
+    def make_node(self, now: float) -> IDatagramNode:
+        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.make_node`."""
+        return Backbone(
+            self.config,
+            self._policy,
+            last=self.state.last,
+            bound=self.state.bound,
+            settle_until=now + self._settle_time if self.state.fresh and self._settle_time > 0 else None,
+            own_address=self._own_address,
+        )
+
+    def persist(self, mark: Mark) -> None:
+        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.persist`."""
+        self.state.persist(mark)
+
+    def event_received(self, event: Any) -> None:
+        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.event_received`."""
+        match event:
+            case ClientJoined(client):
+                host, port = client.address
+                self.log.info("client {host}:{port} joined", host=host, port=port)
+                self.client_joined(client.address)
+            case ClientExpired(client):
+                host, port = client.address
+                self.log.info("client {host}:{port} is gone", host=host, port=port)
+                self.client_expired(client.address)
+            case Dropped(reason, (host, port), detail):
+                self.log.warn(
+                    "dropped ({reason}) from {host}:{port}: {detail}",
+                    reason=reason,
+                    host=host,
+                    port=port,
+                    detail=detail,
+                )
+            case StreamKnown((host, port), sequence):
+                self.fail(
+                    StreamAlreadyNumbered(
+                        f"client {host}:{port} holds message {sequence} of this stream, but the state file says that no"
+                        " number was ever given. Restore the file, or start with --start-at N, N above every number"
+                        " that any client or journal has seen"
+                    )
+                )
+            case Exhausted():
+                self.fail(SequenceExhausted("all 2**48 - 1 numbers are given; start a stream with another --name"))
+
+    def _own_address(self, peer: Address) -> Address:
+        port: Any = self.transport
+        bound = port.getHost()
+        host = local_host_towards(peer) if bound.host == ANY_ADDRESS[0] else bound.host
+        return host, bound.port
+
+
+class ClientProtocol(DatagramNodeProtocol):
+    """What subscribers and publishers share: a client of the backbone at :attr:`backbone`.
+
+    :param store: where messages are kept for others; by default in memory.
+    :ivar backbone: IPv4 address and port; :func:`~fyrehose_twisted.fyrehose.service.join` sets it.
+    :ivar connected_first: Deferred that fires when the backbone answers for the first time.
+    """
+
+    def __init__(
+        self, config: ClientConfig | None = None, *, store: IMessageStore | None = None, reactor: Any = None
+    ) -> None:
+        super().__init__(reactor)
+        self.config = ClientConfig() if config is None else config
+        self.backbone: Address = ("127.0.0.1", 2323)
+        self.connected_first: Deferred[None] = Deferred()
+        self._store = store
+
+    def backbone_connected(self) -> None:
+        """The backbone answers, for the first time or again."""
+
+    def backbone_disconnected(self) -> None:
+        """The backbone has not answered for 5 s; keepalives go on."""
+
+    def acknowledged(self, round_trip: float) -> None:
+        """The backbone answered a KEEPALIVE after ``round_trip`` seconds."""
+
+    @property
+    def node(self) -> Client | None:
+        """The node, once the port is bound."""
+        node: Any = None if self.driver is None else self.driver.node
+        return node if isinstance(node, Client) else None
+
+    def make_node(self, now: float) -> IDatagramNode:
+        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.make_node`."""
+        return Client(self.backbone, self.config, SystemRandom(), now, store=self._store)
+
+    def leave(self) -> Deferred[None]:
+        """Say goodbye and close the port; the Deferred fires when that is done."""
+        node, driver = self.node, self.driver
+        port: Any = self.transport
+        if node is None or driver is None or port is None:
+            return succeed(None)
+        node.leave(driver.now())
+        driver.flush()
+        return maybeDeferred(port.stopListening)
+
+    def event_received(self, event: Any) -> None:
+        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.event_received`."""
+        match event:
+            case Acknowledged(round_trip):
+                self.acknowledged(round_trip)
+            case Connected():
+                if not self.connected_first.called:
+                    self.connected_first.callback(None)
+                self.backbone_connected()
+            case Disconnected():
+                host, port = self.backbone
+                self.log.warn("backbone {host}:{port} has not answered for 5 s", host=host, port=port)
+                self.backbone_disconnected()
+            case Dropped(reason, (host, port), detail):
+                self.log.warn(
+                    "dropped ({reason}) from {host}:{port}: {detail}",
+                    reason=reason,
+                    host=host,
+                    port=port,
+                    detail=detail,
+                )
+            case Failed(error):
+                self.fail(error)
+
+
+@implementer(ISubscriber, IPushProducer)
+class SubscriberProtocol(ClientProtocol):
+    """Receives a stream in order. Override :meth:`messages_received` and :meth:`messages_lost`.
+
+    It is a push producer: a consumer that cannot keep up registers it and pauses it, and then it hands over nothing;
+    what exceeds ``buffer_bytes`` meanwhile is asked for again afterwards.
+    """
+
+    def messages_received(self, messages: Sequence[Message]) -> None:
+        """Messages in order, each once, gaps already repaired."""
+
+    def messages_lost(self, first: int, last: int) -> None:
+        """Nobody has ``first`` to ``last`` any more, or they were never given."""
+
+    def event_received(self, event: Any) -> None:
+        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.event_received`."""
+        match event:
+            case Delivered(messages):
+                self.messages_received(messages)
+            case Lost(first, last):
+                self.messages_lost(first, last)
+            case _:
+                super().event_received(event)
+
+    def pauseProducing(self) -> None:
+        """Twisted: hand over nothing for now."""
+        if self.node is not None:
+            self.node.pause()
+
+    def resumeProducing(self) -> None:
+        """Twisted: hand over again."""
+        if self.node is not None and self.driver is not None:
+            self.node.resume(self.driver.now())
+            self.driver.flush()
+
+    def stopProducing(self) -> None:
+        """Twisted: the consumer is gone."""
+        self.leave()
+
+
+@implementer(IPublisher)
+class PublisherProtocol(SubscriberProtocol):
+    """Publishes messages. It is a client like any other: it receives the stream and helps to repair it."""
+
+    def __init__(
+        self, config: ClientConfig | None = None, *, store: IMessageStore | None = None, reactor: Any = None
+    ) -> None:
+        super().__init__(config, store=store, reactor=reactor)
+        self._publishing: dict[int, Deferred[int]] = {}
+        self._room: list[Deferred[None]] = []
+
+    @property
+    def pending(self) -> int:
+        """Messages that have not come back yet."""
+        return len(self._publishing)
+
+    def publish(self, data: bytes) -> Deferred[int]:
+        """Publish a message.
+
+        :return: Deferred of its sequence number; fails with
+            :class:`~fyrehose_twisted.errors.PublishTimeout` if it does not come back in time, and with
+            :class:`~fyrehose_twisted.errors.NotConnected` if the protocol stops before.
+        :raises MessageTooLarge: if it does not fit a datagram.
+        :raises PublishQueueFull: if too much waits already; see :meth:`when_room`.
+        :raises NotConnected: if the protocol is not running.
+        """
+        node, driver = self.node, self.driver
+        if node is None or driver is None or self.transport is None:
+            raise NotConnected("publish() on a publisher that is not running; join() a backbone first")
+        published: Deferred[int] = Deferred()
+        self._publishing[node.publish(data, driver.now())] = published
+        driver.flush()
+        return published
+
+    def when_room(self) -> Deferred[None]:
+        """Return a Deferred that fires when the publisher is less than half full; at once if it is."""
+        if self._has_room():
+            return succeed(None)
+        room: Deferred[None] = Deferred()
+        self._room.append(room)
+        return room
+
+    def event_received(self, event: Any) -> None:
+        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.event_received`."""
+        match event:
+            case Published(messages):
+                for ticket, sequence in messages:
+                    self._publishing.pop(ticket).callback(sequence)
+            case PublishFailed(tickets):
+                seconds = self.config.outbox.timeout
+                for ticket in tickets:
+                    late = PublishTimeout(f"message did not come back from the backbone within {seconds:g} s")
+                    self._publishing.pop(ticket).errback(late)
+            case _:
+                super().event_received(event)
+                return
+        if self._room and self._has_room():
+            waiting, self._room = self._room, []
+            for room in waiting:
+                room.callback(None)
+
+    def stopProtocol(self) -> None:
+        """Twisted: the port is gone, and with it whatever was not published."""
+        super().stopProtocol()
+        publishing, self._publishing = self._publishing, {}
+        waiting, self._room = self._room, []
+        gone = NotConnected("the publisher stopped before the message came back")
+        for unpublished in publishing.values():
+            unpublished.errback(gone)
+        for room in waiting:
+            room.errback(gone)
+
+    def _has_room(self) -> bool:
+        node = self.node
+        return node is not None and node.outbox.fill < 0.5

@@ -1,0 +1,216 @@
+"""Putting the protocols on sockets: joining a backbone, and services for ``twistd``."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.interfaces import IListeningPort
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.errors import NotConnected
+from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS
+from fyrehose_twisted.fyrehose.metrics import metrics_site
+from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, ClientProtocol
+from fyrehose_twisted.interfaces import ISequenceStore
+from fyrehose_twisted.net.names import loopback_endpoint, resolve
+from fyrehose_twisted.net.shell import DatagramNodeProtocol
+from fyrehose_twisted.net.udp import KERNEL_BUFFER, DatagramPort, local_host_towards
+
+DEFAULT_PORT = 2323
+DEFAULT_BACKBONE = f"127.0.0.1:{DEFAULT_PORT}"
+
+ClientT = TypeVar("ClientT", bound=ClientProtocol)
+
+_log = Logger()
+
+
+def warn_of_small_buffer(port: DatagramPort) -> None:
+    """Say so if the kernel gives less room for bursts than was asked for."""
+    if port.receive_buffer < KERNEL_BUFFER:
+        _log.warn(
+            "the kernel gives {given:,} bytes of receive buffer, {wanted:,} were asked for; bursts may be lost."
+            " As root: sysctl -w net.core.rmem_max={wanted}",
+            given=port.receive_buffer,
+            wanted=KERNEL_BUFFER,
+        )
+
+
+async def bind(reactor: Any, protocol: ClientProtocol, backbone: str, *, port: int = 0) -> None:
+    """Bind ``protocol`` to a port of its own and let it send keepalives to ``backbone``, ``HOST:PORT``.
+
+    :raises ConfigurationError: if ``backbone`` is not ``HOST:PORT``.
+    :raises OperationalError: if the name has no IPv4 address.
+    """
+    protocol.reactor = reactor
+    protocol.backbone = await resolve(reactor, backbone)
+    try:
+        interface = local_host_towards(protocol.backbone)
+    except OSError as error:
+        raise NotConnected(f"there is no route to the backbone {backbone}: {error.strerror}") from error
+    datagram_port = DatagramPort(port, protocol, interface, reactor)
+    datagram_port.bind()
+    if protocol.config.secret is not None and protocol.config.address == ANY_ADDRESS:
+        # A token is made for one address, so with a secret the address has to be given.
+        bound = datagram_port.getHost()
+        protocol.config = replace(protocol.config, address=(bound.host, bound.port))
+    warn_of_small_buffer(datagram_port)
+    datagram_port.start()
+
+
+async def join(
+    reactor: Any, protocol: ClientT, backbone: str = DEFAULT_BACKBONE, *, port: int = 0, timeout: float = 10.0
+) -> ClientT:
+    """Connect ``protocol`` to a backbone and return it when the backbone has answered.
+
+    :param backbone: ``HOST:PORT``.
+    :param port: local UDP port; 0 for any that is free.
+    :param timeout: seconds to wait for the first answer.
+    :raises ConfigurationError: if ``backbone`` is not ``HOST:PORT``.
+    :raises NotConnected: if the backbone does not answer in time, does not admit us, or has no address.
+    """
+    await bind(reactor, protocol, backbone, port=port)
+    connected: Deferred[None] = protocol.connected_first
+    connected.addTimeout(timeout, reactor)
+    try:
+        await connected
+    except DeferredTimeout:
+        await protocol.leave()
+        raise NotConnected(
+            f"backbone {backbone} did not answer within {timeout:g} s; is it running, and does it admit this address?"
+        ) from None
+    return protocol
+
+
+class DatagramService(Service):
+    """A service that ends the process, with status 1, if its protocol fails."""
+
+    log = Logger()
+
+    def __init__(self, reactor: Any = None) -> None:
+        if reactor is None:
+            from twisted.internet import reactor
+        self.reactor = reactor
+
+    def watch(self, protocol: DatagramNodeProtocol) -> None:
+        """Fail with ``protocol``."""
+        protocol.stopped.addErrback(self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        self.fail(failure.value)
+
+    def fail(self, error: BaseException | None) -> None:
+        """Say why, and stop the process."""
+        self.log.critical("stopping: {error}", error=error)
+        # twistd has no way to be told an exit status; this runs after its clean-up, as the last thing.
+        self.reactor.addSystemEventTrigger("after", "shutdown", atexit.register, _exit_with_failure)
+        if self.reactor.running:
+            self.reactor.stop()
+        else:
+            self.reactor.callWhenRunning(self.reactor.stop)
+
+
+class BackboneService(DatagramService):
+    """A backbone under ``twistd``: binds its port before privileges are dropped, opens its state file after.
+
+    :param open_state: called when the service starts; returns the state.
+    :param metrics: where to serve Prometheus metrics, an endpoint description; a TCP one that names no
+        interface listens on loopback.
+    """
+
+    def __init__(
+        self,
+        protocol: BackboneProtocol,
+        open_state: Callable[[], ISequenceStore],
+        port: int,
+        interface: str,
+        *,
+        metrics: str | None = None,
+        reactor: Any = None,
+    ) -> None:
+        super().__init__(reactor)
+        self.protocol = protocol
+        self._open_state = open_state
+        self._metrics = None if metrics is None else loopback_endpoint(self.reactor, metrics)
+        self._port = DatagramPort(port, protocol, interface, self.reactor)
+        self._metrics_port: IListeningPort | None = None
+        self._opened = False
+
+    def privilegedStartService(self) -> None:
+        """Twisted: start what needs privileges."""
+        super().privilegedStartService()
+        self._bind()
+
+    def startService(self) -> None:
+        """Twisted: start."""
+        super().startService()
+        self._bind()
+        self.protocol.state = self._open_state()
+        self._opened = True
+        self.watch(self.protocol)
+        warn_of_small_buffer(self._port)
+        self._port.start()
+        if self._metrics is not None:
+            listening = self._metrics.listen(metrics_site(self.protocol))
+            listening.addCallbacks(self._metrics_listening, self._failed)
+
+    async def _stop(self) -> None:
+        if self._metrics_port is not None:
+            await maybeDeferred(self._metrics_port.stopListening)
+        if self._port.connected:
+            await maybeDeferred(self._port.stopListening)
+        if self._opened:
+            self._opened = False
+            self.protocol.state.close()
+
+    def stopService(self) -> Deferred[None]:
+        """Twisted: stop, and leave no hole in the numbers."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    def _bind(self) -> None:
+        if not self._port.connected:
+            self._port.bind()
+
+    def _metrics_listening(self, port: IListeningPort) -> None:
+        self._metrics_port = port
+        self.log.info("metrics at {address}/metrics", address=port.getHost())
+
+
+class ClientService(DatagramService):
+    """A client under ``twistd``.
+
+    :param backbone: ``HOST:PORT``.
+    """
+
+    def __init__(self, protocol: ClientProtocol, backbone: str, *, port: int = 0, reactor: Any = None) -> None:
+        super().__init__(reactor)
+        self.protocol = protocol
+        self.backbone = backbone
+        self._local_port = port
+
+    def startService(self) -> None:
+        """Twisted: start."""
+        super().startService()
+        self.watch(self.protocol)
+        binding = Deferred.fromCoroutine(bind(self.reactor, self.protocol, self.backbone, port=self._local_port))
+        binding.addErrback(self._failed)
+
+    def stopService(self) -> Deferred[None]:
+        """Twisted: say goodbye and stop."""
+        super().stopService()
+        return self.protocol.leave()
+
+
+def _exit_with_failure() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

@@ -1,0 +1,139 @@
+"""``twistd fyrehose-backbone``."""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import IPv4Address
+from pathlib import Path
+from random import SystemRandom
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python import usage
+
+from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.fyrehose.admission import AddressList
+from fyrehose_twisted.fyrehose.backbone import SETTLE_TIME
+from fyrehose_twisted.fyrehose.config import BackboneConfig
+from fyrehose_twisted.fyrehose.forwarding import RandomForward, RoundRobinForward
+from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
+from fyrehose_twisted.fyrehose.options import existing_directory, integer, protocol_class, read_secret
+from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
+from fyrehose_twisted.fyrehose.service import DEFAULT_PORT, BackboneService
+from fyrehose_twisted.fyrehose.state import SequenceFile
+from fyrehose_twisted.interfaces import IForwardPolicy
+
+_NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
+
+
+class Options(usage.Options):
+    """What an operator can say."""
+
+    synopsis = "[options]"
+    longdesc = (
+        "Gives every message a number and sends it to all subscribers. Listens on loopback unless told otherwise;"
+        " on any other interface it wants to know whom it serves: --secret-file, --allow or --open."
+    )
+    optParameters = [
+        ["interface", "i", "127.0.0.1", "IPv4 address to listen on"],
+        ["port", "p", DEFAULT_PORT, "UDP port to listen on", integer(0, 65_535)],
+        ["name", "n", "default", "name of the stream, fyrehose://NAME"],
+        ["state", "s", None, "file that keeps the last number [default: fyrehose-NAME.state, where you start it]"],
+        ["start-at", None, None, "first number, for a new stream or a lost state file", integer(1, MAX_SEQUENCE)],
+        ["settle-time", None, SETTLE_TIME, "seconds to ask clients what they know of a stream that is new here", float],
+        ["secret-file", None, None, "file with the secret that clients must know"],
+        ["max-subscribers", "m", 1_024, "clients to serve at once", integer(1, 1_000_000)],
+        ["forward", "f", "random", "who gets a REQUEST: random or round-robin"],
+        ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
+        ["protocol", None, None, "dotted name of your subclass of BackboneProtocol"],
+    ]
+    optFlags = [
+        ["open", None, "serve anybody, also on an interface other than loopback"],
+        ["trust-addresses", None, "believe ADDR of clients, for those behind address translation"],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self["allow"] = []
+        self["allow-push"] = []
+
+    def opt_allow(self, network: str) -> None:
+        """serve only this IPv4 network, in CIDR form (repeatable)"""
+        self["allow"].append(network)
+
+    def opt_allow_push(self, network: str) -> None:
+        """let only this IPv4 network publish, in CIDR form (repeatable)"""
+        self["allow-push"].append(network)
+
+    def postOptions(self) -> None:
+        """Check what can be checked before anything starts."""
+        try:
+            self._check()
+        except FyrehoseError as error:
+            raise usage.UsageError(str(error)) from error
+
+    def _check(self) -> None:
+        name = self["name"]
+        if not name or len(name) > 128 or not set(name) <= _NAME_CHARACTERS or name.startswith("."):
+            raise usage.UsageError(f"--name {name!r}: use lower-case letters, digits, '-', '_' and '.', at most 128")
+        try:
+            interface = IPv4Address(self["interface"])
+        except ValueError:
+            raise usage.UsageError(f"--interface {self['interface']!r} is not an IPv4 address") from None
+        if self["forward"] not in ("random", "round-robin"):
+            raise usage.UsageError(f"--forward {self['forward']!r}: choose random or round-robin")
+        if not 0 <= self["settle-time"] <= 60:
+            raise usage.UsageError(f"--settle-time {self['settle-time']}: choose 0 to 60 s")
+        if not interface.is_loopback and not (self["secret-file"] or self["allow"] or self["open"]):
+            raise usage.UsageError(
+                f"--interface {interface} is not loopback, and packets can be forged to flood others."
+                " Say whom to serve: --secret-file FILE, --allow CIDR, or --open for everybody"
+            )
+        self["state"] = existing_directory(Path(self["state"] or f"fyrehose-{name}.state").absolute())
+        self["config"] = BackboneConfig(
+            max_clients=self["max-subscribers"],
+            allow=AddressList(self["allow"]) if self["allow"] else None,
+            allow_push=AddressList(self["allow-push"]) if self["allow-push"] else None,
+            secret=read_secret(self["secret-file"]) if self["secret-file"] else None,
+            trust_addresses=bool(self["trust-addresses"]),
+        )
+        self["class"] = protocol_class(self["protocol"], BackboneProtocol) if self["protocol"] else BackboneProtocol
+
+
+def makeService(options: Options) -> IService:
+    """Twisted: return the service that ``options`` describe.
+
+    :raises SystemExit: with one line, if it could not start.
+    """
+    stream = f"fyrehose://{options['name']}"
+    path: Path = options["state"]
+
+    def open_state() -> SequenceFile:
+        return SequenceFile(path, stream, start_at=options["start-at"])
+
+    policy: IForwardPolicy = (
+        RoundRobinForward() if options["forward"] == "round-robin" else RandomForward(SystemRandom())
+    )
+    protocol = options["class"](options["config"], policy, settle_time=options["settle-time"])
+    try:
+        # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+        _try_port(options["interface"], options["port"])
+        if path.exists():
+            SequenceFile.check(path, stream, start_at=options["start-at"])
+        service: Any = BackboneService(
+            protocol, open_state, options["port"], options["interface"], metrics=options["metrics"]
+        )
+    except FyrehoseError as error:
+        raise SystemExit(f"fyrehose-backbone: {error}") from None
+    return service  # type: ignore[no-any-return]
+
+
+def _try_port(interface: str, port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((interface, port))
+        except OSError as error:
+            raise SystemExit(
+                f"fyrehose-backbone: cannot listen on {interface}:{port}: {error.strerror};"
+                " is another backbone running?"
+            ) from None

@@ -1,0 +1,48 @@
+"""Turning what a user types into addresses and endpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.interfaces import IStreamServerEndpoint
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import ConfigurationError, OperationalError
+
+
+def parse_host_port(text: str) -> Address:
+    """Return host and port of ``HOST:PORT``. :raises ConfigurationError: if it is not that."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65_535:
+        raise ConfigurationError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:2323")
+    return host, int(port)
+
+
+async def resolve(reactor: Any, text: str) -> Address:
+    """Return the IPv4 address and port of ``HOST:PORT``.
+
+    :raises ConfigurationError: if ``text`` is not that.
+    :raises OperationalError: if the name has no IPv4 address.
+    """
+    host, port = parse_host_port(text)
+    try:
+        return str(await reactor.resolve(host)), port
+    except Exception as error:
+        raise OperationalError(f"{host!r} has no IPv4 address ({error})") from error
+
+
+def loopback_endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
+    """Return a server endpoint; a TCP one that names no interface listens on loopback.
+
+    :raises ConfigurationError: if ``description`` is no endpoint.
+    """
+    if description.isdecimal():
+        description = f"tcp:{description}"
+    if description.startswith("tcp:") and "interface=" not in description:
+        description += ":interface=127.0.0.1"
+    try:
+        endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
+    except (ValueError, TypeError, KeyError, LookupError) as error:
+        raise ConfigurationError(f"{description!r} is not an endpoint such as tcp:9100 ({error})") from error
+    return endpoint
