@@ -87,7 +87,7 @@ class NodeDriver:
                 self._tell(event)
             except Exception:
                 self.log.failure("the application failed on {event!r}", event=event)
-        return bool(events)
+        return bool(events) and not self._stopped
 
     def _arm(self) -> None:
         if self._stopped:

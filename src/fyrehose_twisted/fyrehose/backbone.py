@@ -42,6 +42,10 @@ CLIENT_LIFETIME = 5.0
 SETTLE_TIME = 2.0
 """Seconds that a backbone without memory listens for clients who remember: a keepalive interval, and time to answer."""
 
+RESTART_TIME = 1.25
+"""Seconds that a backbone with memory waits: by then every living client has sent a KEEPALIVE, and nothing is numbered
+that nobody would get."""
+
 HELD_MESSAGES, HELD_BYTES = 4_096, 8 * 2**20
 """What may wait to be numbered in that time."""
 
@@ -49,7 +53,7 @@ HELD_MESSAGES, HELD_BYTES = 4_096, 8 * 2**20
 class Phase(Enum):
     """What a backbone is doing."""
 
-    SETTLING = "asking clients whether they know the stream"
+    SETTLING = "waiting for clients to say that they are there"
     SERVING = "numbering messages"
     REFUSING = "a client knows the stream, and this backbone does not"
     EXHAUSTED = "the last number has been given"
@@ -75,7 +79,8 @@ class Backbone:
 
     :param last: the last number given, 0 for none.
     :param bound: the highest number for which no new :class:`~fyrehose_twisted.fyrehose.numbering.Mark` is needed.
-    :param settle_until: number nothing before this time, and nothing at all if a client turns out to know the stream.
+    :param settle_until: number nothing before this time; what is pushed meanwhile waits.
+    :param ask: ask clients while settling what they know of the stream, and number nothing at all if they do.
     :param own_address: where a given client can reach this backbone; used while settling.
     """
 
@@ -87,6 +92,7 @@ class Backbone:
         last: int = 0,
         bound: int = 0,
         settle_until: float | None = None,
+        ask: bool = False,
         own_address: Callable[[Address], Address] = lambda peer: ANY_ADDRESS,
     ) -> None:
         self.config = config
@@ -96,6 +102,7 @@ class Backbone:
         self.counters = BackboneCounters()
         self._policy = policy
         self._settle_until = settle_until
+        self._ask = ask
         self._own_address = own_address
         self._asked: set[Address] = set()
         self._held: list[tuple[Push, Address]] = []
@@ -193,8 +200,8 @@ class Backbone:
             self._regroup()
         else:
             regroup = client.flags != keepalive.flags
-            if client.source != peer:
-                self._sources.pop(client.source, None)
+            if client.source != peer and self._sources.get(client.source) == address:
+                del self._sources[client.source]
             client.source, client.flags, client.dialect = peer, keepalive.flags, keepalive.dialect
             client.expires_at = now + CLIENT_LIFETIME
             self._clients.move_to_end(address)
@@ -202,7 +209,7 @@ class Backbone:
                 self._regroup()
         self._sources[peer] = address
         self._send(encode(KeepaliveAck(keepalive.token)), address)
-        if self.phase is Phase.SETTLING and not keepalive.flags & Flags.NOJOURNAL:
+        if self._ask and self.phase is Phase.SETTLING and not keepalive.flags & Flags.NOJOURNAL:
             self._asked.add(address)
             self._send(encode(Forward(self._own_address(address), 1, MAX_SEQUENCE)), address)
 
@@ -211,7 +218,9 @@ class Backbone:
         self.counters.requests += 1
         address = _resolve(request.address, peer)
         client = self._clients.get(address)
-        if client is None or client.source[0] != peer[0]:
+        # What a client admitted by its token may do, others on its host may not.
+        compared = 1 if self.config.secret is None else 2
+        if client is None or client.source[:compared] != peer[:compared]:
             self._drop(
                 "request_for_stranger",
                 peer,
@@ -302,8 +311,9 @@ class Backbone:
         config = self.config
         if config.secret is not None and peer not in self._sources:
             return False
-        allowed = config.allow if config.allow_push is None else config.allow_push
-        return allowed is None or allowed.permits(peer[0])
+        if config.allow is not None and not config.allow.permits(peer[0]):
+            return False
+        return config.allow_push is None or config.allow_push.permits(peer[0])
 
     def _refusal(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
         config = self.config
@@ -332,6 +342,8 @@ class Backbone:
         expired = False
         while self._clients:
             client = next(iter(self._clients.values()))
+            if client.expires_at > now + CLIENT_LIFETIME:
+                self._clock_set_back(now)
             if client.expires_at > now:
                 break
             del self._clients[client.address]
@@ -342,6 +354,11 @@ class Backbone:
             expired = True
         if expired:
             self._regroup()
+
+    def _clock_set_back(self, now: float) -> None:
+        # Or the client at the front, alive until the old time comes again, keeps the others from expiring.
+        for client in self._clients.values():
+            client.expires_at = min(client.expires_at, now + CLIENT_LIFETIME)
 
     def _regroup(self) -> None:
         self._fan_out = None

@@ -288,7 +288,6 @@ class Client:
             self._probe_at = now + self._probe_interval
         if arrival is Arrival.OVERFLOW:
             self.drops.counts["buffer_full"] += 1
-            return
         if self.config.journal:
             self._store.put(sequence, data)
         self._returned(data, sequence, now)
@@ -341,7 +340,8 @@ class Client:
         if deadline is not None and deadline <= now:
             due = self.repairs.due(stream.missing, now, hold=self._paused and stream.full)
             for first, last in due.requests:
-                self._send_request(first, last)
+                if not self._recall(stream, first, last, now):
+                    self._send_request(first, last)
             for first, last in due.given_up:
                 stream.give_up(first, last)
         if now >= self._probe_at:
@@ -349,6 +349,16 @@ class Client:
             self._request(stream.highest + 1, min(stream.highest + MAX_RANGE, MAX_SEQUENCE), now)
             self._probe_at = now + self._probe_interval * (0.75 + 0.5 * self._rng.random())
             self._probe_interval = min(self._probe_interval * 2, SLOWEST_PROBE)
+
+    def _recall(self, stream: Reassembly, first: int, last: int, now: float) -> bool:
+        """Take what the buffer had no room for from our own memory; say whether that is all of it."""
+        held = self._store.lowest(first, last, MAX_RANGE)
+        for sequence in held:
+            data = self._store.get(sequence)
+            if data is not None and sequence in stream.missing:
+                self.repairs.arrived(sequence)
+                stream.add(sequence, data, int(now * 1_000_000))
+        return len(held) == last - first + 1
 
     def _hand_over(self, stream: Reassembly) -> None:
         for item in stream.take():

@@ -29,17 +29,18 @@ class Drops:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         """Drops by reason since the start."""
-        self._reported: set[tuple[str, str]] = set()
-        self._interval_ends = 0.0
+        self._reported: dict[tuple[str, str], float] = {}  # When, the longest ago first.
 
     def count(self, reason: str, peer: Address, detail: str, now: float) -> Dropped | None:
         """Count a drop; return the event to report, or ``None`` if this source was reported lately."""
         self.counts[reason] += 1
-        if not self._interval_ends - REPORT_INTERVAL <= now < self._interval_ends:
-            self._interval_ends = now + REPORT_INTERVAL
-            self._reported.clear()
+        while self._reported:
+            oldest = next(iter(self._reported))
+            if 0 <= now - self._reported[oldest] < REPORT_INTERVAL:  # Below 0 a clock was set back.
+                break
+            del self._reported[oldest]
         key = (peer[0], reason)
         if key in self._reported or len(self._reported) >= SOURCES_REMEMBERED:
             return None
-        self._reported.add(key)
+        self._reported[key] = now
         return Dropped(reason, peer, detail)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -74,7 +73,7 @@ class Outbox:
         self._resend: deque[Outgoing] = deque()
         self._under_way = 0
         self._once: deque[Outgoing] = deque()
-        self._again: list[tuple[float, int]] = []
+        self._again: deque[Outgoing] = deque()
         self._expiry: deque[tuple[float, int]] = deque()
         self._returned: dict[int, float] = {}
         self._by_data: dict[bytes, deque[int]] = {}
@@ -192,36 +191,27 @@ class Outbox:
 
     def next_timeout(self) -> float | None:
         """Return when a message is to be sent again."""
-        once = self._once[0].sent_at + self.window.timeout if self._once else None
-        if self._again and (once is None or self._again[0][0] < once):
-            return self._again[0][0]
-        return once
+        sent_at = [sent[0].sent_at for sent in (self._once, self._again) if sent]
+        return min(sent_at) + self.window.timeout if sent_at else None
 
     def _sent(self, message: Outgoing, now: float) -> None:
         message.attempts += 1
         message.lost = False
         message.sent_at = now
         self._under_way += 1
-        if message.attempts == 1:
-            self._once.append(message)
-        else:
-            wait = min(self.window.timeout * 2.0 ** (message.attempts - 1), self.window.config.maximum_timeout)
-            heapq.heappush(self._again, (now + wait, message.ticket))
+        (self._once if message.attempts == 1 else self._again).append(message)
 
     def _time_out(self, now: float) -> None:
-        timeout = self.window.timeout
-        while self._once:
-            message = self._once[0]
-            if message.ticket in self._waiting and message.attempts == 1 and not message.lost:
-                if message.sent_at + timeout > now:
-                    break
-                self._lose(message)
-            self._once.popleft()
-        while self._again and self._again[0][0] <= now:
-            _, ticket = heapq.heappop(self._again)
-            again = self._waiting.get(ticket)
-            if again is not None and not again.lost:
-                self._lose(again)
+        sent_at = now - self.window.timeout
+        timed_out = False
+        for sent in (self._once, self._again):
+            while sent and (sent[0].sent_at <= sent_at or sent[0].lost or sent[0].ticket not in self._waiting):
+                message = sent.popleft()
+                if message.ticket in self._waiting and not message.lost:
+                    self._lose(message)
+                    timed_out = True
+        if timed_out:
+            self.window.timed_out(now)
 
     def _lose(self, message: Outgoing) -> None:
         message.lost = True

@@ -12,7 +12,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import NotConnected, PublishTimeout, SequenceExhausted, StreamAlreadyNumbered
-from fyrehose_twisted.fyrehose.backbone import SETTLE_TIME, Backbone
+from fyrehose_twisted.fyrehose.backbone import RESTART_TIME, SETTLE_TIME, Backbone
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.drops import Dropped
@@ -51,7 +51,8 @@ class BackboneProtocol(DatagramNodeProtocol):
     :param state: where the numbers are kept, such as a :class:`~fyrehose_twisted.fyrehose.state.SequenceFile`; by
         default nowhere, so that the next start counts from 1 again. May be replaced until the port is bound.
     :param policy: who gets FORWARDs; by default a random client.
-    :param settle_time: seconds to ask clients whether they know a stream of which ``state`` knows nothing.
+    :param settle_time: seconds to listen for clients before the first number is given, so that they get it; of a
+        stream of which ``state`` knows nothing they are asked. At most 1.25 s where it does; 0 to start at once.
     """
 
     def __init__(
@@ -83,12 +84,14 @@ class BackboneProtocol(DatagramNodeProtocol):
 
     def make_node(self, now: float) -> IDatagramNode:
         """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.make_node`."""
+        settle_time = self._settle_time if self.state.fresh else min(self._settle_time, RESTART_TIME)
         return Backbone(
             self.config,
             self._policy,
             last=self.state.last,
             bound=self.state.bound,
-            settle_until=now + self._settle_time if self.state.fresh and self._settle_time > 0 else None,
+            settle_until=now + settle_time if settle_time > 0 else None,
+            ask=self.state.fresh,
             own_address=self._own_address,
         )
 

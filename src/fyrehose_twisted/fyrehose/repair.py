@@ -32,7 +32,7 @@ class RepairConfig:
 
     reorder_delay: float = 0.02
     first_retry: float = 0.1
-    last_retry: float = 1.0
+    last_retry: float = 0.5
     attempts: int = 14
     rate: float = 2_000.0
     in_flight: int = 8_192

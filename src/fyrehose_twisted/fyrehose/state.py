@@ -22,8 +22,11 @@ import fcntl
 import mmap
 import os
 import struct
+import tempfile
 import uuid
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from zope.interface import implementer
@@ -70,33 +73,33 @@ class SequenceFile:
         self.stream = stream
         self.hole: tuple[int, int] | None = None
         boot_id = boot_id or read_boot_id()
-        if not path.exists():
-            _create(path, stream, boot_id)
+        with _explained(path, "opened"):
+            try:
+                self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                _create(path, stream, boot_id)
+                self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise StateFileError(f"state file {path} cannot be opened: {error.strerror}") from error
-        try:
-            self._open(stream, start_at, boot_id)
+            with _explained(path, "opened"):
+                self._open(stream, start_at, boot_id)
         except BaseException:
             os.close(self._file)
             raise
 
     @staticmethod
-    def check(path: Path, stream: str, *, start_at: int | None = None) -> None:
+    def check(path: Path, stream: str, *, start_at: int | None = None, boot_id: bytes | None = None) -> None:
         """Raise what opening an existing file would raise, and change nothing."""
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise StateFileError(f"state file {path} cannot be opened: {error.strerror}") from error
-        try:
-            _lock(descriptor, path)
-            page = os.pread(descriptor, PAGE + 1, 0)
-            _check(page, path, stream)
-            last, _ = _NUMBERS.unpack_from(page, 16)
-            _check_start(start_at, last, path)
-        finally:
-            os.close(descriptor)
+        with _explained(path, "opened"):
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                _lock(descriptor, path)
+                page = os.pread(descriptor, PAGE + 1, 0)
+                _check(page, path, stream)
+                last, bound = _NUMBERS.unpack_from(page, 16)
+                same_boot = page[_BOOT] == (boot_id or read_boot_id())
+                _check_start(start_at, last if same_boot else bound, path)
+            finally:
+                os.close(descriptor)
 
     def _open(self, stream: str, start_at: int | None, boot_id: bytes) -> None:
         _lock(self._file, self.path)
@@ -133,19 +136,27 @@ class SequenceFile:
     def close(self) -> None:
         """Store the last number as the bound too, so that the next boot finds no hole, and unlock the file."""
         self._words[_BOUND] = self.last
-        self._sync()
-        self._release()
-        os.close(self._file)
+        try:
+            self._sync()
+        finally:
+            self._release()
+            os.close(self._file)
 
     def _sync(self) -> None:
-        try:
+        with _explained(self.path, "written to disk"):
             self._map.flush()
-        except OSError as error:
-            raise StateFileError(f"state file {self.path} cannot be written to disk: {error.strerror}") from error
 
     def _release(self) -> None:
         self._words.release()
         self._map.close()
+
+
+@contextmanager
+def _explained(path: Path, failed: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StateFileError(f"state file {path} cannot be {failed}: {error.strerror}") from error
 
 
 def _create(path: Path, stream: str, boot_id: bytes) -> None:
@@ -156,15 +167,14 @@ def _create(path: Path, stream: str, boot_id: bytes) -> None:
     _NAME.pack_into(page, 48, len(name))
     page[50 : 50 + len(name)] = name
     page[-4:] = struct.pack("=I", _checksum(page))
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with _explained(path, "created"):
+        # A name that nobody can have left behind: in a container every start has the same process id.
+        descriptor, temporary = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)
         try:
-            os.write(descriptor, page)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(page)
+                file.flush()
+                os.fsync(descriptor)
             os.link(temporary, path)  # Unlike a rename, this fails where somebody else was quicker.
         except FileExistsError:
             return
@@ -175,14 +185,12 @@ def _create(path: Path, stream: str, boot_id: bytes) -> None:
             os.fsync(directory)
         finally:
             os.close(directory)
-    except OSError as error:
-        raise StateFileError(f"state file {path} cannot be created: {error.strerror}") from error
 
 
 def _lock(descriptor: int, path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         raise StateFileError(f"state file {path} is in use by another backbone; give each its own --state") from None
 
 

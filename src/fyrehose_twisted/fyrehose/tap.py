@@ -40,7 +40,7 @@ class Options(usage.Options):
         ["name", "n", "default", "name of the stream, fyrehose://NAME"],
         ["state", "s", None, "file that keeps the last number [default: fyrehose-NAME.state, where you start it]"],
         ["start-at", None, None, "first number, for a new stream or a lost state file", integer(1, MAX_SEQUENCE)],
-        ["settle-time", None, SETTLE_TIME, "seconds to ask clients what they know of a stream that is new here", float],
+        ["settle-time", None, SETTLE_TIME, "seconds to listen for clients before the first number", float],
         ["secret-file", None, None, "file with the secret that clients must know"],
         ["max-subscribers", "m", 1_024, "clients to serve at once", integer(1, 1_000_000)],
         ["forward", "f", "random", "who gets a REQUEST: random or round-robin"],

@@ -38,14 +38,14 @@ class Window:
         self._lost = 0
         self._slow_start = True
         self._patience = 1.0
+        self._backoff = 1.0
+        self._backed_off_until = 0.0
 
     @property
     def timeout(self) -> float:
-        """Seconds to wait for a message before it is sent again (RFC 6298, section 2)."""
-        if self.smoothed is None:
-            return 1.0
-        wait = self.smoothed + max(4 * self._variation, 0.001)
-        return min(max(wait, self.config.minimum_timeout), self.config.maximum_timeout)
+        """Seconds to wait for a message before it is sent again (RFC 6298, sections 2 and 5)."""
+        wait = 1.0 if self.smoothed is None else self.smoothed + max(4 * self._variation, 0.001)
+        return min(max(wait, self.config.minimum_timeout) * self._backoff, self.config.maximum_timeout)
 
     @property
     def reordering(self) -> float:
@@ -58,6 +58,7 @@ class Window:
         :param round_trip: seconds it took; ``None`` if it was sent more than once, for then nobody can tell.
         """
         self._returned += 1
+        self._backoff = 1.0
         if round_trip is not None:
             self._measure(max(round_trip, 0.0))
         if self._returned + self._lost >= self.size:
@@ -68,6 +69,12 @@ class Window:
         self._lost += 1
         if self._returned + self._lost >= self.size:
             self._end_round()
+
+    def timed_out(self, now: float) -> None:
+        """Messages were not seen in time: wait twice as long from now on, until one comes back."""
+        if now >= self._backed_off_until:
+            self._backoff = min(self._backoff * 2, 64.0)
+            self._backed_off_until = now + self.timeout
 
     def spurious(self) -> None:
         """A message came back that had been sent again too early."""
