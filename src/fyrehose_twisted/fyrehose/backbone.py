@@ -16,6 +16,7 @@ from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM, Columns, number, sca
 from fyrehose_twisted.fyrehose.codec import decode, encode, encode_deliver
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.drops import Drops
+from fyrehose_twisted.fyrehose.envelope import Envelope, unwrap
 from fyrehose_twisted.fyrehose.events import Client, ClientExpired, ClientJoined, Exhausted, StreamKnown
 from fyrehose_twisted.fyrehose.messages import (
     ANY_ADDRESS,
@@ -107,6 +108,7 @@ class Backbone:
         self._asked: set[Address] = set()
         self._held: list[tuple[Push, Address]] = []
         self._held_bytes = 0
+        self._held_envelopes: set[Envelope] = set()
         self._clients: OrderedDict[Address, Client] = OrderedDict()
         self._sources: dict[Address, Address] = {}
         self._subscribers: tuple[Address, ...] = ()
@@ -244,6 +246,7 @@ class Backbone:
         if self.phase is Phase.SETTLING and self._settle_until is not None and now >= self._settle_until:
             self.phase = Phase.SERVING
             held, self._held = self._held, []
+            self._held_envelopes.clear()
             for push, peer in held:
                 self.push_received(push, peer, now)
 
@@ -332,10 +335,15 @@ class Backbone:
         return None
 
     def _hold(self, push: Push, peer: Address, now: float) -> None:
+        envelope = unwrap(push.data)
+        if envelope in self._held_envelopes:
+            return  # The publisher grew impatient; two numbers for one message would serve nobody.
         if len(self._held) >= HELD_MESSAGES or self._held_bytes + len(push.data) > HELD_BYTES:
             self._drop("not_numbering", peer, f"PUSH while {self.phase.value}, and enough of them wait already", now)
             return
         self._held.append((push, peer))
+        if envelope is not None:
+            self._held_envelopes.add(envelope)
         self._held_bytes += len(push.data)
 
     def _expire(self, now: float) -> None:
