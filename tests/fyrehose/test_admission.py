@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import hmac
+from dataclasses import replace
+from ipaddress import IPv4Network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.fyrehose.admission import (
+    SECRET_MINIMUM,
+    AddressList,
+    check_secret,
+    make_token,
+    parse_network,
+    token_is_valid,
+)
+from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
+from fyrehose_twisted.fyrehose.messages import Dialect, Keepalive
+
+HERE: Address = ("192.0.2.7", 2323)
+SECRET = b"sixteen bytes and a few"
+NOW = 1_700_000_010.0
+"""In the middle of a step of 30 s: steps begin at whole multiples of 30 since 1970."""
+
+
+def keepalive(*, now: float = NOW, step: int = 0, address: Address = HERE, flags: int = 0) -> Keepalive:
+    return Keepalive(address, flags, make_token(SECRET, address, flags, now, step=step))
+
+
+class TestAddressList:
+    @pytest.mark.parametrize(
+        ("host", "permitted"),
+        [
+            ("10.0.0.0", True),
+            ("10.255.255.255", True),
+            ("9.255.255.255", False),
+            ("11.0.0.0", False),
+            ("192.0.2.7", True),
+            ("192.0.2.6", False),
+            ("0.0.0.0", False),
+        ],
+    )
+    def test_it_permits_who_is_in_one_of_its_networks(self, host: str, permitted: bool) -> None:
+        addresses = AddressList(["10.0.0.0/8", IPv4Network("192.0.2.7")])
+        assert addresses.permits(host) is permitted
+        assert addresses.permits(host) is permitted
+
+    def test_an_empty_list_permits_nobody(self) -> None:
+        assert not AddressList([]).permits("127.0.0.1")
+
+    def test_the_whole_network_permits_everybody(self) -> None:
+        assert AddressList(["0.0.0.0/0"]).permits("255.255.255.255")
+
+    def test_its_repr_names_its_networks(self) -> None:
+        assert repr(AddressList(["10.0.0.0/8", "192.0.2.7"])) == "AddressList(10.0.0.0/8, 192.0.2.7/32)"
+
+    @pytest.mark.parametrize("text", ["", "10.0.0.1/8", "10.0.0.0/33", "300.0.0.0/8", "::/0", "localhost", "10.0/8"])
+    def test_what_is_no_network_is_refused_by_its_name(self, text: str) -> None:
+        with pytest.raises(ConfigurationError, match="not an IPv4 network") as caught:
+            parse_network(text)
+        assert repr(text) in str(caught.value)
+        with pytest.raises(ConfigurationError):
+            AddressList(["10.0.0.0/8", text])
+
+
+class TestTokens:
+    def test_a_token_is_the_hmac_that_the_specification_names(self) -> None:
+        body = bytes([192, 0, 2, 7]) + (2323).to_bytes(2, "big") + (3).to_bytes(6, "big")
+        steps = (int(NOW) // 30).to_bytes(8, "big")
+        assert make_token(SECRET, HERE, 3, NOW) == hmac.digest(SECRET, body + steps, "sha256")[:16]
+
+    @given(now=st.floats(0, 4e9), flags=st.integers(0, 2**48 - 1))
+    def test_a_token_is_good_when_it_is_made(self, now: float, flags: int) -> None:
+        assert token_is_valid(SECRET, keepalive(now=now, flags=flags), now)
+
+    @pytest.mark.parametrize(("step", "valid"), [(-2, False), (-1, True), (0, True), (1, True), (2, False)])
+    def test_it_is_good_in_the_neighbouring_steps(self, step: int, valid: bool) -> None:
+        assert token_is_valid(SECRET, keepalive(step=step), NOW) is valid
+        assert keepalive(step=step) == keepalive(now=NOW + 30 * step)
+
+    @pytest.mark.parametrize(("seconds", "valid"), [(-31, False), (-30, True), (0, True), (59, True), (60, False)])
+    def test_a_clock_may_be_half_a_minute_off(self, seconds: int, valid: bool) -> None:
+        start_of_step = NOW // 30 * 30
+        assert token_is_valid(SECRET, keepalive(now=start_of_step), start_of_step + seconds) is valid
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"address": ("192.0.2.8", 2323)},
+            {"address": ("192.0.2.7", 2324)},
+            {"flags": 1},
+            {"flags": 2**47},
+            {"token": bytes(16)},
+            {"token": b""},
+            {"token": b"", "dialect": Dialect.V1},
+        ],
+        ids=repr,
+    )
+    def test_it_is_good_for_nothing_else(self, changed: dict[str, object]) -> None:
+        assert not token_is_valid(SECRET, replace(keepalive(), **changed), NOW)  # type: ignore[arg-type]
+
+    @given(st.integers(0, 127))
+    def test_no_bit_may_be_wrong(self, bit: int) -> None:
+        good = keepalive()
+        token = int.from_bytes(good.token, "big") ^ 1 << bit
+        assert not token_is_valid(SECRET, replace(good, token=token.to_bytes(16, "big")), NOW)
+
+    def test_another_secret_makes_another_token(self) -> None:
+        assert not token_is_valid(SECRET + b"!", keepalive(), NOW)
+
+
+class TestSecret:
+    def test_the_shortest_secret(self) -> None:
+        assert check_secret(bytes(SECRET_MINIMUM)) == bytes(SECRET_MINIMUM)
+
+    @pytest.mark.parametrize("make", [check_secret, lambda secret: BackboneConfig(secret=secret)])
+    @pytest.mark.parametrize("secret", [b"", bytes(SECRET_MINIMUM - 1)])
+    def test_a_shorter_one_is_refused(self, make: type[BackboneConfig], secret: bytes) -> None:
+        with pytest.raises(ConfigurationError, match=f"{len(secret)} bytes; it needs at least 16"):
+            make(secret)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("config", [BackboneConfig(secret=SECRET), ClientConfig(secret=SECRET)])
+    def test_it_is_not_shown(self, config: object) -> None:
+        assert SECRET.decode() not in repr(config)

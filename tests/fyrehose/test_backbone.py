@@ -1,0 +1,1061 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from zope.interface import implementer
+
+from fyrehose_twisted.effects import Address, Send
+from fyrehose_twisted.fyrehose.admission import AddressList, make_token
+from fyrehose_twisted.fyrehose.backbone import (
+    CLIENT_LIFETIME,
+    HELD_BYTES,
+    HELD_MESSAGES,
+    SETTLE_TIME,
+    Backbone,
+    Phase,
+)
+from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM
+from fyrehose_twisted.fyrehose.codec import decode, encode
+from fyrehose_twisted.fyrehose.config import BackboneConfig
+from fyrehose_twisted.fyrehose.drops import Dropped
+from fyrehose_twisted.fyrehose.envelope import wrap
+from fyrehose_twisted.fyrehose.events import ClientExpired, ClientJoined, Exhausted, StreamKnown
+from fyrehose_twisted.fyrehose.forwarding import RandomForward, RoundRobinForward
+from fyrehose_twisted.fyrehose.messages import (
+    ANY_ADDRESS,
+    MAX_DELIVERABLE,
+    MAX_SEQUENCE,
+    Deliver,
+    Dialect,
+    Flags,
+    Forward,
+    Keepalive,
+    KeepaliveAck,
+    Packet,
+    Push,
+    Request,
+)
+from fyrehose_twisted.fyrehose.numbering import Mark
+from fyrehose_twisted.interfaces import IForwardPolicy
+from fyrehose_twisted.net.batch import Batch
+
+Vector = dict[str, Any]
+
+START = 1_700_000_000.0
+OWN: Address = ("192.0.2.1", 2323)
+ALICE: Address = ("192.0.2.7", 4001)
+BOB: Address = ("192.0.2.8", 4002)
+CAROL: Address = ("192.0.2.9", 4003)
+STRANGER: Address = ("198.51.100.1", 5000)
+TOKEN = bytes(range(16))
+SECRET = b"sixteen bytes and a few"
+V1_KEEPALIVE = Keepalive(token=b"", dialect=Dialect.V1)
+NOTHING = Flags.NOSUBSCRIBE | Flags.NOJOURNAL
+
+SIZES = pytest.mark.parametrize("size", [1, VECTOR_MINIMUM + 8], ids=["per packet", "columnar"])
+"""How many copies of a datagram make a batch: each way of the node through it."""
+
+
+@implementer(IForwardPolicy)
+class FirstForward:
+    """The first journal that is not the requester, and a note of whom there was to choose from."""
+
+    def __init__(self) -> None:
+        self.journals: Sequence[Address] = ()
+
+    def choose(self, journals: Sequence[Address], requester: Address) -> Address | None:
+        self.journals = journals
+        return next((journal for journal in journals if journal != requester), None)
+
+
+class Bench:
+    """A backbone, the time, and everything that came out of it."""
+
+    def __init__(self, policy: IForwardPolicy | None = None, *, last: int = 0, bound: int = 0, **options: Any) -> None:
+        settle: float | None = options.pop("settle", None)
+        ask = options.pop("ask", settle is not None)
+        self.now = START
+        self.node = Backbone(
+            BackboneConfig(**options),
+            FirstForward() if policy is None else policy,
+            last=last,
+            bound=bound,
+            settle_until=None if settle is None else START + settle,
+            ask=ask,
+            own_address=lambda peer: OWN,
+        )
+        self.stored = Mark(last, max(last, bound))
+        self.events: list[object] = []
+        self.sent: defaultdict[Address, list[bytes]] = defaultdict(list)
+        self.drain()
+
+    def receive(self, *arrivals: tuple[bytes, Address], truncated: Sequence[int] = ()) -> None:
+        """Datagrams arrive as one batch."""
+        batch = Batch.pack(arrivals, truncated=truncated)
+        self.node.receive_batch(batch, self.now)
+        self.drain()
+        # Whoever owns the buffer uses it again: nothing that was kept may point into it.
+        batch.buffer[:] = b"\xff" * len(batch.buffer)
+
+    def hear(self, peer: Address, *packets: Packet) -> None:
+        """One batch of packets from one peer."""
+        self.receive(*((encode(packet), peer) for packet in packets))
+
+    def join(self, *peers: Address, flags: int = Flags.NONE) -> None:
+        for peer in peers:
+            self.hear(peer, Keepalive(flags=flags, token=TOKEN))
+        self.forget()
+
+    def drain(self) -> None:
+        persist, effects, events = self.node.drain()
+        if persist is not None:
+            assert persist != self.stored
+            self.stored = persist
+        for effect in effects:
+            for peer in effect.peers:
+                self.sent[peer] += map(bytes, effect.datagrams)
+                for datagram in effect.datagrams:
+                    packet = decode(datagram)
+                    assert not isinstance(packet, Deliver) or packet.sequence <= self.stored.last <= self.stored.bound
+        self.events += events
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.node.tick(self.now)
+        self.drain()
+
+    def forget(self) -> None:
+        self.sent.clear()
+        self.events.clear()
+
+    def to(self, peer: Address) -> list[Packet]:
+        """What was sent to ``peer``."""
+        return [decode(datagram) for datagram in self.sent.get(peer, ())]
+
+    def sequences(self, peer: Address) -> list[int]:
+        return [packet.sequence for packet in self.to(peer) if isinstance(packet, Deliver)]
+
+    @property
+    def addresses(self) -> list[Address]:
+        return [client.address for client in self.node.clients]
+
+    @property
+    def drops(self) -> dict[str, int]:
+        return dict(self.node.drops.counts)
+
+
+def token_keepalive(
+    address: Address, now: float, *, flags: int = 0, step: int = 0, secret: bytes = SECRET
+) -> Keepalive:
+    return Keepalive(address, flags, make_token(secret, address, flags, now, step=step))
+
+
+class TestNumbersAndFanOut:
+    @SIZES
+    def test_numbers_start_at_1_and_have_no_gaps(self, size: int) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.hear(STRANGER, *[Push(b"a")] * size)
+        bench.hear(BOB, *[Push(b"b", Dialect.V1)] * size)
+        assert bench.to(ALICE) == [
+            Deliver(number, b"a" if number <= size else b"b") for number in range(1, 2 * size + 1)
+        ]
+
+    @SIZES
+    def test_numbers_go_on_after_the_last_one_given(self, size: int) -> None:
+        bench = Bench(last=2**32 - 2, bound=2**33)
+        bench.join(ALICE)
+        bench.hear(STRANGER, *[Push(b"")] * size)
+        assert bench.sequences(ALICE) == list(range(2**32 - 1, 2**32 - 1 + size))
+
+    @SIZES
+    @pytest.mark.parametrize("unused", [bytes(6), b"\xff" * 6])
+    def test_the_unused_bytes_of_a_push_are_ignored(self, size: int, unused: bytes) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.receive(*[(b"\x02\x00\x01" + unused + b"x", BOB)] * size)
+        assert bench.to(ALICE) == [Deliver(number + 1, b"x") for number in range(size)]
+
+    @SIZES
+    def test_every_message_goes_to_every_living_subscriber_and_to_nobody_else(self, size: int) -> None:
+        bench = Bench()
+        bench.join(ALICE, BOB)
+        bench.join(CAROL, flags=Flags.NOSUBSCRIBE)
+        bench.hear(STRANGER, *[Push(b"x")] * size)
+        assert bench.sequences(ALICE) == bench.sequences(BOB) == list(range(1, size + 1))
+        assert set(bench.sent) == {ALICE, BOB}
+
+    @SIZES
+    def test_a_message_is_numbered_though_nobody_listens(self, size: int) -> None:
+        bench = Bench()
+        bench.hear(STRANGER, *[Push(b"xyz")] * size)
+        assert (bench.sent, bench.stored.last, bench.node.counters.published) == ({}, size, size)
+
+    def test_both_dialects_share_a_port_a_batch_and_a_sequence(self) -> None:
+        bench = Bench()
+        bench.hear(ALICE, V1_KEEPALIVE)
+        bench.join(BOB)
+        bench.hear(CAROL, *[Push(b"one", Dialect.V1), Push(b"two", Dialect.V2)] * VECTOR_MINIMUM)
+        assert bench.to(ALICE) == bench.to(BOB)
+        assert bench.to(BOB) == [
+            Deliver(number + 1, b"two" if number % 2 else b"one") for number in range(2 * VECTOR_MINIMUM)
+        ]
+        assert [client.dialect for client in bench.node.clients] == [Dialect.V1, Dialect.V2]
+
+    def test_who_joins_in_the_middle_of_a_batch_gets_what_follows(self) -> None:
+        for size in (3, VECTOR_MINIMUM):
+            bench = Bench()
+            bench.join(ALICE)
+            push = (encode(Push(b"x")), STRANGER)
+            bench.receive(*[push] * size, (encode(Keepalive()), BOB), *[push] * size)
+            assert bench.sequences(ALICE) == list(range(1, 2 * size + 1))
+            assert bench.sequences(BOB) == list(range(size + 1, 2 * size + 1))
+
+    @SIZES
+    def test_an_ack_keeps_its_place_between_messages(self, size: int) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        push = (encode(Push(b"x")), STRANGER)
+        bench.receive(*[push] * size, (encode(Keepalive(token=TOKEN)), ALICE), *[push] * size)
+        assert [type(packet) for packet in bench.to(ALICE)] == [*[Deliver] * size, KeepaliveAck, *[Deliver] * size]
+
+    def test_what_was_decided_for_those_who_lived_then_is_not_added_to_when_one_has_expired(self) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.now += 1
+        bench.join(BOB)
+        for seconds in (0, 4):
+            bench.now += seconds
+            bench.node.receive_batch(Batch.pack([(encode(Push(b"")), STRANGER)]), bench.now)
+        bench.drain()
+        assert (bench.sequences(ALICE), bench.sequences(BOB)) == ([1], [1, 2])
+
+    def test_an_empty_message_is_a_message(self) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.hear(BOB, Push(b"", Dialect.V1), Push(b""))
+        assert bench.to(ALICE) == [Deliver(1, b""), Deliver(2, b"")]
+
+    @SIZES
+    def test_counters_count(self, size: int) -> None:
+        bench = Bench()
+        bench.join(ALICE, BOB)
+        bench.hear(STRANGER, *[Push(b"xyz")] * size)
+        counters = bench.node.counters
+        assert (counters.datagrams, counters.keepalives) == (2 + size, 2)
+        assert (counters.published, counters.published_bytes) == (size, 3 * size)
+        assert (counters.delivered, counters.delivered_bytes) == (2 * size, 6 * size)
+
+    def test_persist_is_asked_for_only_when_numbers_were_given(self) -> None:
+        bench = Bench()
+        bench.node.receive_batch(Batch.pack([(encode(Keepalive()), ALICE)]), START)
+        assert bench.node.drain().persist is None
+        bench.node.receive_batch(Batch.pack([(encode(Push(b"")), ALICE)]), START)
+        mark = bench.node.drain().persist
+        assert mark.last == 1 <= mark.bound
+        assert bench.node.drain() == (None, [], [])
+
+
+class TestTooLong:
+    @pytest.mark.parametrize("dialect", Dialect)
+    def test_the_longest_message_that_udp_carries_is_delivered(self, dialect: Dialect) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.hear(BOB, Push(bytes(MAX_DELIVERABLE), dialect))
+        assert bench.to(ALICE) == [Deliver(1, bytes(MAX_DELIVERABLE))]
+
+    def test_a_v1_push_whose_deliver_would_be_too_long_is_a_counted_drop(self, vectors: dict[str, Vector]) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.receive((vectors["push_65504_v1_not_deliverable"]["datagram"], BOB))
+        assert (bench.sent, bench.drops) == ({}, {"too_long": 1})
+        assert bench.stored.last == 0
+
+    def test_it_takes_no_number_from_its_neighbours_in_a_batch(self) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        fits, long = Push(b"x"), Push(bytes(MAX_DELIVERABLE + 1), Dialect.V1)
+        bench.hear(BOB, *[fits] * VECTOR_MINIMUM, long, fits)
+        assert bench.sequences(ALICE) == list(range(1, VECTOR_MINIMUM + 2))
+        assert bench.drops == {"too_long": 1}
+
+
+class TestKeepalive:
+    def test_v2_is_answered_with_its_token_and_v1_with_the_type_alone(self) -> None:
+        bench = Bench()
+        bench.hear(ALICE, Keepalive(token=TOKEN))
+        bench.hear(BOB, V1_KEEPALIVE)
+        assert bench.sent == {ALICE: [b"\x20" + TOKEN], BOB: [b"\x20"]}
+
+    def test_every_keepalive_is_answered(self) -> None:
+        bench = Bench()
+        tokens = [bytes([number]) * 16 for number in range(VECTOR_MINIMUM)]
+        bench.hear(ALICE, *(Keepalive(token=token) for token in tokens))
+        assert bench.to(ALICE) == list(map(KeepaliveAck, tokens))
+
+    @pytest.mark.parametrize("flags", [Flags.NOSUBSCRIBE, Flags.NOJOURNAL, NOTHING, 2**48 - 1])
+    def test_one_with_flags_is_answered_too(self, flags: int) -> None:
+        bench = Bench()
+        bench.hear(ALICE, Keepalive(flags=flags, token=TOKEN))
+        assert bench.to(ALICE) == [KeepaliveAck(TOKEN)]
+
+    def test_a_client_is_alive_for_5_seconds_and_then_not(self) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.now += CLIENT_LIFETIME - 0.001
+        bench.hear(BOB, Push(b"early"))
+        bench.now += 0.001
+        bench.hear(BOB, Push(b"late"))
+        assert bench.to(ALICE) == [Deliver(1, b"early")]
+        assert [type(event) for event in bench.events] == [ClientExpired]
+
+    def test_a_keepalive_renews_it(self) -> None:
+        bench = Bench()
+        bench.join(ALICE, BOB)
+        bench.now += 4
+        bench.join(ALICE)
+        bench.wait(4)
+        assert bench.addresses == [ALICE]
+        assert bench.events == [ClientExpired(bench.events[0].client)]  # type: ignore[attr-defined]
+        bench.hear(STRANGER, Push(b""))
+        assert set(bench.sent) == {ALICE}
+
+    def test_the_node_wants_to_be_called_when_the_first_of_its_clients_expires(self) -> None:
+        bench = Bench()
+        assert bench.node.next_deadline() is None
+        bench.join(ALICE)
+        bench.now += 1
+        bench.join(BOB)
+        assert bench.node.next_deadline() == START + 5
+        bench.join(ALICE)
+        bench.wait(4.999)
+        assert bench.addresses == [BOB, ALICE]
+        assert bench.node.next_deadline() == START + 6
+        bench.wait(0.001)
+        assert (bench.addresses, bench.node.next_deadline()) == ([], None)
+
+    def test_joining_and_expiring_is_told_once(self) -> None:
+        bench = Bench()
+        bench.hear(ALICE, Keepalive(), Keepalive())
+        (joined,) = bench.events
+        assert isinstance(joined, ClientJoined)
+        assert joined.client.address == ALICE
+        bench.wait(60)
+        bench.wait(60)
+        assert [type(event) for event in bench.events] == [ClientJoined, ClientExpired]
+
+    def test_a_client_that_sets_nosubscribe_later_gets_nothing_more_until_it_takes_it_back(self) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.hear(BOB, Push(b""))
+        bench.hear(ALICE, Keepalive(flags=Flags.NOSUBSCRIBE))
+        bench.hear(BOB, Push(b""))
+        bench.hear(ALICE, Keepalive())
+        bench.hear(BOB, Push(b""))
+        assert bench.sequences(ALICE) == [1, 3]
+
+    def test_all_expire_when_the_clock_leaps_ahead(self) -> None:
+        bench = Bench()
+        bench.join(ALICE, BOB)
+        bench.wait(1e6)
+        assert bench.addresses == []
+        assert len(bench.events) == 2
+
+    def test_nobody_lives_longer_than_5_seconds_because_the_clock_was_set_back(self) -> None:
+        bench = Bench()
+        bench.join(ALICE, BOB)
+        bench.now -= 3_600
+        bench.join(BOB)
+        assert bench.addresses == [ALICE, BOB]
+        bench.wait(4.999)
+        assert bench.addresses == [ALICE, BOB]
+        bench.now += 0.001
+        bench.hear(CAROL, Push(b""))
+        assert (bench.addresses, bench.sent) == ([], {})
+
+    def test_who_was_heard_of_before_the_clock_was_set_back_does_not_keep_others_alive(self) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.now -= 3_600
+        bench.join(BOB)
+        for _ in range(6):
+            bench.now += 1
+            bench.join(BOB)
+        assert bench.addresses == [BOB]
+        bench.wait(5)
+        assert bench.addresses == []
+
+
+class TestAddresses:
+    @pytest.mark.parametrize(
+        "address", [ANY_ADDRESS, ALICE, (ALICE[0], 0), ("0.0.0.0", ALICE[1])], ids=lambda address: f"{address}"
+    )
+    def test_zeros_mean_where_the_packet_came_from(self, address: Address) -> None:
+        bench = Bench()
+        bench.hear(ALICE, Keepalive(address))
+        assert bench.addresses == [ALICE]
+        assert set(bench.sent) == {ALICE}
+
+    def test_another_port_of_the_same_host_is_where_everything_goes(self) -> None:
+        bench = Bench()
+        elsewhere = (ALICE[0], 9999)
+        bench.hear(ALICE, Keepalive(elsewhere, token=TOKEN))
+        bench.hear(BOB, Push(b"x"))
+        assert bench.sent.keys() == {elsewhere}
+        assert bench.to(elsewhere) == [KeepaliveAck(TOKEN), Deliver(1, b"x")]
+
+    @pytest.mark.parametrize("keepalive", [Keepalive(BOB), Keepalive(BOB, token=b"", dialect=Dialect.V1)])
+    def test_nobody_can_aim_the_stream_at_another_host(self, keepalive: Keepalive) -> None:
+        bench = Bench()
+        bench.hear(ALICE, keepalive)
+        bench.hear(ALICE, Push(b""))
+        assert (bench.addresses, bench.sent, bench.drops) == ([], {}, {"foreign_address": 1})
+
+    def test_trust_addresses_lifts_that(self) -> None:
+        bench = Bench(trust_addresses=True)
+        bench.hear(ALICE, Keepalive(BOB, token=TOKEN))
+        bench.hear(STRANGER, Push(b"x"))
+        assert bench.sent.keys() == {BOB}
+        assert bench.to(BOB) == [KeepaliveAck(TOKEN), Deliver(1, b"x")]
+
+    def test_a_refused_keepalive_does_not_end_the_life_of_the_client_that_it_names(self) -> None:
+        bench = Bench()
+        bench.join(BOB)
+        bench.hear(ALICE, Keepalive(BOB, flags=NOTHING))
+        bench.hear(STRANGER, Push(b""))
+        assert bench.sequences(BOB) == [1]
+
+
+class TestRequest:
+    def test_it_goes_to_another_client_as_a_forward_that_names_the_requester(self) -> None:
+        bench = Bench()
+        bench.join(ALICE, BOB)
+        bench.hear(ALICE, Request(ALICE, 3, MAX_SEQUENCE))
+        assert bench.sent.keys() == {BOB}
+        assert bench.to(BOB) == [Forward(ALICE, 3, MAX_SEQUENCE)]
+        assert (bench.node.counters.requests, bench.node.counters.forwards) == (1, 1)
+
+    def test_zeros_mean_where_it_came_from(self, vectors: dict[str, Vector]) -> None:
+        bench = Bench()
+        bench.join(ALICE, BOB)
+        bench.receive((vectors["request_addr_zero"]["datagram"], ALICE))
+        assert bench.to(BOB) == [Forward(ALICE, 1, 2)]
+
+    def test_the_policy_chooses_among_living_clients_without_nojournal(self) -> None:
+        policy = FirstForward()
+        bench = Bench(policy)
+        bench.join(ALICE)
+        bench.join(BOB, flags=Flags.NOJOURNAL)
+        bench.join(CAROL, flags=Flags.NOSUBSCRIBE)
+        bench.join(STRANGER, flags=NOTHING)
+        bench.hear(ALICE, Request(ALICE, 1, 1))
+        assert policy.journals == (ALICE, CAROL)
+        assert set(bench.sent) == {CAROL}
+        bench.now += 4
+        bench.join(ALICE)
+        bench.join(BOB, flags=Flags.NOJOURNAL)
+        bench.now += 1
+        bench.hear(BOB, Request(BOB, 1, 1))
+        assert policy.journals == (ALICE,)
+
+    @given(seed=st.integers(0, 2**32), flags=st.lists(st.integers(0, 3), min_size=1, max_size=6), robin=st.booleans())
+    def test_it_never_goes_back_to_the_requester_nor_to_who_keeps_nothing(
+        self, seed: int, flags: list[int], robin: bool
+    ) -> None:
+        bench = Bench(RoundRobinForward() if robin else RandomForward(Random(seed)))
+        peers = [(f"192.0.2.{number + 1}", 4_000) for number in range(len(flags))]
+        for peer, flag in zip(peers, flags, strict=True):
+            bench.join(peer, flags=flag)
+        for peer in peers * 3:
+            bench.hear(peer, Request(ANY_ADDRESS, 1, 9))
+            others = {
+                other for other, flag in zip(peers, flags, strict=True) if other != peer and not flag & Flags.NOJOURNAL
+            }
+            assert len(bench.sent) == bool(others)
+            assert set(bench.sent) <= others
+            bench.forget()
+
+    def test_where_nobody_else_keeps_messages_it_is_a_counted_drop(self) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.join(BOB, flags=Flags.NOJOURNAL)
+        bench.hear(ALICE, Request(ALICE, 1, 1))
+        assert (bench.sent, bench.drops) == ({}, {"request_unanswerable": 1})
+
+    def test_only_the_address_of_a_living_client_gets_an_answer(self, vectors: dict[str, Vector]) -> None:
+        bench = Bench()
+        bench.join(ALICE, BOB)
+        bench.hear(STRANGER, Request(STRANGER, 1, 1))
+        bench.hear(STRANGER, Request(ANY_ADDRESS, 1, 1))
+        bench.hear(ALICE, Request((ALICE[0], 9), 1, 1))
+        bench.receive((vectors["request_addr_is_a_third_party"]["datagram"], ALICE))
+        assert (bench.sent, bench.drops) == ({}, {"request_for_stranger": 4})
+        assert bench.node.counters.requests == 4
+
+    def test_nobody_can_ask_in_the_name_of_another(self) -> None:
+        bench = Bench()
+        bench.join(ALICE, BOB)
+        bench.hear(STRANGER, Request(ALICE, 1, 1))
+        bench.hear(BOB, Request(ALICE, 1, 1))
+        assert (bench.sent, bench.drops) == ({}, {"request_for_stranger": 2})
+
+    def test_a_client_may_ask_from_another_port_of_its_host(self) -> None:
+        bench = Bench()
+        bench.join(ALICE, BOB)
+        bench.hear((ALICE[0], 9), Request(ALICE, 1, 1))
+        assert bench.to(BOB) == [Forward(ALICE, 1, 1)]
+
+    def test_a_client_whose_address_was_taken_on_trust_asks_from_where_its_keepalives_come(self) -> None:
+        bench = Bench(trust_addresses=True)
+        bench.join(BOB)
+        bench.hear(ALICE, Keepalive(CAROL))
+        bench.forget()
+        bench.hear(CAROL, Request(CAROL, 1, 1))
+        assert (bench.sent, bench.drops) == ({}, {"request_for_stranger": 1})
+        bench.hear(ALICE, Request(CAROL, 1, 1))
+        assert bench.to(BOB) == [Forward(CAROL, 1, 1)]
+
+    def test_an_expired_client_is_a_stranger(self) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.now += 5
+        bench.join(BOB)
+        bench.hear(ALICE, Request(ALICE, 1, 1))
+        assert (bench.sent, bench.drops) == ({}, {"request_for_stranger": 1})
+
+    @pytest.mark.parametrize("size", [10, VECTOR_MINIMUM + 10])
+    def test_each_client_has_its_rate(self, size: int) -> None:
+        bench = Bench(request_rate=2.0, request_burst=3.0)
+        bench.join(ALICE, BOB)
+        bench.hear(ALICE, *[Request(ALICE, 1, 1)] * size)
+        assert len(bench.to(BOB)) == 3
+        bench.hear(BOB, Request(BOB, 1, 1))
+        assert len(bench.to(ALICE)) == 1
+        assert bench.drops == {"request_rate": size - 3}
+        bench.now += 1
+        bench.hear(ALICE, *[Request(ALICE, 1, 1)] * size)
+        assert len(bench.to(BOB)) == 5
+
+    def test_strangers_use_up_nothing_of_a_clients_rate(self) -> None:
+        bench = Bench(request_rate=1.0, request_burst=1.0)
+        bench.join(ALICE, BOB)
+        bench.hear(STRANGER, *[Request(ALICE, 1, 1)] * 10)
+        bench.hear(ALICE, Request(ALICE, 1, 1))
+        assert len(bench.to(BOB)) == 1
+
+
+class TestConfirm:
+    @SIZES
+    @pytest.mark.parametrize("dialect", Dialect)
+    def test_who_does_not_subscribe_gets_its_own_message_back(self, size: int, dialect: Dialect) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.join(BOB, flags=Flags.NOSUBSCRIBE)
+        for peer in (STRANGER, BOB):
+            bench.hear(peer, *[Push(b"x", dialect, confirm=True)] * size)
+        assert bench.sequences(STRANGER) == list(range(1, size + 1))
+        assert bench.sequences(BOB) == list(range(size + 1, 2 * size + 1))
+        assert bench.sequences(ALICE) == list(range(1, 2 * size + 1))
+
+    @SIZES
+    def test_a_subscriber_gets_it_once(self, size: int) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.hear(ALICE, *[Push(b"x", confirm=True)] * size)
+        assert bench.sequences(ALICE) == list(range(1, size + 1))
+
+    def test_it_comes_back_to_the_source_though_the_client_listens_elsewhere(self) -> None:
+        bench = Bench()
+        elsewhere = (ALICE[0], 9999)
+        bench.hear(ALICE, Keepalive(elsewhere))
+        bench.forget()
+        bench.hear(ALICE, Push(b"x", confirm=True))
+        assert bench.to(ALICE) == bench.to(elsewhere) == [Deliver(1, b"x")]
+
+    @SIZES
+    def test_only_the_pushes_that_ask_are_confirmed(self, size: int) -> None:
+        bench = Bench()
+        bench.hear(STRANGER, *[Push(b"a"), Push(b"b", confirm=True), Push(b"c", Dialect.V1)] * size)
+        assert bench.to(STRANGER) == [Deliver(2 + 3 * number, b"b") for number in range(size)]
+
+    @SIZES
+    def test_each_publisher_gets_its_own_message_back(self, size: int) -> None:
+        bench = Bench()
+        pushes = [(encode(Push(b"x", confirm=True)), peer) for peer in (ALICE, BOB)]
+        bench.receive((encode(Keepalive(flags=NOTHING)), CAROL), *pushes * size)
+        assert bench.sequences(ALICE) == list(range(1, 2 * size, 2))
+        assert bench.sequences(BOB) == list(range(2, 2 * size + 1, 2))
+
+
+class TestNarrowing:
+    def test_anyone_may_push(self) -> None:
+        bench = Bench()
+        bench.hear(STRANGER, Push(b""))
+        assert (bench.stored.last, bench.drops) == (1, {})
+
+    @SIZES
+    def test_allow_is_whom_to_serve_at_all(self, size: int) -> None:
+        bench = Bench(allow=AddressList(["192.0.2.0/24"]))
+        bench.join(ALICE)
+        bench.hear(STRANGER, Keepalive(), *[Push(b"no")] * size)
+        bench.hear(BOB, *[Push(b"yes")] * size)
+        assert bench.to(ALICE) == [Deliver(number + 1, b"yes") for number in range(size)]
+        assert set(bench.sent) == {ALICE}
+        assert bench.drops == {"not_allowed": 1, "push_not_allowed": size}
+
+    def test_allow_goes_by_the_source_and_not_by_what_a_packet_says(self) -> None:
+        bench = Bench(allow=AddressList(["192.0.2.0/24"]), trust_addresses=True)
+        bench.hear(STRANGER, Keepalive(ALICE))
+        assert (bench.addresses, bench.drops) == ([], {"not_allowed": 1})
+
+    @SIZES
+    def test_allow_push_is_whose_pushes_to_number(self, size: int) -> None:
+        bench = Bench(allow_push=AddressList(["192.0.2.8/32"]))
+        bench.join(ALICE)
+        pushes = [(encode(Push(b"yes")), BOB), (encode(Push(b"no")), ALICE)]
+        bench.receive(*pushes * size)
+        assert bench.to(ALICE) == [Deliver(number + 1, b"yes") for number in range(size)]
+        assert bench.drops == {"push_not_allowed": size}
+
+    @SIZES
+    def test_allow_push_narrows_allow_and_does_not_widen_it(self, size: int) -> None:
+        bench = Bench(allow=AddressList(["192.0.2.0/24"]), allow_push=AddressList(["192.0.2.8/32", "198.51.100.0/24"]))
+        for peer in (ALICE, BOB, STRANGER):
+            bench.hear(peer, *[Push(b"")] * size)
+        assert (bench.stored.last, bench.drops) == (size, {"push_not_allowed": 2 * size})
+
+
+class TestSecret:
+    @pytest.mark.parametrize("step", [-1, 0, 1])
+    def test_a_token_of_the_current_or_a_neighbouring_step_is_admitted(self, step: int) -> None:
+        bench = Bench(secret=SECRET)
+        keepalive = token_keepalive(ALICE, bench.now, flags=Flags.NOJOURNAL, step=step)
+        bench.hear(ALICE, keepalive)
+        assert bench.to(ALICE) == [KeepaliveAck(keepalive.token)]
+        assert bench.addresses == [ALICE]
+
+    @pytest.mark.parametrize(
+        ("make", "reason"),
+        [
+            (lambda: token_keepalive(ALICE, START, step=2), "token"),
+            (lambda: token_keepalive(ALICE, START, step=-2), "token"),
+            (lambda: token_keepalive(ALICE, START, secret=b"another secret, as long"), "token"),
+            (lambda: Keepalive(ALICE, 1, token_keepalive(ALICE, START).token), "token"),
+            (lambda: Keepalive(ALICE, 0, token_keepalive(BOB, START).token), "token"),
+            (lambda: Keepalive(ALICE, token=b"", dialect=Dialect.V1), "token"),
+            (lambda: token_keepalive(ANY_ADDRESS, START), "foreign_address"),
+            (lambda: token_keepalive((ALICE[0], 0), START), "foreign_address"),
+            (lambda: token_keepalive(("0.0.0.0", ALICE[1]), START), "foreign_address"),
+            (lambda: token_keepalive((ALICE[0], 9), START), "foreign_address"),
+            (lambda: token_keepalive(BOB, START), "foreign_address"),
+        ],
+        ids=[
+            "too new",
+            "too old",
+            "other secret",
+            "other flags",
+            "other address",
+            "v1",
+            "zeros",
+            "no port",
+            "no address",
+            "other port",
+            "other host",
+        ],
+    )
+    def test_anything_else_is_refused_in_silence(self, make: Callable[[], Keepalive], reason: str) -> None:
+        bench = Bench(secret=SECRET)
+        bench.hear(ALICE, make())
+        assert (bench.sent, bench.addresses, bench.drops) == ({}, [], {reason: 1})
+
+    def test_a_token_does_not_work_from_elsewhere(self) -> None:
+        bench = Bench(secret=SECRET)
+        bench.hear(BOB, token_keepalive(ALICE, bench.now))
+        assert (bench.sent, bench.drops) == ({}, {"foreign_address": 1})
+
+    @SIZES
+    def test_only_the_admitted_may_push(self, size: int) -> None:
+        bench = Bench(secret=SECRET)
+        bench.hear(ALICE, *[Push(b"before")] * size)
+        bench.hear(ALICE, token_keepalive(ALICE, bench.now))
+        bench.forget()
+        bench.hear((ALICE[0], 9), *[Push(b"another port")] * size)
+        bench.hear(ALICE, *[Push(b"admitted")] * size)
+        assert bench.to(ALICE) == [Deliver(number + 1, b"admitted") for number in range(size)]
+        assert bench.drops == {"push_not_allowed": 2 * size}
+        bench.now += 5
+        bench.hear(ALICE, *[Push(b"expired")] * size)
+        assert bench.drops == {"push_not_allowed": 3 * size}
+
+    def test_only_the_admitted_may_request(self) -> None:
+        bench = Bench(secret=SECRET)
+        for peer in (ALICE, BOB):
+            bench.hear(peer, token_keepalive(peer, bench.now))
+        bench.forget()
+        bench.hear(CAROL, Request(CAROL, 1, 1))
+        bench.hear((ALICE[0], 9), Request(ALICE, 1, 1))
+        assert (bench.sent, bench.drops) == ({}, {"request_for_stranger": 2})
+        bench.hear(ALICE, Request(ALICE, 1, 1))
+        assert bench.to(BOB) == [Forward(ALICE, 1, 1)]
+
+    def test_with_trust_the_source_that_was_admitted_may_push(self) -> None:
+        bench = Bench(secret=SECRET, trust_addresses=True)
+        bench.hear(ALICE, token_keepalive(BOB, bench.now))
+        bench.hear(ALICE, Push(b"yes"))
+        bench.hear(BOB, Push(b"no"))
+        assert (bench.sequences(BOB), bench.drops) == ([1], {"push_not_allowed": 1})
+
+    @pytest.mark.parametrize("address", [ANY_ADDRESS, (ALICE[0], 0), ("0.0.0.0", ALICE[1])])
+    def test_with_trust_the_address_still_has_to_be_given(self, address: Address) -> None:
+        bench = Bench(secret=SECRET, trust_addresses=True)
+        bench.hear(ALICE, token_keepalive(address, bench.now))
+        assert (bench.sent, bench.drops) == ({}, {"foreign_address": 1})
+
+    def test_a_client_that_moves_takes_its_right_to_push_with_it_and_nobody_elses(self) -> None:
+        bench = Bench(secret=SECRET, trust_addresses=True)
+        for source, address in ((ALICE, ALICE), (ALICE, BOB), (CAROL, ALICE)):
+            bench.hear(source, token_keepalive(address, bench.now))
+        bench.hear(ALICE, Push(b"for Bob"))
+        bench.hear(CAROL, Push(b"for Alice"))
+        assert bench.stored.last == 2
+        bench.hear(CAROL, token_keepalive(BOB, bench.now))
+        bench.hear(ALICE, Push(b"for nobody"))
+        assert (bench.stored.last, bench.drops) == (2, {"push_not_allowed": 1})
+
+
+class TestTableFull:
+    def test_one_more_gets_no_ack_and_no_messages(self) -> None:
+        bench = Bench(max_clients=2)
+        bench.join(ALICE, BOB)
+        bench.hear(CAROL, Keepalive())
+        bench.hear(STRANGER, Push(b""))
+        assert set(bench.sent) == {ALICE, BOB}
+        assert bench.drops == {"table_full": 1}
+
+    def test_those_in_it_are_still_renewed(self) -> None:
+        bench = Bench(max_clients=1)
+        bench.join(ALICE)
+        bench.hear(ALICE, Keepalive(token=TOKEN))
+        assert (bench.to(ALICE), bench.drops) == ([KeepaliveAck(TOKEN)], {})
+
+    def test_who_expires_makes_room(self) -> None:
+        bench = Bench(max_clients=1)
+        bench.join(ALICE)
+        bench.now += 5
+        bench.hear(BOB, Keepalive())
+        assert bench.addresses == [BOB]
+
+
+class TestExhaustion:
+    @pytest.mark.parametrize("size", [5, VECTOR_MINIMUM, VECTOR_MINIMUM + 20])
+    @pytest.mark.parametrize("left", [1, 3, 5, VECTOR_MINIMUM])
+    def test_the_last_number_is_given_and_then_nothing_is(self, size: int, left: int) -> None:
+        bench = Bench(last=MAX_SEQUENCE - left, bound=MAX_SEQUENCE)
+        bench.join(ALICE)
+        bench.hear(BOB, *[Push(b"x", confirm=True)] * size)
+        given_ = min(size, left)
+        assert bench.sequences(ALICE) == bench.sequences(BOB)
+        assert bench.sequences(ALICE) == list(range(MAX_SEQUENCE - left + 1, MAX_SEQUENCE - left + 1 + given_))
+        exhausted = size >= left
+        assert bench.node.phase is (Phase.EXHAUSTED if exhausted else Phase.SERVING)
+        assert bench.events.count(Exhausted()) == exhausted
+        assert bench.drops == ({"not_numbering": size - left} if size > left else {})
+        assert bench.stored.bound == MAX_SEQUENCE
+
+    def test_afterwards_every_push_is_a_counted_drop(self) -> None:
+        bench = Bench(last=MAX_SEQUENCE - 1)
+        bench.join(ALICE)
+        bench.hear(BOB, Push(b""))
+        bench.forget()
+        bench.hear(BOB, *[Push(b"")] * 50)
+        bench.hear(BOB, Push(b""))
+        assert (bench.sent, bench.drops) == ({}, {"not_numbering": 51})
+        assert bench.node.numbering.last == MAX_SEQUENCE
+
+    def test_a_backbone_that_starts_full_says_so(self) -> None:
+        node = Backbone(BackboneConfig(), FirstForward(), last=MAX_SEQUENCE, settle_until=START)
+        assert (node.phase, node.drain().events) == (Phase.EXHAUSTED, [Exhausted()])
+        assert node.next_deadline() is None
+
+
+class TestSettling:
+    def test_it_asks_each_journal_for_everything_in_its_own_name(self) -> None:
+        bench = Bench(settle=SETTLE_TIME)
+        bench.hear(ALICE, Keepalive(token=TOKEN))
+        bench.hear(BOB, V1_KEEPALIVE)
+        bench.hear(CAROL, Keepalive(flags=Flags.NOJOURNAL, token=TOKEN))
+        everything = Forward(OWN, 1, MAX_SEQUENCE)
+        assert bench.to(ALICE) == [KeepaliveAck(TOKEN), everything]
+        assert bench.to(BOB) == [KeepaliveAck(b""), everything]
+        assert bench.to(CAROL) == [KeepaliveAck(TOKEN)]
+
+    def test_without_ask_it_only_waits(self) -> None:
+        bench = Bench(settle=SETTLE_TIME, ask=False, last=7)
+        bench.hear(ALICE, Keepalive(token=TOKEN))
+        assert bench.to(ALICE) == [KeepaliveAck(TOKEN)]
+        bench.hear(ALICE, Deliver(7, b""), Push(b"x"))
+        assert bench.drops == {"unexpected": 1}
+        bench.wait(SETTLE_TIME)
+        assert bench.sequences(ALICE) == [8]
+
+    def test_where_an_answer_comes_it_refuses_to_number(self) -> None:
+        bench = Bench(settle=SETTLE_TIME)
+        bench.hear(ALICE, Push(b"held"))
+        bench.hear(ALICE, Keepalive())
+        bench.forget()
+        bench.hear(ALICE, Deliver(4_711, b"old"), Deliver(4_712, b"old"))
+        assert bench.events[0] == StreamKnown(ALICE, 4_711)
+        assert [event for event in bench.events if isinstance(event, StreamKnown)] == bench.events[:1]
+        bench.wait(SETTLE_TIME)
+        bench.hear(ALICE, *[Push(b"")] * 50)
+        assert (bench.node.phase, bench.sequences(ALICE), bench.stored.last) == (Phase.REFUSING, [], 0)
+        assert bench.drops == {"unexpected": 1, "not_numbering": 50}
+
+    def test_only_those_who_were_asked_are_believed(self) -> None:
+        bench = Bench(settle=SETTLE_TIME)
+        bench.hear(BOB, Keepalive(flags=Flags.NOJOURNAL))
+        bench.hear(ALICE, Keepalive())
+        for peer in (STRANGER, BOB, (ALICE[0], 9)):
+            bench.hear(peer, Deliver(1, b""))
+        assert (bench.node.phase, bench.drops) == (Phase.SETTLING, {"unexpected": 3})
+
+    def test_where_none_comes_what_was_held_is_numbered_in_order(self) -> None:
+        bench = Bench(settle=SETTLE_TIME)
+        bench.hear(STRANGER, *(Push(bytes([number]), confirm=number == 0) for number in range(50)))
+        bench.join(ALICE)
+        bench.hear(STRANGER, Push(b"v1", Dialect.V1))
+        assert (bench.sequences(ALICE), bench.stored.last) == ([], 0)
+        assert bench.node.next_deadline() == START + SETTLE_TIME
+        bench.wait(SETTLE_TIME - 0.001)
+        assert bench.node.phase is Phase.SETTLING
+        bench.wait(0.001)
+        assert bench.node.phase is Phase.SERVING
+        held = [Deliver(number + 1, bytes([number])) for number in range(50)]
+        assert bench.to(ALICE) == [*held, Deliver(51, b"v1")]
+        assert bench.to(STRANGER) == held[:1]
+        bench.hear(STRANGER, Push(b"next"))
+        assert bench.sequences(ALICE)[-1] == 52
+
+    def test_it_wants_to_be_called_for_what_comes_first(self) -> None:
+        bench = Bench(settle=60)
+        bench.join(ALICE)
+        assert bench.node.next_deadline() == START + CLIENT_LIFETIME
+        bench.wait(CLIENT_LIFETIME)
+        assert bench.node.next_deadline() == START + 60
+
+    def test_it_asks_no_more_when_it_has_settled(self) -> None:
+        bench = Bench(settle=SETTLE_TIME)
+        bench.wait(SETTLE_TIME)
+        bench.hear(ALICE, Keepalive(token=TOKEN))
+        assert bench.to(ALICE) == [KeepaliveAck(TOKEN)]
+        bench.hear(ALICE, Deliver(1, b""))
+        assert (bench.node.phase, bench.drops) == (Phase.SERVING, {"unexpected": 1})
+
+    def test_no_more_messages_wait_than_allowed(self) -> None:
+        bench = Bench(settle=SETTLE_TIME)
+        bench.join(ALICE)
+        bench.hear(BOB, *[Push(b"")] * (HELD_MESSAGES + 3))
+        assert bench.drops == {"not_numbering": 3}
+        bench.wait(SETTLE_TIME)
+        assert bench.sequences(ALICE) == list(range(1, HELD_MESSAGES + 1))
+
+    def test_no_more_bytes_wait_than_allowed(self) -> None:
+        bench = Bench(settle=SETTLE_TIME)
+        size = 2**15
+        bench.hear(BOB, *[Push(bytes(size))] * (HELD_BYTES // size))
+        assert bench.drops == {}
+        bench.hear(BOB, Push(b"x"))
+        assert bench.drops == {"not_numbering": 1}
+        bench.wait(SETTLE_TIME)
+        assert bench.stored.last == HELD_BYTES // size
+
+    def test_an_impatient_publisher_gets_one_number_for_one_message(self) -> None:
+        bench = Bench(settle=SETTLE_TIME)
+        first, second = (Push(wrap(b"publish!", counter, b"x")) for counter in (1, 2))
+        bench.hear(BOB, first, first, Push(b"raw"), second, Push(b"raw"), first)
+        bench.join(ALICE)
+        bench.wait(SETTLE_TIME)
+        assert [packet.data for packet in bench.to(ALICE) if isinstance(packet, Deliver)] == [
+            first.data,
+            b"raw",
+            second.data,
+            b"raw",
+        ]
+        bench.hear(BOB, first)
+        assert bench.sequences(ALICE)[-1] == 5
+
+    def test_who_may_not_push_is_not_held(self) -> None:
+        bench = Bench(settle=SETTLE_TIME, allow_push=AddressList(["192.0.2.8/32"]))
+        bench.hear(ALICE, Push(b""))
+        bench.hear(BOB, Push(bytes(MAX_DELIVERABLE + 1), Dialect.V1))
+        assert bench.drops == {"push_not_allowed": 1, "too_long": 1}
+
+    def test_what_was_held_may_use_up_the_numbers(self) -> None:
+        bench = Bench(settle=SETTLE_TIME, ask=False, last=MAX_SEQUENCE - 2)
+        bench.join(ALICE)
+        bench.hear(BOB, *[Push(b"")] * 3)
+        bench.wait(SETTLE_TIME)
+        assert bench.sequences(ALICE) == [MAX_SEQUENCE - 1, MAX_SEQUENCE]
+        assert (bench.drops, bench.events.count(Exhausted())) == ({"not_numbering": 1}, 1)
+
+
+class TestDrops:
+    @pytest.mark.parametrize("padding", [0, VECTOR_MINIMUM], ids=["per packet", "columnar"])
+    def test_every_malformed_datagram_is_counted_and_reported_once_a_minute(
+        self, vectors: dict[str, Vector], padding: int
+    ) -> None:
+        malformed = [
+            vector["datagram"] for vector in vectors.values() if vector["kind"] in ("malformed", "contradiction")
+        ]
+        assert len(malformed) > 20
+        for datagram in malformed:
+            bench = Bench()
+            rest = [(encode(Push(b"")), BOB)] * padding
+            for times in (1, 2):
+                bench.receive((datagram, STRANGER), *rest, (datagram, STRANGER))
+                (reason,) = bench.drops
+                assert bench.drops == {reason: 2 * times}
+                (event,) = bench.events
+                assert isinstance(event, Dropped)
+                assert (event.reason, event.peer) == (reason, STRANGER)
+                assert event.detail
+            bench.receive((datagram, ALICE))
+            bench.now += 60
+            bench.receive((datagram, STRANGER))
+            assert [event.peer for event in bench.events if isinstance(event, Dropped)] == [STRANGER, ALICE, STRANGER]
+            assert (bench.sent, bench.stored.last) == ({}, 2 * padding)
+
+    @SIZES
+    def test_what_was_cut_on_receipt_is_malformed_however_whole_it_looks(
+        self, vectors: dict[str, Vector], size: int
+    ) -> None:
+        bench = Bench()
+        cut = [vectors["push_v2_cut_to_a_valid_v1"]["datagram"], encode(V1_KEEPALIVE), encode(Request(ALICE, 1, 1))]
+        bench.receive(*[(datagram, ALICE) for datagram in cut] * size, truncated=range(3 * size))
+        assert (bench.sent, bench.drops) == ({}, {"truncated": 3 * size})
+
+    @SIZES
+    @pytest.mark.parametrize(
+        "packet", [Deliver(1, b"x"), Forward(ALICE, 1, 2), KeepaliveAck(TOKEN), KeepaliveAck(b"")], ids=repr
+    )
+    def test_what_only_clients_take_is_a_counted_drop(self, packet: Packet, size: int) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.hear(ALICE, *[packet] * size)
+        assert (bench.sent, bench.drops, bench.stored.last) == ({}, {"unexpected": size}, 0)
+        assert len(bench.events) == 1
+
+    @given(st.lists(st.binary(max_size=40), max_size=80))
+    def test_no_bytes_raise(self, datagrams: list[bytes]) -> None:
+        bench = Bench()
+        bench.receive(*((datagram, ALICE) for datagram in datagrams))
+
+
+Arrival = tuple[bytes, Address, bool]
+"""A datagram, where it came from, and whether the receive call cut it."""
+
+PEERS: list[Address] = [ALICE, BOB, CAROL, STRANGER]
+TYPE_BYTES = [0x01, 0x02, 0x82, 0x04, 0x08, 0x10, 0x20, 0x03]
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[Arrival]:
+    """A few equal datagrams in a row, because runs of PUSHes are what the columnar path is about."""
+    peer = draw(st.sampled_from(PEERS))
+    first, last = sorted((draw(st.integers(0, 60)), draw(st.integers(0, 60))))
+    flags = draw(st.sampled_from([0, 0, 0, 1, 2, 3]))
+    packet: st.SearchStrategy[bytes] = st.one_of(
+        st.builds(Push, st.binary(max_size=4), st.sampled_from(Dialect), st.booleans()).map(encode),
+        st.just(encode(Keepalive(ANY_ADDRESS, flags, TOKEN))),
+        st.just(encode(token_keepalive(peer, START, flags=flags))),
+        st.just(encode(V1_KEEPALIVE)),
+        st.just(encode(Keepalive(draw(st.sampled_from(PEERS)), token=TOKEN))),
+        st.just(encode(Request(draw(st.sampled_from([*PEERS, ANY_ADDRESS])), first, last))),
+        st.just(encode(Push(bytes(MAX_DELIVERABLE + 1), Dialect.V1))),
+        st.builds(lambda kind, rest: bytes([kind]) + rest, st.sampled_from(TYPE_BYTES), st.binary(max_size=30)),
+        st.binary(max_size=9),
+    )
+    kind = draw(st.sampled_from(["push", "any", "any"]))
+    if kind == "push":
+        packet = st.builds(Push, st.binary(max_size=4), st.sampled_from(Dialect), st.booleans()).map(encode)
+        return [(draw(packet), peer, False)] * draw(st.integers(1, VECTOR_MINIMUM + 3))
+    return [(draw(packet), peer, draw(st.integers(0, 9)) == 9)] * draw(st.integers(1, 3))
+
+
+streams = st.lists(
+    st.tuples(
+        st.sampled_from([0.0, 0.4, 2.5, 5.0, -7.0]),
+        st.lists(runs(), max_size=12).map(lambda groups: [arrival for group in groups for arrival in group]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+"""Seconds that pass, and what arrives then."""
+
+configurations = st.sampled_from(
+    [
+        {},
+        {"settle": 2.0},
+        {"last": MAX_SEQUENCE - 40, "bound": MAX_SEQUENCE - 30},
+        {"secret": SECRET},
+        {"allow_push": AddressList(["192.0.2.0/29"]), "allow": AddressList(["192.0.2.0/24"])},
+        {"max_clients": 2, "trust_addresses": True, "request_rate": 1.0, "request_burst": 3.0},
+    ]
+)
+
+
+def batches(arrivals: list[Arrival], cuts: Iterable[int]) -> list[list[Arrival]]:
+    edges = [0, *sorted({cut for cut in cuts if 0 < cut < len(arrivals)}), len(arrivals)]
+    return [arrivals[start:stop] for start, stop in pairwise(edges) if start < stop]
+
+
+def outcome(options: dict[str, Any], stream: list[tuple[float, list[Arrival]]], cuts: list[int]) -> dict[str, Any]:
+    """Everything that can be seen of a backbone that got ``stream``, cut into batches at ``cuts``."""
+    bench = Bench(RoundRobinForward(), **options)
+    for seconds, arrivals in stream:
+        bench.wait(seconds)
+        for batch in batches(arrivals, cuts):
+            bench.receive(
+                *((datagram, peer) for datagram, peer, _ in batch),
+                truncated=[row for row, (_, _, cut) in enumerate(batch) if cut],
+            )
+    return {
+        "sent": dict(bench.sent),
+        "last": bench.stored.last,
+        "counters": bench.node.counters,
+        "drops": bench.drops,
+        "events": list(map(repr, bench.events)),
+        "clients": list(map(repr, bench.node.clients)),
+        "phase": bench.node.phase,
+        "deadline": bench.node.next_deadline(),
+    }
+
+
+class TestBatches:
+    @settings(max_examples=200, deadline=None)
+    @given(options=configurations, stream=streams, cuts=st.lists(st.integers(1, 200), max_size=6))
+    def test_the_outcome_does_not_depend_on_how_a_stream_is_split(
+        self, options: dict[str, Any], stream: list[tuple[float, list[Arrival]]], cuts: list[int]
+    ) -> None:
+        # `Bench.drain` holds each DELIVER against what was made durable with it or before it.
+        singly = outcome(options, stream, list(range(500)))
+        assert outcome(options, stream, cuts) == singly
+        assert outcome(options, stream, []) == singly
+
+    def test_the_property_covers_both_paths_and_can_tell_them_apart(self) -> None:
+        size = VECTOR_MINIMUM + 3
+        bench = Bench()
+        bench.join(ALICE)
+        for batch in (size, 1):
+            bench.node.receive_batch(Batch.pack([(encode(Push(b"")), BOB)] * batch), START)
+            (effect,) = bench.node.drain().effects
+            assert isinstance(effect, Send)
+            # In place where there are many, copied where there are few.
+            assert {type(datagram) for datagram in effect.datagrams} == {memoryview if batch == size else bytes}

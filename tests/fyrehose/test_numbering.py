@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
+from fyrehose_twisted.fyrehose.numbering import (
+    MAXIMUM_RESERVE,
+    MINIMUM_RESERVE,
+    Mark,
+    Numbering,
+    VolatileSequence,
+)
+
+
+def extensions(numbering: Numbering, *, rate: int, seconds: int, step: int = 100) -> list[int]:
+    """How far ahead the bound was after each of its moves, while ``rate`` numbers a second were taken."""
+    ahead = []
+    for taken in range(0, rate * seconds, step):
+        before = numbering.bound
+        numbering.take(step, 1_000 + taken / rate)
+        if numbering.bound != before:
+            ahead.append(numbering.bound - numbering.last)
+    return ahead
+
+
+class TestNumbering:
+    @given(last=st.integers(0, MAX_SEQUENCE - 10_000), counts=st.lists(st.integers(1, 500), max_size=20))
+    def test_numbers_are_continuous(self, last: int, counts: list[int]) -> None:
+        numbering = Numbering(last, last)
+        expected = last + 1
+        for count in counts:
+            assert numbering.take(count, 0.0) == expected
+            expected += count
+        assert numbering.last == expected - 1
+        assert numbering.left == MAX_SEQUENCE - numbering.last
+
+    @given(
+        last=st.integers(0, 3_000) | st.integers(MAX_SEQUENCE - 20_000, MAX_SEQUENCE - 10_000),
+        reserved=st.integers(0, 3_000),
+        takes=st.lists(st.tuples(st.integers(1, 500), st.floats(-5, 5)), max_size=20),
+    )
+    def test_the_bound_is_never_below_a_number_nor_above_the_last_nor_taken_back(
+        self, last: int, reserved: int, takes: list[tuple[int, float]]
+    ) -> None:
+        numbering = Numbering(last, last + reserved)
+        now = 1_000.0
+        for count, seconds in takes:
+            now += seconds
+            before = numbering.bound
+            numbering.take(count, now)
+            assert max(before, numbering.last) <= numbering.bound <= MAX_SEQUENCE
+            assert numbering.mark == Mark(numbering.last, numbering.bound)
+
+    def test_nothing_is_given_before_the_first(self) -> None:
+        numbering = Numbering(0, 0)
+        assert numbering.mark == Mark(0, 0)
+        assert numbering.left == MAX_SEQUENCE
+
+    def test_a_bound_below_the_last_number_is_raised_to_it(self) -> None:
+        assert Numbering(10, 5).mark == Mark(10, 10)
+
+    def test_the_bound_moves_before_it_is_reached(self) -> None:
+        numbering = Numbering(0, 0)
+        numbering.take(1, 0.0)
+        assert numbering.bound == 1 + MINIMUM_RESERVE
+        numbering.take(MINIMUM_RESERVE // 2, 0.0)
+        assert numbering.bound == 1 + MINIMUM_RESERVE
+        numbering.take(1, 0.0)
+        assert numbering.bound == numbering.last + MINIMUM_RESERVE
+
+    @pytest.mark.parametrize("rate", [10_000, 200_000, 2_000_000])
+    def test_it_keeps_a_second_or_two_of_traffic_ahead(self, rate: int) -> None:
+        settled = extensions(Numbering(0, 0), rate=rate, seconds=8)[8:]
+        assert settled
+        assert all(rate <= ahead <= 2.5 * rate for ahead in settled)
+
+    def test_a_stream_that_slows_down_does_not_take_its_bound_back(self) -> None:
+        numbering = Numbering(0, 0)
+        numbering.take(1, 0.0)
+        numbering.take(50_000, 1.0)
+        bound = numbering.bound
+        numbering.take(51_000, 1_000.0)
+        assert numbering.bound == bound
+
+    def test_a_slow_stream_has_the_smallest_reserve(self) -> None:
+        assert set(extensions(Numbering(0, 0), rate=100, seconds=100, step=1)) == {MINIMUM_RESERVE}
+
+    def test_no_rate_makes_it_reserve_without_end(self) -> None:
+        numbering = Numbering(0, 0)
+        numbering.take(1, 0.0)
+        numbering.take(10**9, 0.001)
+        assert numbering.bound == numbering.last + MAXIMUM_RESERVE
+
+    def test_the_bound_stops_at_the_last_number_of_all(self) -> None:
+        numbering = Numbering(MAX_SEQUENCE - 100, MAX_SEQUENCE - 100)
+        assert numbering.take(99, 0.0) == MAX_SEQUENCE - 99
+        assert (numbering.mark, numbering.left) == (Mark(MAX_SEQUENCE - 1, MAX_SEQUENCE), 1)
+        assert numbering.take(1, 0.0) == MAX_SEQUENCE
+        assert (numbering.mark, numbering.left) == (Mark(MAX_SEQUENCE, MAX_SEQUENCE), 0)
+
+
+class TestVolatileSequence:
+    def test_it_remembers_as_long_as_it_lives(self) -> None:
+        sequence = VolatileSequence()
+        assert (sequence.last, sequence.bound) == (0, 0)
+        sequence.persist(Mark(5, 9))
+        sequence.close()
+        assert (sequence.last, sequence.bound) == (5, 9)
+
+    def test_it_can_start_anywhere_and_asks_nobody(self) -> None:
+        sequence = VolatileSequence(41)
+        assert (sequence.last, sequence.bound, sequence.fresh) == (41, 41, False)

@@ -1,0 +1,462 @@
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import shutil
+import signal
+import stat
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.fyrehose import state
+from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
+from fyrehose_twisted.fyrehose.numbering import Mark
+from fyrehose_twisted.fyrehose.state import PAGE, SequenceFile, read_boot_id
+
+STREAM = "fyrehose://default"
+BOOT, OTHER_BOOT = b"a" * 16, b"b" * 16
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "fyrehose.state"
+
+
+def start(path: Path, *, boot_id: bytes = BOOT, **options: Any) -> SequenceFile:
+    return SequenceFile(path, STREAM, boot_id=boot_id, **options)
+
+
+def left_by(path: Path, mark: Mark | None, *, clean: bool = False) -> Path:
+    """A file as a backbone leaves it that was killed after ``mark``, or closed it."""
+    original = path.with_name("original")
+    file = start(original)
+    if mark is not None:
+        file.persist(mark)
+    if clean:
+        file.close()
+    # What a process has stored in a mapped file is there for whoever reads the file, also when the process is killed.
+    shutil.copy(original, path)
+    if not clean:
+        file.close()
+    return path
+
+
+def numbers(file: SequenceFile) -> tuple[int, int, tuple[int, int] | None]:
+    """Last number, bound and hole."""
+    return file.last, file.bound, file.hole
+
+
+def refusal(path: Path, **options: Any) -> str:
+    """Why the file cannot be opened; ``check`` must say the same, and neither may change anything or keep the lock."""
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(StateFileError) as opened:
+        start(path, **options)
+    boot_id = options.pop("boot_id", BOOT)
+    if before is not None:
+        with pytest.raises(StateFileError) as checked:
+            SequenceFile.check(path, STREAM, boot_id=boot_id, **options)
+        assert str(checked.value) == str(opened.value)
+        assert path.read_bytes() == before
+        descriptor = os.open(path, os.O_RDONLY)
+        state._lock(descriptor, path)
+        os.close(descriptor)
+    assert str(path) in str(opened.value)
+    return str(opened.value)
+
+
+class TestCreation:
+    def test_a_new_file_knows_nothing(self, path: Path) -> None:
+        file = start(path)
+        assert numbers(file) == (0, 0, None)
+        assert file.fresh
+        file.close()
+
+    def test_it_is_one_page_that_only_its_owner_may_read(self, path: Path) -> None:
+        start(path).close()
+        assert path.stat().st_size == PAGE
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert list(path.parent.iterdir()) == [path]
+
+    def test_it_is_whole_and_on_disk_before_it_has_its_name(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        synced: list[int] = []
+        contents: list[bytes] = []
+        link, fsync = os.link, os.fsync
+
+        def watched_link(source: str, target: Path) -> None:
+            assert synced == [Path(source).stat().st_ino]
+            contents.append(Path(source).read_bytes())
+            link(source, target)
+
+        def watched_fsync(descriptor: int) -> None:
+            synced.append(os.fstat(descriptor).st_ino)
+            fsync(descriptor)
+
+        monkeypatch.setattr(os, "link", watched_link)
+        monkeypatch.setattr(os, "fsync", watched_fsync)
+        start(path).close()
+        assert contents == [path.read_bytes()]
+        assert synced[1:] == [path.parent.stat().st_ino]
+
+    @pytest.mark.parametrize("call", ["fsync", "link"])
+    def test_one_that_cannot_be_made_leaves_nothing(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    ) -> None:
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(os, call, full)
+        with pytest.raises(StateFileError, match=r"cannot be created: No space left"):
+            start(path)
+        assert list(path.parent.iterdir()) == []
+
+    def test_leftovers_of_a_start_that_was_killed_are_in_nobodys_way(self, path: Path) -> None:
+        path.with_name(f"{path.name}.{os.getpid()}.new").write_bytes(b"half")
+        start(path).close()
+
+    def test_who_was_quicker_is_not_overwritten(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        theirs = left_by(path.with_name("theirs"), Mark(7, 9))
+        link = os.link
+
+        def late_link(source: str, target: Path) -> None:
+            shutil.copy(theirs, target)
+            link(source, target)
+
+        monkeypatch.setattr(os, "link", late_link)
+        file = start(path)
+        assert numbers(file) == (7, 9, None)
+        file.close()
+
+
+class TestRestart:
+    def test_after_kill_9_it_goes_on_with_the_next_number(self, path: Path) -> None:
+        program = f"""
+import os, signal
+from pathlib import Path
+from fyrehose_twisted.fyrehose.numbering import Mark
+from fyrehose_twisted.fyrehose.state import SequenceFile
+file = SequenceFile(Path({str(path)!r}), {STREAM!r}, boot_id={BOOT!r})
+file.persist(Mark(1, 5_000))
+file.persist(Mark(4_711, 5_000))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+        killed = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
+        assert killed.returncode == -signal.SIGKILL
+        file = start(path)
+        assert numbers(file) == (4_711, 5_000, None)
+        assert not file.fresh
+        file.close()
+
+    def test_each_number_that_was_persisted_survives(self, path: Path) -> None:
+        for last in range(1, 20):
+            left_by(path, Mark(last, 100 + last))
+            file = start(path)
+            assert numbers(file) == (last, 100 + last, None)
+            file.close()
+
+    def test_after_a_power_failure_it_goes_on_at_the_bound_and_names_the_hole(self, path: Path) -> None:
+        file = start(left_by(path, Mark(10, 1_034)), boot_id=OTHER_BOOT)
+        assert numbers(file) == (1_034, 1_034, (11, 1_034))
+        assert not file.fresh
+        file.close()
+
+    def test_a_second_power_failure_leaves_no_second_hole(self, path: Path) -> None:
+        left_by(path, Mark(10, 1_034))
+        first = start(path, boot_id=OTHER_BOOT)
+        again = path.with_name("again")
+        shutil.copy(path, again)
+        first.close()
+        file = start(again, boot_id=b"c" * 16)
+        assert numbers(file) == (1_034, 1_034, None)
+        file.close()
+
+    def test_after_a_power_failure_the_new_boot_is_remembered(self, path: Path) -> None:
+        file = start(left_by(path, Mark(10, 1_034)), boot_id=OTHER_BOOT)
+        file.persist(Mark(1_035, 2_000))
+        shutil.copy(path, path.with_name("killed"))
+        killed = start(path.with_name("killed"), boot_id=OTHER_BOOT)
+        assert numbers(killed) == (1_035, 2_000, None)
+        killed.close()
+        file.close()
+
+    @pytest.mark.parametrize("boot_id", [BOOT, OTHER_BOOT])
+    def test_a_clean_close_leaves_no_hole(self, path: Path, boot_id: bytes) -> None:
+        file = start(left_by(path, Mark(10, 1_034), clean=True), boot_id=boot_id)
+        assert numbers(file) == (10, 10, None)
+        assert not file.fresh
+        file.close()
+
+    @pytest.mark.parametrize("clean", [True, False])
+    @pytest.mark.parametrize("boot_id", [BOOT, OTHER_BOOT])
+    def test_one_that_never_gave_a_number_is_still_fresh(self, path: Path, boot_id: bytes, clean: bool) -> None:
+        file = start(left_by(path, None, clean=clean), boot_id=boot_id)
+        assert numbers(file) == (0, 0, None)
+        assert file.fresh
+        file.close()
+
+    def test_the_last_number_of_all_survives(self, path: Path) -> None:
+        file = start(left_by(path, Mark(MAX_SEQUENCE, MAX_SEQUENCE)))
+        assert numbers(file) == (MAX_SEQUENCE, MAX_SEQUENCE, None)
+        file.close()
+
+
+class TestBootId:
+    def test_it_has_16_bytes(self) -> None:
+        assert len(read_boot_id()) == 16
+
+    @pytest.mark.parametrize("content", [None, "", "not a uuid\n"])
+    def test_where_the_kernel_does_not_tell_every_start_is_another_boot(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+    ) -> None:
+        told = tmp_path / "boot_id"
+        if content is not None:
+            told.write_text(content)
+        monkeypatch.setattr(state, "_BOOT_ID_PATH", told)
+        assert read_boot_id() != read_boot_id()
+
+    def test_the_kernel_is_asked(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        told = path.with_name("boot_id")
+        monkeypatch.setattr(state, "_BOOT_ID_PATH", told)
+        told.write_text("11111111-2222-3333-4444-555555555555\n")
+        assert read_boot_id().hex() == "11111111222233334444555555555555"
+        file = SequenceFile(path, STREAM)
+        file.persist(Mark(1, 9))
+        shutil.copy(path, path.with_name("killed"))
+        told.write_text("99999999-2222-3333-4444-555555555555\n")
+        after = SequenceFile(path.with_name("killed"), STREAM)
+        assert after.hole == (2, 9)
+        after.close()
+        file.close()
+
+
+def replaced(offset: int, content: bytes) -> Callable[[bytes], bytes]:
+    return lambda page: page[:offset] + content + page[offset + len(content) :]
+
+
+class TestDamage:
+    @pytest.mark.parametrize(
+        ("damage", "said"),
+        [
+            (lambda page: b"", "it is empty"),
+            (lambda page: page[:-1], "not written by a backbone (4095 bytes)"),
+            (lambda page: page[:8], "not written by a backbone (8 bytes)"),
+            (lambda page: page + b"\0", "not written by a backbone"),
+            (lambda page: bytes(PAGE), "not written by a backbone"),
+            (lambda page: b"#!/bin/sh\n" * 410, "not written by a backbone"),
+            (replaced(7, b"\x02"), "another version or byte order"),
+            (lambda page: page[:8] + page[15:7:-1] + page[16:], "another version or byte order"),
+            (replaced(16, struct.pack("=Q", 2_000)), "damaged (last number 2000, bound 1034)"),
+            (replaced(24, struct.pack("=Q", 2**48)), f"damaged (last number 10, bound {2**48})"),
+            (replaced(PAGE - 4, b"\0\0\0\0"), "checksum is wrong"),
+            (replaced(60, b"X"), "checksum is wrong"),
+        ],
+        ids=[
+            "empty",
+            "a byte short",
+            "header only",
+            "a byte long",
+            "zeros",
+            "a script",
+            "version",
+            "byte order",
+            "last over bound",
+            "bound over the last number of all",
+            "checksum",
+            "name",
+        ],
+    )
+    def test_it_is_refused_with_advice(self, path: Path, damage: Callable[[bytes], bytes], said: str) -> None:
+        left_by(path, Mark(10, 1_034))
+        path.write_bytes(damage(path.read_bytes()))
+        refused = refusal(path)
+        assert said in refused
+        assert "--start-at N" in refused
+
+    def test_the_file_of_another_stream_is_refused_by_both_names(self, path: Path) -> None:
+        SequenceFile(path, "fyrehose://other").close()
+        assert refusal(path).endswith("it belongs to fyrehose://other, not to fyrehose://default")
+
+    def test_no_byte_that_does_not_change_may_be_wrong(self, path: Path) -> None:
+        page = left_by(path, Mark(10, 1_034)).read_bytes()
+        for offset in [*range(16), *range(48, 100), *range(100, PAGE, 97), *range(PAGE - 4, PAGE)]:
+            path.write_bytes(page[:offset] + bytes([page[offset] ^ 1]) + page[offset + 1 :])
+            with pytest.raises(StateFileError):
+                SequenceFile.check(path, STREAM, boot_id=BOOT)
+
+    def test_start_at_does_not_make_a_damaged_file_usable(self, path: Path) -> None:
+        path.write_bytes(b"")
+        assert "empty" in refusal(path, start_at=99)
+
+
+class TestLock:
+    def test_two_backbones_cannot_share_a_file(self, path: Path) -> None:
+        file = start(path)
+        before = path.read_bytes()
+        for other in (start, lambda path: SequenceFile.check(path, STREAM)):
+            with pytest.raises(StateFileError, match="in use by another backbone"):
+                other(path)
+        assert path.read_bytes() == before
+        file.close()
+        start(path).close()
+
+    def test_check_lets_go_of_it(self, path: Path) -> None:
+        left_by(path, Mark(10, 1_034))
+        SequenceFile.check(path, STREAM, boot_id=BOOT)
+        start(path).close()
+
+
+class TestUnreachable:
+    @pytest.mark.parametrize(
+        "make", [lambda path: path.mkdir(), lambda path: path.symlink_to(path.with_name("nowhere"))]
+    )
+    def test_what_is_no_file_is_refused(self, path: Path, make: Callable[[Path], None]) -> None:
+        make(path)
+        assert "cannot be" in refusal(path)
+        with pytest.raises(StateFileError, match="cannot be opened"):
+            SequenceFile.check(path, STREAM)
+
+    @pytest.mark.parametrize("parent", ["missing", "file"])
+    def test_a_directory_that_is_none_is_refused(self, tmp_path: Path, parent: str) -> None:
+        (tmp_path / "file").write_bytes(b"")
+        assert "cannot be" in refusal(tmp_path / parent / "fyrehose.state")
+
+    def test_a_directory_that_may_not_be_entered_is_refused(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def forbidden(*_: object, **__: object) -> int:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+        # Not with chmod: root may enter anyway.
+        for call in ("open", "stat"):
+            monkeypatch.setattr(os, call, forbidden)
+        with pytest.raises(StateFileError, match="cannot be opened: Permission denied"):
+            start(path)
+        with pytest.raises(StateFileError, match="cannot be opened: Permission denied"):
+            SequenceFile.check(path, STREAM)
+
+    def test_a_lock_that_cannot_be_had_is_not_blamed_on_another_backbone(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def no_locks(*_: object) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        monkeypatch.setattr("fcntl.flock", no_locks)
+        with pytest.raises(StateFileError, match="cannot be opened: No locks available"):
+            start(path)
+
+
+class TestStartAt:
+    @pytest.mark.parametrize("number", [1, 2, 4_711, MAX_SEQUENCE])
+    def test_a_new_stream_may_start_anywhere_and_asks_nobody(self, path: Path, number: int) -> None:
+        file = start(path, start_at=number)
+        assert numbers(file) == (number - 1, number - 1, None)
+        assert not file.fresh
+        file.close()
+
+    @pytest.mark.parametrize("number", [11, 1_034, 5_000])
+    def test_a_known_stream_may_skip_numbers(self, path: Path, number: int) -> None:
+        left_by(path, Mark(10, 1_034))
+        SequenceFile.check(path, STREAM, start_at=number, boot_id=BOOT)
+        file = start(path, start_at=number)
+        assert numbers(file) == (number - 1, max(number - 1, 1_034), None)
+        file.close()
+
+    @pytest.mark.parametrize("number", [0, 1, 10, MAX_SEQUENCE + 1])
+    def test_it_may_not_repeat_one(self, path: Path, number: int) -> None:
+        assert "10 were given" in refusal(left_by(path, Mark(10, 1_034)), start_at=number)
+
+    @pytest.mark.parametrize("number", [11, 1_034])
+    def test_after_a_power_failure_it_may_not_repeat_one_that_may_have_been_given(
+        self, path: Path, number: int
+    ) -> None:
+        left_by(path, Mark(10, 1_034))
+        assert "1034 were given" in refusal(path, start_at=number, boot_id=OTHER_BOOT)
+        file = start(path, start_at=1_035, boot_id=OTHER_BOOT)
+        assert numbers(file) == (1_034, 1_034, (11, 1_034))
+        file.close()
+
+    def test_it_survives_a_start_that_gave_no_number(self, path: Path) -> None:
+        start(path, start_at=50).close()
+        file = start(path, boot_id=OTHER_BOOT)
+        assert (file.last, file.fresh) == (49, False)
+        file.close()
+
+
+class TestCheck:
+    @pytest.mark.parametrize("boot_id", [BOOT, OTHER_BOOT])
+    @pytest.mark.parametrize("start_at", [None, 2_000])
+    def test_it_changes_nothing(self, path: Path, boot_id: bytes, start_at: int | None) -> None:
+        left_by(path, Mark(10, 1_034))
+        before, changed = path.read_bytes(), path.stat().st_mtime_ns
+        SequenceFile.check(path, STREAM, start_at=start_at, boot_id=boot_id)
+        assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, changed)
+
+    def test_it_makes_no_file(self, path: Path) -> None:
+        with pytest.raises(StateFileError, match="cannot be opened"):
+            SequenceFile.check(path, STREAM)
+        assert not path.exists()
+
+
+class TestPersist:
+    @pytest.fixture
+    def flushed(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+        """Last number and bound, as they were in the file at each sync."""
+        flushes: list[tuple[int, int]] = []
+
+        class Watched(mmap.mmap):
+            def flush(self, *_: Any) -> None:
+                flushes.append(struct.unpack("=QQ", self[16:32]))
+                super().flush()
+
+        monkeypatch.setattr(mmap, "mmap", Watched)
+        return flushes
+
+    def test_it_syncs_only_when_the_bound_moves_and_before_the_last_number_passes_it(
+        self, path: Path, flushed: list[tuple[int, int]]
+    ) -> None:
+        file = start(path)
+        flushed.clear()
+        for mark in (Mark(1, 100), Mark(2, 100), Mark(99, 100), Mark(150, 200), Mark(200, 200), Mark(201, 300)):
+            file.persist(mark)
+            assert (file.last, file.bound) == (mark.last, mark.bound)
+            assert struct.unpack("=QQ", path.read_bytes()[16:32]) == (mark.last, mark.bound)
+        assert flushed == [(0, 100), (99, 200), (200, 300)]
+        file.close()
+        assert flushed[3:] == [(201, 201)]
+
+    def test_the_bound_is_not_taken_back(self, path: Path, flushed: list[tuple[int, int]]) -> None:
+        file = start(path)
+        file.persist(Mark(1, 100))
+        flushed.clear()
+        file.persist(Mark(2, 50))
+        assert (file.last, file.bound, flushed) == (2, 100, [])
+        file.close()
+
+    def test_a_bound_that_is_not_on_disk_permits_no_number(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Broken(mmap.mmap):
+            works = True
+
+            def flush(self, *_: Any) -> None:
+                if not self.works:
+                    raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(mmap, "mmap", Broken)
+        file = start(path)
+        file.persist(Mark(10, 100))
+        Broken.works = False
+        with pytest.raises(StateFileError, match="cannot be written to disk: Input/output error"):
+            file.persist(Mark(101, 200))
+        assert (file.last, file.bound) == (10, 100)
+        assert struct.unpack("=Q", path.read_bytes()[16:24]) == (10,)
+        file.persist(Mark(11, 100))
+        with pytest.raises(StateFileError, match="cannot be written to disk"):
+            file.close()
+        Broken.works = True
+        again = start(path)  # Closed all the same: the lock is free.
+        assert again.last == 11
+        again.close()

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+from twisted.logger import LogEvent, capturedLogs
+from zope.interface import implementer
+
+from fyrehose_twisted.driver import NodeDriver
+from fyrehose_twisted.effects import Send
+from fyrehose_twisted.interfaces import Drained, INode
+
+PEER = ("192.0.2.7", 2323)
+NOTHING = Drained(None, [], [])
+
+
+def sending(word: str) -> Send:
+    return Send([word.encode()], [PEER])
+
+
+@implementer(INode)
+class ScriptedNode:
+    """Wants what the test says that it wants."""
+
+    def __init__(self) -> None:
+        self.wanted: list[Drained] = []
+        self.deadline: float | None = None
+        self.ticks: list[float] = []
+        self.drains = 0
+        self.on_tick: Callable[[float], None] = lambda now: None
+
+    def want(self, persist: object = None, effects: tuple[str, ...] = (), events: tuple[object, ...] = ()) -> None:
+        self.wanted.append(Drained(persist, list(map(sending, effects)), list(events)))
+
+    def tick(self, now: float) -> None:
+        self.ticks.append(now)
+        if self.deadline is not None and self.deadline <= now:
+            self.deadline = None  # Or the clock would go round for ever.
+        self.on_tick(now)
+
+    def next_deadline(self) -> float | None:
+        return self.deadline
+
+    def drain(self) -> Drained:
+        self.drains += 1
+        return self.wanted.pop(0) if self.wanted else NOTHING
+
+
+class Driven:
+    """A driver, its node and its clock, and what was done in which order."""
+
+    def __init__(self, *, start: float = 1_000.0, **options: Any) -> None:
+        self.done: list[tuple[str, object]] = []
+        self.node = ScriptedNode()
+        self.clock = Clock()
+        self.clock.advance(start)
+        self.on_event: Callable[[object], None] = lambda event: None
+        self.on_persist: Callable[[object], None] = lambda mark: None
+        options.setdefault("persist", self.persist)
+        options.setdefault("failed", lambda error: self.done.append(("failed", error)))
+        self.driver = NodeDriver(self.node, self.clock, send=self.send, tell=self.tell, **options)
+
+    def persist(self, mark: object) -> None:
+        self.done.append(("persist", mark))
+        self.on_persist(mark)
+
+    def send(self, effect: Send) -> None:
+        self.done.append(("send", b"".join(map(bytes, effect.datagrams)).decode()))
+
+    def tell(self, event: object) -> None:
+        self.done.append(("tell", event))
+        self.on_event(event)
+
+    @property
+    def timers(self) -> list[float]:
+        return [call.getTime() for call in self.clock.getDelayedCalls()]
+
+    def wake_at(self, deadline: float | None) -> None:
+        self.node.deadline = deadline
+        self.driver.flush()
+
+
+@pytest.fixture
+def driven() -> Driven:
+    return Driven()
+
+
+@pytest.fixture
+def logged() -> Iterator[list[LogEvent]]:
+    with capturedLogs() as events:
+        yield events
+
+
+class TestOrder:
+    def test_what_must_be_durable_comes_first_then_effects_then_events(self, driven: Driven) -> None:
+        driven.node.want("mark", ("a", "b"), (1, 2))
+        driven.driver.flush()
+        assert driven.done == [("persist", "mark"), ("send", "a"), ("send", "b"), ("tell", 1), ("tell", 2)]
+
+    def test_nothing_is_persisted_when_nothing_needs_to_be(self, driven: Driven) -> None:
+        driven.node.want(None, ("a",))
+        driven.driver.flush()
+        assert driven.done == [("send", "a")]
+
+    def test_a_node_whose_marks_nobody_stores_runs_all_the_same(self) -> None:
+        driven = Driven(persist=None)
+        driven.node.want("mark", ("a",))
+        driven.driver.flush()
+        assert driven.done == [("send", "a")]
+
+    def test_without_events_it_is_asked_once(self, driven: Driven) -> None:
+        driven.node.want(None, ("a",))
+        driven.driver.flush()
+        assert driven.node.drains == 1
+
+    def test_now_is_the_clocks(self, driven: Driven) -> None:
+        driven.clock.advance(0.5)
+        assert driven.driver.now() == 1_000.5
+
+
+class TestFailedPersist:
+    def test_nothing_is_sent_or_told_and_the_node_stops(self, driven: Driven) -> None:
+        error = OSError("disk full")
+
+        def fail(mark: object) -> None:
+            raise error
+
+        driven.wake_at(1_001)
+        driven.on_persist = fail
+        driven.node.want("mark", ("a",), (1,))
+        driven.driver.flush()
+        assert driven.done == [("persist", "mark"), ("failed", error)]
+        assert driven.timers == []
+        driven.node.want("mark", ("b",), (2,))
+        driven.driver.flush()
+        assert len(driven.done) == 2
+
+    def test_where_nobody_wants_to_know_it_is_raised_and_the_node_stops(self) -> None:
+        driven = Driven(failed=None)
+
+        def fail(mark: object) -> None:
+            raise OSError("disk full")
+
+        driven.on_persist = fail
+        driven.node.want("mark", ("a",), (1,))
+        with pytest.raises(OSError, match="disk full"):
+            driven.driver.flush()
+        driven.node.want(None, ("b",))
+        driven.wake_at(1_001)
+        assert (driven.done, driven.timers) == ([("persist", "mark")], [])
+
+
+class TestReentrance:
+    def test_a_command_from_an_event_is_carried_out_after_the_events_at_hand(self, driven: Driven) -> None:
+        def publish(event: object) -> None:
+            if event == 1:
+                driven.node.want("later", ("answer",))
+                driven.driver.flush()
+
+        driven.on_event = publish
+        driven.node.want("mark", ("a",), (1, 2))
+        driven.driver.flush()
+        assert driven.done == [
+            ("persist", "mark"),
+            ("send", "a"),
+            ("tell", 1),
+            ("tell", 2),
+            ("persist", "later"),
+            ("send", "answer"),
+        ]
+
+    def test_it_goes_on_as_long_as_events_lead_to_events(self, driven: Driven) -> None:
+        def count_down(event: object) -> None:
+            assert isinstance(event, int)
+            if event:
+                driven.node.want(None, (), (event - 1,))
+                driven.driver.flush()
+
+        driven.on_event = count_down
+        driven.node.want(None, (), (3,))
+        driven.driver.flush()
+        assert driven.done == [("tell", 3), ("tell", 2), ("tell", 1), ("tell", 0)]
+
+    def test_the_timer_is_armed_when_all_is_done(self, driven: Driven) -> None:
+        def sooner(event: object) -> None:
+            driven.wake_at(1_002)
+            assert driven.timers == []
+
+        driven.on_event = sooner
+        driven.node.deadline = 1_005
+        driven.node.want(None, (), (1,))
+        driven.driver.flush()
+        assert driven.timers == [1_002]
+
+
+class TestApplication:
+    def test_what_it_raises_is_logged_and_survived(self, driven: Driven, logged: list[LogEvent]) -> None:
+        def fail(event: object) -> None:
+            if event == 1:
+                raise ZeroDivisionError("application")
+
+        driven.on_event = fail
+        driven.node.want(None, (), (1, 2))
+        driven.wake_at(1_001)
+        assert driven.done == [("tell", 1), ("tell", 2)]
+        (event,) = [event for event in logged if "log_failure" in event]
+        assert event["log_failure"].check(ZeroDivisionError)
+        assert event["event"] == 1
+        assert driven.timers == [1_001]
+
+    @pytest.mark.parametrize("last", [1, 2])
+    def test_when_it_stops_the_driver_nothing_more_is_done(self, driven: Driven, last: int) -> None:
+        def stop(event: object) -> None:
+            if event == last:
+                driven.node.want("mark", ("late",), (3,))
+                driven.driver.stop()
+
+        driven.on_event = stop
+        driven.node.want(None, ("a",), (1, 2))
+        driven.wake_at(1_001)
+        assert driven.done == [("send", "a"), ("tell", 1), ("tell", 2)][: last + 1]
+        assert driven.timers == []
+
+    def test_an_interrupt_is_not_its_fault_and_ends_the_flush_only(self, driven: Driven) -> None:
+        def interrupt(event: object) -> None:
+            raise KeyboardInterrupt
+
+        driven.on_event = interrupt
+        driven.node.want(None, (), (1,))
+        with pytest.raises(KeyboardInterrupt):
+            driven.driver.flush()
+        driven.node.want(None, ("a",))
+        driven.driver.flush()
+        assert driven.done[-1] == ("send", "a")
+
+
+class TestTimer:
+    def test_no_deadline_no_timer(self, driven: Driven) -> None:
+        driven.driver.flush()
+        assert driven.timers == []
+
+    def test_the_node_is_called_at_its_deadline_and_what_it_then_wants_is_done(self, driven: Driven) -> None:
+        def tick(now: float) -> None:
+            driven.node.want(None, ("ticked",))
+
+        driven.node.on_tick = tick
+        driven.wake_at(1_002.5)
+        driven.clock.advance(2.4)
+        assert driven.node.ticks == []
+        driven.clock.advance(0.1)
+        assert driven.node.ticks == [1_002.5]
+        assert (driven.done, driven.timers) == ([("send", "ticked")], [])
+
+    def test_one_that_has_passed_means_now_and_not_at_once(self, driven: Driven) -> None:
+        driven.wake_at(500)
+        assert (driven.node.ticks, driven.timers) == ([], [1_000])
+        driven.clock.advance(0)
+        assert driven.node.ticks == [1_000]
+
+    @pytest.mark.parametrize("deadlines", [(1_005, 1_002), (1_002, 1_005), (1_002, 1_002), (1_005, 1_002, 1_007)])
+    def test_there_is_one_timer_and_it_is_never_late(self, driven: Driven, deadlines: tuple[float, ...]) -> None:
+        for deadline in deadlines:
+            driven.wake_at(deadline)
+            assert len(driven.timers) == 1
+            assert driven.timers[0] <= deadline
+        driven.clock.pump([0.25] * 60)
+        assert driven.node.ticks[-1] >= deadlines[-1]
+
+    def test_one_that_fires_early_is_armed_again(self, driven: Driven) -> None:
+        driven.wake_at(1_002)
+        driven.wake_at(1_005)
+        driven.clock.advance(2)
+        assert (driven.node.ticks, driven.timers) == ([1_002], [1_005])
+
+    def test_one_that_fires_a_rounding_error_early_counts_as_in_time(self, driven: Driven) -> None:
+        driven.wake_at(1_002)
+        driven.node.deadline = 1_002 + 1e-6
+        driven.clock.advance(2)
+        assert (driven.node.ticks, driven.timers) == ([1_002 + 1e-6], [])
+
+    def test_it_is_let_go_when_nothing_is_due_any_more(self, driven: Driven) -> None:
+        driven.wake_at(1_002)
+        driven.wake_at(None)
+        assert driven.timers == []
+        driven.wake_at(1_003)
+        assert driven.timers == [1_003]
+
+    def test_stopping_lets_it_go_for_good(self, driven: Driven) -> None:
+        driven.wake_at(1_002)
+        driven.driver.stop()
+        driven.driver.stop()
+        driven.wake_at(1_003)
+        driven.clock.advance(60)
+        assert (driven.timers, driven.node.ticks) == ([], [])
+
+    def test_a_driver_that_stopped_asks_its_node_nothing(self, driven: Driven) -> None:
+        driven.driver.stop()
+        driven.node.want("mark", ("a",), (1,))
+        driven.driver.flush()
+        assert (driven.done, driven.node.drains) == ([], 0)

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from zope.interface import Attribute, Interface, implementedBy
+from zope.interface.interface import InterfaceClass, Method
+from zope.interface.verify import verifyClass, verifyObject
+
+import fyrehose_twisted
+from fyrehose_twisted import interfaces
+
+PACKAGE = Path(fyrehose_twisted.__file__).parent
+
+
+def declared() -> Iterator[str]:
+    """Dotted names of the classes that say ``@implementer``. Read, not imported: some want extras to be installed."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        module = ".".join(("fyrehose_twisted", *path.relative_to(PACKAGE).with_suffix("").parts))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and any("implementer" in ast.dump(mark) for mark in node.decorator_list):
+                yield f"{module}.{node.name}"
+
+
+NAMES = list(declared())
+
+
+def found(name: str) -> type:
+    module, _, attribute = name.rpartition(".")
+    try:
+        return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("fyrehose_twisted"):
+            raise
+        pytest.skip(f"{error.name} is not installed")
+
+
+def ours(cls: type) -> list[InterfaceClass]:
+    """What ``cls`` and those of its bases that are ours say that they implement. Twisted may answer for Twisted's."""
+    bases = [base for base in cls.__mro__ if base.__module__.startswith("fyrehose_twisted.")]
+    return [interface for base in bases for interface in implementedBy(base).declared]
+
+
+def sequence_file(directory: Path) -> Any:
+    from fyrehose_twisted.fyrehose.state import SequenceFile
+
+    return SequenceFile(directory / "state", "fyrehose://default")
+
+
+def backbone(directory: Path) -> Any:
+    from fyrehose_twisted.fyrehose.backbone import Backbone
+    from fyrehose_twisted.fyrehose.config import BackboneConfig
+    from fyrehose_twisted.fyrehose.forwarding import RoundRobinForward
+
+    return Backbone(BackboneConfig(), RoundRobinForward())
+
+
+def client(directory: Path) -> Any:
+    from fyrehose_twisted.fyrehose.client import Client
+    from fyrehose_twisted.fyrehose.config import ClientConfig
+
+    return Client(("127.0.0.1", 2323), ClientConfig(), Random(1), 0.0)
+
+
+def random_forward(directory: Path) -> Any:
+    from fyrehose_twisted.fyrehose.forwarding import RandomForward
+
+    return RandomForward(Random(1))
+
+
+def plain(name: str) -> Callable[[Path], Any]:
+    return lambda directory: found(name)()
+
+
+MAKERS: dict[str, Callable[[Path], Any]] = {
+    f"fyrehose_twisted.{name}": plain(f"fyrehose_twisted.{name}") if make is None else make
+    for name, make in {
+        "fyrehose.backbone.Backbone": backbone,
+        "fyrehose.client.Client": client,
+        "fyrehose.forwarding.RandomForward": random_forward,
+        "fyrehose.forwarding.RoundRobinForward": None,
+        "fyrehose.history.History": None,
+        "fyrehose.numbering.VolatileSequence": None,
+        "fyrehose.protocol.SubscriberProtocol": None,
+        "fyrehose.protocol.PublisherProtocol": None,
+        "fyrehose.state.SequenceFile": sequence_file,
+        "net.shell.DatagramNodeProtocol": None,
+    }.items()
+}
+"""How to make one of each, where only an object shows that everything is there."""
+
+
+def attributes(interface: InterfaceClass) -> list[str]:
+    return [name for name, what in interface.namesAndDescriptions(all=True) if not isinstance(what, Method)]
+
+
+def test_the_classes_are_found() -> None:
+    assert {"fyrehose_twisted.fyrehose.backbone.Backbone", *MAKERS} <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_class_has_the_methods_of_what_it_implements(name: str) -> None:
+    cls = found(name)
+    provided = ours(cls)
+    assert provided
+    for interface in provided:
+        assert verifyClass(interface, cls)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_an_object_provides_what_its_class_implements(name: str, tmp_path: Path) -> None:
+    made = MAKERS[name](tmp_path)
+    try:
+        for interface in ours(type(made)):
+            assert verifyObject(interface, made)
+    finally:
+        if hasattr(made, "close"):
+            made.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_promises_attributes_is_made_and_looked_at(name: str) -> None:
+    # verifyClass does not look for attributes, so such a class needs a line in MAKERS.
+    promised = [attribute for interface in ours(found(name)) for attribute in attributes(interface)]
+    assert name in MAKERS or not promised
+
+
+def all_interfaces() -> list[InterfaceClass]:
+    return [
+        what
+        for what in vars(interfaces).values()
+        if isinstance(what, InterfaceClass) and what.__module__ == interfaces.__name__
+    ]
+
+
+@pytest.mark.parametrize("interface", all_interfaces(), ids=lambda interface: interface.__name__)
+def test_an_interface_is_documented_and_small(interface: InterfaceClass) -> None:
+    assert interface.__doc__
+    own = list(interface.namesAndDescriptions())
+    assert len(own) <= 6
+    assert all(what.getDoc() for _, what in own)
+
+
+@pytest.mark.parametrize("interface", all_interfaces(), ids=lambda interface: interface.__name__)
+def test_an_interface_is_implemented_by_somebody(interface: InterfaceClass) -> None:
+    assert any(interface in implementedBy(found(name)).flattened() for name in NAMES)
+
+
+def test_a_missing_attribute_would_be_noticed() -> None:
+    class IThing(Interface):
+        size = Attribute("How big.")
+
+    assert attributes(IThing) == ["size"]
