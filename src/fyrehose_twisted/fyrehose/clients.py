@@ -1,0 +1,122 @@
+"""The clients that a backbone serves: who is admitted, for how long, and who of them gets what."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.fyrehose.admission import token_is_valid
+from fyrehose_twisted.fyrehose.config import BackboneConfig
+from fyrehose_twisted.fyrehose.events import Client
+from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Flags, Keepalive
+
+CLIENT_LIFETIME = 5.0
+"""Seconds for which a KEEPALIVE keeps a client (000, backbone rule 2)."""
+
+
+class Clients:
+    """A table of at most ``max_clients``, the one that expires first at the front.
+
+    :ivar subscribers: addresses of those without NOSUBSCRIBE. A new tuple with every change.
+    :ivar journals: addresses of those without NOJOURNAL.
+    """
+
+    def __init__(self, config: BackboneConfig) -> None:
+        self.subscribers: tuple[Address, ...] = ()
+        self.journals: tuple[Address, ...] = ()
+        self._config = config
+        self._clients: OrderedDict[Address, Client] = OrderedDict()
+        self._sources: dict[Address, Address] = {}
+
+    def refusal(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
+        """Return why a client at ``address`` whose KEEPALIVE came from ``peer`` is not served; ``None`` if it is."""
+        config = self._config
+        if config.allow is not None and not config.allow.permits(peer[0]):
+            return "not_allowed"
+        if not config.trust_addresses and address[0] != peer[0]:
+            return "foreign_address"
+        if config.secret is not None:
+            explicit = keepalive.address[0] != ANY_ADDRESS[0] and keepalive.address[1] != 0
+            if not explicit or not (config.trust_addresses or keepalive.address == peer):
+                return "foreign_address"
+            if not token_is_valid(config.secret, keepalive, now):
+                return "token"
+        if address not in self._clients and len(self._clients) >= config.max_clients:
+            return "table_full"
+        return None
+
+    def keep(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> Client | None:
+        """Serve a client for the next 5 s; return it if it is new."""
+        client = self._clients.get(address)
+        joined = client is None
+        if client is None:
+            client = self._clients[address] = Client(address, peer, keepalive.flags, keepalive.dialect, now)
+        elif client.source != peer and self._sources.get(client.source) == address:
+            del self._sources[client.source]
+        self._sources[peer] = address
+        regroup = joined or client.flags != keepalive.flags
+        client.source, client.flags, client.dialect = peer, keepalive.flags, keepalive.dialect
+        client.expires_at = now + CLIENT_LIFETIME
+        self._clients.move_to_end(address)
+        if regroup:
+            self._regroup()
+        return client if joined else None
+
+    def expire(self, now: float) -> list[Client]:
+        """Remove and return those who have not been heard of for 5 s."""
+        expired: list[Client] = []
+        while self._clients:
+            client = next(iter(self._clients.values()))
+            if client.expires_at > now + CLIENT_LIFETIME:
+                self._clock_set_back(now)
+            if client.expires_at > now:
+                break
+            del self._clients[client.address]
+            if self._sources.get(client.source) == client.address:
+                del self._sources[client.source]
+            expired.append(client)
+        if expired:
+            self._regroup()
+        return expired
+
+    def next_expiry(self) -> float | None:
+        """Return when the next client expires unless it is heard of."""
+        return next(iter(self._clients.values())).expires_at if self._clients else None
+
+    def may_push(self, peer: Address) -> bool:
+        """Say whether a PUSH from ``peer`` is accepted (000, backbone rule 5, as far as the operator lets it stand)."""
+        config = self._config
+        if config.secret is not None and peer not in self._sources:
+            return False
+        if config.allow is not None and not config.allow.permits(peer[0]):
+            return False
+        return config.allow_push is None or config.allow_push.permits(peer[0])
+
+    def may_request(self, address: Address, peer: Address) -> bool:
+        """Say whether a packet from ``peer`` may speak for the client at ``address``."""
+        client = self._clients.get(address)
+        # What a client admitted by its token may do, others on its host may not.
+        compared = 1 if self._config.secret is None else 2
+        return client is not None and client.source[:compared] == peer[:compared]
+
+    def subscribes(self, address: Address) -> bool:
+        """Say whether there is a subscriber at ``address``."""
+        client = self._clients.get(address)
+        return client is not None and not client.flags & Flags.NOSUBSCRIBE
+
+    def __iter__(self) -> Iterator[Client]:
+        return iter(self._clients.values())
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def _clock_set_back(self, now: float) -> None:
+        # Or the client at the front, alive until the old time comes again, keeps the others from expiring.
+        for client in self._clients.values():
+            client.expires_at = min(client.expires_at, now + CLIENT_LIFETIME)
+
+    def _regroup(self) -> None:
+        clients = sorted(self._clients.values(), key=lambda client: client.address)
+        self.subscribers = tuple(client.address for client in clients if not client.flags & Flags.NOSUBSCRIBE)
+        self.journals = tuple(client.address for client in clients if not client.flags & Flags.NOJOURNAL)
