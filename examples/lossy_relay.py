@@ -11,6 +11,7 @@ import random
 from typing import Any
 
 from twisted.internet import reactor as installed_reactor
+from twisted.internet.protocol import DatagramProtocol
 from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address
@@ -23,16 +24,13 @@ MAX_CLIENTS = 64
 
 
 @implementer(IBatchReceiver)
-class Upstream:
+class Upstream(DatagramProtocol):
     """The relay's socket towards the backbone for one client."""
 
     def __init__(self, relay: Relay, client: Address) -> None:
         self.relay = relay
         self.client = client
         self.port: DatagramPort = listen(relay.reactor, 0, self)
-
-    def makeConnection(self, transport: Any) -> None:
-        """Twisted: the port is bound."""
 
     def batch_received(self, batch: Batch) -> None:
         """The backbone, or a client that repairs, sent something for our client."""
@@ -41,7 +39,7 @@ class Upstream:
 
 
 @implementer(IBatchReceiver)
-class Relay:
+class Relay(DatagramProtocol):
     """Passes datagrams between clients and ``backbone``.
 
     :param loss: share of datagrams to lose, from 0 to 1, in each direction.
@@ -60,16 +58,13 @@ class Relay:
 
     def listen(self, port: int = 0) -> int:
         """Start relaying for clients that send to the port that is returned."""
-        self.downstream = listen(self.reactor, port, self)
+        self.downstream: Any = listen(self.reactor, port, self)
         return int(self.downstream.getHost().port)
 
     def stop(self) -> None:
         """Close every socket."""
         for port in (self.downstream, *(upstream.port for upstream in self._upstreams.values())):
             port.stopListening()
-
-    def makeConnection(self, transport: Any) -> None:
-        """Twisted: the port is bound."""
 
     def batch_received(self, batch: Batch) -> None:
         """Clients sent something."""
@@ -114,5 +109,6 @@ if __name__ == "__main__":
     options = parser.parse_args()
     relay = Relay(installed_reactor, options.backbone, options.loss, options.reorder, options.delay, options.seed)
     print(f"relaying 127.0.0.1:{relay.listen(options.port)}, seed {options.seed}", flush=True)
-    installed_reactor.run()  # type: ignore[attr-defined]  # The reactor is a module that becomes an object.
+    reactor: Any = installed_reactor  # The reactor is a module that becomes an object.
+    reactor.run()
     print(f"{relay.forwarded:,} passed, {relay.lost:,} lost, {relay.reordered:,} overtaken")

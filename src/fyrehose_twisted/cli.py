@@ -10,20 +10,25 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from errno import EBADF, EISDIR
+from stat import S_ISDIR, S_ISFIFO, S_ISSOCK
 from typing import Any
 
 from tqdm import tqdm
 from twisted.internet import stdio
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.internet.protocol import Protocol
 from twisted.internet.task import react
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.errors import FyrehoseError, MessageTooLarge
 from fyrehose_twisted.fyrehose.client_tap import parse_start
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
+from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.events import Message
 from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
 from fyrehose_twisted.fyrehose.options import read_secret
@@ -34,6 +39,8 @@ from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, join
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit: 0 for success, 1 for failure, 2 for wrong usage."""
+    if sys.stderr is None:  # Closed by whoever started us; print() would take standard output instead.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     options = _parser().parse_args(arguments)
     tqdm.monitor_interval = 0  # Its thread would outlive the reactor.
     outcome = 1
@@ -55,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SystemExit:
         # Whatever was printed by then may still wait in a pipe that nobody reads any more.
         sys.exit(_flush(outcome))
+    except KeyboardInterrupt:  # Before the reactor ran.
+        sys.exit(_complain("interrupted"))
 
 
 def _cancel(running: Deferred[Any]) -> Deferred[None]:
@@ -66,10 +75,18 @@ def _cancel(running: Deferred[Any]) -> Deferred[None]:
 
 def _flush(status: int) -> int:
     try:
-        sys.stdout.flush()
-    except (BrokenPipeError, BlockingIOError):
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            return _complain(f"standard output: {error.strerror}")
     return status
+
+
+def _complain(problem: object) -> int:
+    print(f"fyrehose: {problem}", file=sys.stderr)
+    return 1
 
 
 async def _run(options: argparse.Namespace, reactor: Any) -> int:
@@ -77,10 +94,11 @@ async def _run(options: argparse.Namespace, reactor: Any) -> int:
     try:
         return await command(options, reactor)
     except FyrehoseError as error:
-        print(f"fyrehose: {error}", file=sys.stderr)
+        return _complain(error)
     except OSError as error:
-        print(f"fyrehose: {error.filename or 'input or output'}: {error.strerror}", file=sys.stderr)
-    return 1
+        return _complain(f"{error.filename or 'input or output'}: {error.strerror}")
+    except CancelledError:
+        return _complain("interrupted")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         return made
 
     publish = command("pub", _publish, "Publish a message a line.")
-    publish.add_argument("file", nargs="?", metavar="FILE", help="where to read; standard input if not given")
+    publish.add_argument("file", nargs="?", metavar="FILE", help="where to read; standard input if not given or -")
     publish.add_argument("--raw", action="store_true", help="no envelope: for subscribers that do not know it")
     publish.add_argument(
         "--timeout", type=_positive, default=30.0, metavar="S", help="give a message up after S seconds [%(default)g]"
@@ -127,25 +145,31 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+
+
 def _positive(text: str) -> float:
-    value = float(text)
+    value = _seconds(text)
     if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"{text} is not a time above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0")
     return value
 
 
 def _interval(text: str) -> float:
-    value = float(text)
+    value = _seconds(text)
     if not 0.1 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is outside 0.1 to 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is outside 0.1 to 1")
     return value
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
 
 
 def _start(text: str) -> Start | int:
@@ -169,35 +193,57 @@ class _LinePublisher(Protocol):
         self.done: Deferred[None] = Deferred()
         self.seen = 0
         self.published = 0
-        self.problem: BaseException | None = None
+        self.problem: object = None
         self._publisher = publisher
-        self._lines: list[bytes] = []
+        self._limit = MAX_DELIVERABLE if publisher.config.outbox.raw else MAX_ENVELOPED
+        self._lines: list[bytes | MessageTooLarge] = []
         self._rest = b""
+        self._cut = 0
         self._ended = False
         self._pumping = False
         self._progress = tqdm(unit=" messages", desc="published", file=sys.stderr, mininterval=0.5)
 
     def dataReceived(self, data: bytes) -> None:
         """Twisted: more input."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._lines += lines
-        if len(self._rest) > MAX_DELIVERABLE + 1:
-            # It is too long already; what matters of it is that publish() says so.
-            self._rest = self._rest[: MAX_DELIVERABLE + 1]
+        *lines, rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._rest = line
+            self._end_line()
+        self._rest = rest
+        if len(rest) > self._limit:
+            # It is too long already; what matters of it is how long.
+            self._cut += len(rest)
+            self._rest = b""
         self._pump()
 
     def connectionLost(self, reason: Failure | None = None) -> None:
         """Twisted: the input has ended."""
         if not self._ended:
             self._ended = True
-            if self._rest:
-                self._lines.append(self._rest)
+            if self._rest or self._cut:
+                self._end_line()
+            if reason is not None and reason.check(ConnectionDone) is None:
+                self.problem = self.problem or "the input could not be read to its end"
             self._pump()
+
+    def stop(self, problem: object) -> None:
+        """Do no more, because of ``problem``."""
+        self.problem = self.problem or problem
+        self._ended = True
+        self._lines.clear()
+        self._progress.close()
+        if not self.done.called:
+            self.done.callback(None)
+
+    def _end_line(self) -> None:
+        size = self._cut + len(self._rest)
+        self._lines.append(MessageTooLarge(size, self._limit) if self._cut else self._rest)
+        self._rest, self._cut = b"", 0
 
     def _pump(self) -> None:
         if not self._pumping:
             self._pumping = True
-            Deferred.fromCoroutine(self._publish_lines()).addErrback(self._failed)
+            Deferred.fromCoroutine(self._publish_lines()).addErrback(lambda failure: self.stop(failure.value))
 
     async def _publish_lines(self) -> None:
         transport: Any = self.transport
@@ -212,12 +258,14 @@ class _LinePublisher(Protocol):
             transport.resumeProducing()
         self._check_done()
 
-    def _publish(self, line: bytes) -> None:
+    def _publish(self, line: bytes | MessageTooLarge) -> None:
         self.seen += 1
         try:
+            if isinstance(line, MessageTooLarge):
+                raise line
             self._publisher.publish(line).addCallbacks(self._came_back, self._failed)
         except FyrehoseError as error:
-            self.problem = self.problem or error
+            self.problem = self.problem or f"line {self.seen:,}: {error}"
 
     def _came_back(self, sequence: int) -> None:
         self.published += 1
@@ -235,21 +283,34 @@ class _LinePublisher(Protocol):
 
 
 async def _publish(options: argparse.Namespace, reactor: Any) -> int:
-    descriptor = os.open(options.file, os.O_RDONLY) if options.file else sys.stdin.fileno()
+    descriptor = _input(options.file)
     config = ClientConfig(outbox=OutboxConfig(raw=options.raw, timeout=options.timeout), secret=_secret(options))
     publisher = await join(reactor, PublisherProtocol(config), options.backbone, timeout=options.connect_timeout)
     lines = _LinePublisher(publisher)
-    _standard_io(lines, descriptor, reactor)
+    publisher.stopped.addErrback(lambda failure: lines.stop(failure.value))
+    # What reads standard input must leave standard output alone: it would be closed at the end of the input.
+    _standard_io(lines, descriptor, os.open(os.devnull, os.O_WRONLY), reactor)
     try:
         await lines.done
     except CancelledError:
-        lines.problem = lines.problem or KeyboardInterrupt("interrupted")
-    await publisher.leave()
+        lines.stop("interrupted")
     missing = lines.seen - lines.published
+    await publisher.leave()
     if lines.problem is not None:
-        print(f"fyrehose: {missing:,} of {lines.seen:,} messages not published: {lines.problem}", file=sys.stderr)
-        return 1
+        return _complain(f"{missing:,} of {lines.seen:,} messages not published: {lines.problem}")
     return 0
+
+
+def _input(path: str | None) -> int:
+    if path is not None and path != "-":
+        descriptor = os.open(path, os.O_RDONLY)
+    elif sys.stdin is None:
+        raise OSError(EBADF, "it is closed", "standard input")
+    else:
+        descriptor = sys.stdin.fileno()
+    if S_ISDIR(os.fstat(descriptor).st_mode):
+        raise IsADirectoryError(EISDIR, "it is a directory", path or "standard input")
+    return descriptor
 
 
 class _Printer(SubscriberProtocol):
@@ -281,6 +342,16 @@ class _Output(Protocol):
     def __init__(self) -> None:
         self.closed: Deferred[None] = Deferred()
 
+    async def emptied(self, reactor: Any, patience: float | None) -> None:
+        """Wait, no longer than ``patience`` seconds, until what was written is out of our hands."""
+        if not self.closed.called:
+            gone: Deferred[None] = Deferred()
+            self.closed.addCallback(gone.callback)
+            if patience is not None:
+                gone.addTimeout(patience, reactor)
+            with suppress(DeferredTimeout, CancelledError):
+                await gone
+
     def readConnectionLost(self) -> None:
         """Twisted: there is no input, which is no reason to stop."""
 
@@ -294,9 +365,9 @@ class _Output(Protocol):
             self.closed.callback(None)
 
 
-def _standard_io(protocol: Protocol, descriptor: int, reactor: Any) -> Any:
+def _standard_io(protocol: Protocol, read: int, write: int, reactor: Any) -> Any:
     make: Any = stdio.StandardIO  # Its type depends on the platform.
-    return make(protocol, stdin=descriptor, reactor=reactor)
+    return make(protocol, stdin=read, stdout=write, reactor=reactor)
 
 
 def _as_line(message: Message) -> bytes:
@@ -313,33 +384,37 @@ def _as_json(message: Message) -> bytes:
 
 
 async def _subscribe(options: argparse.Namespace, reactor: Any) -> int:
+    if sys.stdout is None:
+        raise OSError(EBADF, "it is closed", "standard output")
+    mode = os.fstat(sys.stdout.fileno()).st_mode
     config = ClientConfig(start=options.start, raw=options.raw, secret=_secret(options))
     printer = _Printer(config, options.count, _as_json if options.format == "json" else _as_line)
     output = _Output()
     # A command in the background must not touch the terminal's input.
-    printer.output = _standard_io(output, os.open(os.devnull, os.O_RDONLY), reactor)
+    printer.output = _standard_io(output, os.open(os.devnull, os.O_RDONLY), sys.stdout.fileno(), reactor)
     await join(reactor, printer, options.backbone, timeout=options.connect_timeout)
     printer.output.registerProducer(printer, True)
-    failed: list[BaseException | None] = []
-    ended: Deferred[None] = Deferred()
+    ended: Deferred[object] = Deferred()
 
-    def end(result: object) -> None:
-        if isinstance(result, Failure):
-            failed.append(result.value)
+    def end(problem: object) -> None:
         if not ended.called:
-            ended.callback(None)
+            ended.callback(problem)
 
-    for reason in (printer.done, printer.stopped, output.closed):
-        reason.addBoth(end)
-    with suppress(CancelledError):
-        await ended
-    if failed:
-        print(f"fyrehose: {failed[0]}", file=sys.stderr)
-        return 1
-    printer.output.unregisterProducer()
+    printer.done.addCallback(end)
+    printer.stopped.addCallbacks(end, lambda failure: end(failure.value))
+    # A pipe that nobody reads any more is the way to say "enough"; a file that takes no more is not.
+    unreadable = None if S_ISFIFO(mode) or S_ISSOCK(mode) else "standard output takes no more; is the disk full?"
+    output.closed.addCallback(lambda ignored: end(unreadable))
+    try:
+        problem, patience = await ended, None
+    except CancelledError:
+        problem, patience = None, 1.0
+    if not output.closed.called:
+        printer.output.unregisterProducer()
+        printer.output.loseConnection()
     await printer.leave()
-    printer.output.loseConnection()
-    return 0
+    await output.emptied(reactor, patience)
+    return 0 if problem is None else _complain(problem)
 
 
 class _Pinger(ClientProtocol):

@@ -21,7 +21,7 @@ def parse_start(text: str) -> Start | int:
         return Start(text)
     if text.isdecimal():
         return int(text)
-    raise ValueError(f"{text!r} is neither live, oldest nor a number")
+    raise ValueError(f"start at {text!r}: it is neither live, oldest nor a number")
 
 
 class Options(usage.Options):
@@ -32,8 +32,8 @@ class Options(usage.Options):
     optParameters = [
         ["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"],
         ["protocol", None, None, "dotted name of the class to run"],
-        ["port", "p", 0, "local UDP port; 0 for any that is free", integer(0, 65_535)],
-        ["from", None, "live", "where to start: live, oldest or a number", parse_start],
+        ["port", "p", 0, "local UDP port; 0 for any that is free", integer("port", 0, 65_535)],
+        ["from", None, "live", "where to start: live, oldest or a number"],
         ["secret-file", None, None, "file with the backbone's secret"],
     ]
     optFlags = [
@@ -49,12 +49,12 @@ class Options(usage.Options):
             parse_host_port(self["backbone"])
             self["class"] = protocol_class(self["protocol"], ClientProtocol)
             self["config"] = ClientConfig(
-                start=self["from"] if not isinstance(self["from"], str) else parse_start(self["from"]),
+                start=parse_start(self["from"]),
                 raw=bool(self["raw"]),
                 journal=not self["no-journal"],
                 secret=read_secret(self["secret-file"]) if self["secret-file"] else None,
             )
-        except FyrehoseError as error:
+        except (FyrehoseError, ValueError) as error:
             raise usage.UsageError(str(error)) from error
 
 

@@ -77,4 +77,5 @@ class Numbering:
             a_second = int((self.last - self._extended_from) / (now - self._extended_at))
             self._reserve = min(max(2 * a_second, MINIMUM_RESERVE), MAXIMUM_RESERVE)
         self._extended_at, self._extended_from = now, self.last
-        self.bound = min(self.last + self._reserve, MAX_SEQUENCE)
+        # What is durable stays so: where the reserve has shrunk, the old bound may be the higher one.
+        self.bound = max(self.bound, min(self.last + self._reserve, MAX_SEQUENCE))

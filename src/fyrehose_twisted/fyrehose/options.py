@@ -9,30 +9,42 @@ from typing import Any
 from twisted.python.reflect import namedAny
 from twisted.python.usage import UsageError
 
+from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.admission import check_secret
 
 
-def integer(low: int, high: int) -> Any:
-    """Return a coercion to an integer from ``low`` to ``high``."""
+def integer(option: str, low: int, high: int) -> Any:
+    """Return a coercion of the value of ``option`` to an integer from ``low`` to ``high``."""
 
     def coerce(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
-            raise ValueError(f"{text!r} is not a whole number") from None
+            raise ValueError(f"--{option} {text!r} is not a whole number") from None
         if not low <= value <= high:
-            raise ValueError(f"{value} is outside {low} to {high}")
+            raise ValueError(f"--{option} {value} is outside {low} to {high}")
         return value
 
     coerce.coerceDoc = f"a whole number from {low} to {high}"  # type: ignore[attr-defined]  # usage.Options reads it
     return coerce
 
 
+def number(option: str) -> Any:
+    """Return a coercion of the value of ``option`` to a float."""
+
+    def coerce(text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise ValueError(f"--{option} {text!r} is not a number") from None
+
+    return coerce
+
+
 def read_secret(path: str) -> bytes:
     """Return the shared secret in a file, without white space around it.
 
-    :raises UsageError: if the file cannot be read, is readable by everybody, or holds too little.
-    :raises ConfigurationError: if the secret is too short.
+    :raises ConfigurationError: if the file cannot be read, can be read by everybody, or holds too little.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -40,10 +52,13 @@ def read_secret(path: str) -> bytes:
             mode = os.fstat(descriptor).st_mode
             secret = file.read(4_096).strip()
     except OSError as error:
-        raise UsageError(f"secret file {path} cannot be read: {error.strerror}") from error
+        raise ConfigurationError(f"secret file {path} cannot be read: {error.strerror}") from error
     if mode & 0o007:
-        raise UsageError(f"secret file {path} can be read by everybody; chmod 600 it")
-    return check_secret(secret)
+        raise ConfigurationError(f"secret file {path} is open to everybody; chmod 600 it")
+    try:
+        return check_secret(secret)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"secret file {path}: {error}") from None
 
 
 def protocol_class(name: str, base: type) -> Any:
@@ -54,7 +69,7 @@ def protocol_class(name: str, base: type) -> Any:
     try:
         found = namedAny(name)
     except Exception as error:
-        raise UsageError(f"--protocol {name} cannot be imported: {error!r}; is its directory on PYTHONPATH?") from error
+        raise UsageError(f"--protocol {name} cannot be imported: {error}; is its directory on PYTHONPATH?") from error
     if not isinstance(found, type) or not issubclass(found, base):
         raise UsageError(f"--protocol {name} is not a subclass of {base.__module__}.{base.__name__}")
     return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import SystemRandom
 from typing import Any
 
-from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
@@ -175,12 +175,10 @@ class ClientProtocol(DatagramNodeProtocol):
     def leave(self) -> Deferred[None]:
         """Say goodbye and close the port; the Deferred fires when that is done."""
         node, driver = self.node, self.driver
-        port: Any = self.transport
-        if node is None or driver is None or port is None:
-            return succeed(None)
-        node.leave(driver.now())
-        driver.flush()
-        return maybeDeferred(port.stopListening)
+        if node is not None and driver is not None and self._closing is None:
+            node.leave(driver.now())
+            driver.flush()
+        return self.close()
 
     def event_received(self, event: Any) -> None:
         """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.event_received`."""
@@ -313,7 +311,9 @@ class PublisherProtocol(SubscriberProtocol):
         super().stopProtocol()
         publishing, self._publishing = self._publishing, {}
         waiting, self._room = self._room, []
-        gone = NotConnected("the publisher stopped before the message came back")
+        gone = NotConnected(
+            f"the publisher stopped before the message came back{'' if self._error is None else f': {self._error}'}"
+        )
         for unpublished in publishing.values():
             unpublished.errback(gone)
         for room in waiting:

@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.errors import NotConnected
+from fyrehose_twisted.errors import FyrehoseError, NotConnected, OperationalError
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS
 from fyrehose_twisted.fyrehose.metrics import metrics_site
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, ClientProtocol
@@ -57,7 +58,10 @@ async def bind(reactor: Any, protocol: ClientProtocol, backbone: str, *, port: i
     except OSError as error:
         raise NotConnected(f"there is no route to the backbone {backbone}: {error.strerror}") from error
     datagram_port = DatagramPort(port, protocol, interface, reactor)
-    datagram_port.bind()
+    try:
+        datagram_port.bind()
+    except CannotListenError as error:
+        raise OperationalError(f"cannot listen on {interface}:{port}: {_reason(error.socketError)}") from error
     if protocol.config.secret is not None and protocol.config.address == ANY_ADDRESS:
         # A token is made for one address, so with a secret the address has to be given.
         bound = datagram_port.getHost()
@@ -75,7 +79,8 @@ async def join(
     :param port: local UDP port; 0 for any that is free.
     :param timeout: seconds to wait for the first answer.
     :raises ConfigurationError: if ``backbone`` is not ``HOST:PORT``.
-    :raises NotConnected: if the backbone does not answer in time, does not admit us, or has no address.
+    :raises NotConnected: if the backbone does not answer in time, does not admit us, or cannot be reached.
+    :raises OperationalError: if the name has no IPv4 address, or ``port`` cannot be bound.
     """
     await bind(reactor, protocol, backbone, port=port)
     connected: Deferred[None] = protocol.connected_first
@@ -84,9 +89,14 @@ async def join(
         await connected
     except DeferredTimeout:
         await protocol.leave()
+        secret = "does it need a secret" if protocol.config.secret is None else "is the secret the same there"
         raise NotConnected(
-            f"backbone {backbone} did not answer within {timeout:g} s; is it running, and does it admit this address?"
+            f"backbone {backbone} did not answer within {timeout:g} s;"
+            f" is it running, {secret}, and does it admit this address?"
         ) from None
+    except CancelledError:
+        await protocol.leave()
+        raise
     return protocol
 
 
@@ -101,15 +111,18 @@ class DatagramService(Service):
         self.reactor = reactor
 
     def watch(self, protocol: DatagramNodeProtocol) -> None:
-        """Fail with ``protocol``."""
-        protocol.stopped.addErrback(self._failed)
+        """Fail with ``protocol``, which has said why."""
+        protocol.stopped.addErrback(lambda failure: self._stop_process())
 
-    def _failed(self, failure: Failure) -> None:
-        self.fail(failure.value)
-
-    def fail(self, error: BaseException | None) -> None:
+    def fail(self, failure: Failure) -> None:
         """Say why, and stop the process."""
-        self.log.critical("stopping: {error}", error=error)
+        if isinstance(failure.value, FyrehoseError):
+            self.log.critical("stopping: {error}", error=failure.value)
+        else:
+            self.log.failure("stopping", failure)
+        self._stop_process()
+
+    def _stop_process(self) -> None:
         # twistd has no way to be told an exit status; this runs after its clean-up, as the last thing.
         self.reactor.addSystemEventTrigger("after", "shutdown", atexit.register, _exit_with_failure)
         if self.reactor.running:
@@ -139,6 +152,7 @@ class BackboneService(DatagramService):
         super().__init__(reactor)
         self.protocol = protocol
         self._open_state = open_state
+        self._metrics_description = metrics
         self._metrics = None if metrics is None else loopback_endpoint(self.reactor, metrics)
         self._port = DatagramPort(port, protocol, interface, self.reactor)
         self._metrics_port: IListeningPort | None = None
@@ -158,9 +172,16 @@ class BackboneService(DatagramService):
         self.watch(self.protocol)
         warn_of_small_buffer(self._port)
         self._port.start()
+        bound = self._port.getHost()
+        self.log.info(
+            "listening on {host}:{port}, the next number is {number}",
+            host=bound.host,
+            port=bound.port,
+            number=self.protocol.state.last + 1,
+        )
         if self._metrics is not None:
             listening = self._metrics.listen(metrics_site(self.protocol))
-            listening.addCallbacks(self._metrics_listening, self._failed)
+            listening.addCallbacks(self._metrics_listening, self._metrics_failed)
 
     async def _stop(self) -> None:
         if self._metrics_port is not None:
@@ -182,7 +203,14 @@ class BackboneService(DatagramService):
 
     def _metrics_listening(self, port: IListeningPort) -> None:
         self._metrics_port = port
-        self.log.info("metrics at {address}/metrics", address=port.getHost())
+        address: Any = port.getHost()
+        host, number = getattr(address, "host", address), getattr(address, "port", "")
+        self.log.info("metrics at http://{host}:{port}/metrics", host=host, port=number)
+
+    def _metrics_failed(self, failure: Failure) -> None:
+        error: Any = failure.value
+        reason = _reason(getattr(error, "socketError", error))
+        self.fail(Failure(OperationalError(f"--metrics {self._metrics_description} cannot be listened on: {reason}")))
 
 
 class ClientService(DatagramService):
@@ -202,12 +230,16 @@ class ClientService(DatagramService):
         super().startService()
         self.watch(self.protocol)
         binding = Deferred.fromCoroutine(bind(self.reactor, self.protocol, self.backbone, port=self._local_port))
-        binding.addErrback(self._failed)
+        binding.addErrback(self.fail)
 
     def stopService(self) -> Deferred[None]:
         """Twisted: say goodbye and stop."""
         super().stopService()
         return self.protocol.leave()
+
+
+def _reason(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _exit_with_failure() -> None:

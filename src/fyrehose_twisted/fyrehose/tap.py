@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import tempfile
 from ipaddress import IPv4Address
 from pathlib import Path
 from random import SystemRandom
@@ -17,7 +18,7 @@ from fyrehose_twisted.fyrehose.backbone import SETTLE_TIME
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.forwarding import RandomForward, RoundRobinForward
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
-from fyrehose_twisted.fyrehose.options import existing_directory, integer, protocol_class, read_secret
+from fyrehose_twisted.fyrehose.options import existing_directory, integer, number, protocol_class, read_secret
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_PORT, BackboneService
 from fyrehose_twisted.fyrehose.state import SequenceFile
@@ -36,13 +37,25 @@ class Options(usage.Options):
     )
     optParameters = [
         ["interface", "i", "127.0.0.1", "IPv4 address to listen on"],
-        ["port", "p", DEFAULT_PORT, "UDP port to listen on", integer(0, 65_535)],
+        ["port", "p", DEFAULT_PORT, "UDP port to listen on", integer("port", 0, 65_535)],
         ["name", "n", "default", "name of the stream, fyrehose://NAME"],
         ["state", "s", None, "file that keeps the last number [default: fyrehose-NAME.state, where you start it]"],
-        ["start-at", None, None, "first number, for a new stream or a lost state file", integer(1, MAX_SEQUENCE)],
-        ["settle-time", None, SETTLE_TIME, "seconds to listen for clients before the first number", float],
+        [
+            "start-at",
+            None,
+            None,
+            "first number, for a new stream or a lost state file",
+            integer("start-at", 1, MAX_SEQUENCE),
+        ],
+        [
+            "settle-time",
+            None,
+            SETTLE_TIME,
+            "seconds to listen for clients before the first number",
+            number("settle-time"),
+        ],
         ["secret-file", None, None, "file with the secret that clients must know"],
-        ["max-subscribers", "m", 1_024, "clients to serve at once", integer(1, 1_000_000)],
+        ["max-subscribers", "m", 1_024, "clients to serve at once", integer("max-subscribers", 1, 1_000_000)],
         ["forward", "f", "random", "who gets a REQUEST: random or round-robin"],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
         ["protocol", None, None, "dotted name of your subclass of BackboneProtocol"],
@@ -120,12 +133,21 @@ def makeService(options: Options) -> IService:
         _try_port(options["interface"], options["port"])
         if path.exists():
             SequenceFile.check(path, stream, start_at=options["start-at"])
+        else:
+            _try_directory(path)
         service: Any = BackboneService(
             protocol, open_state, options["port"], options["interface"], metrics=options["metrics"]
         )
     except FyrehoseError as error:
         raise SystemExit(f"fyrehose-backbone: {error}") from None
     return service  # type: ignore[no-any-return]
+
+
+def _try_directory(path: Path) -> None:
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise SystemExit(f"fyrehose-backbone: state file {path} cannot be created: {error.strerror}") from None
 
 
 def _try_port(interface: str, port: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet import error
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.protocol import DatagramProtocol
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -29,6 +29,7 @@ class DatagramNodeProtocol(DatagramProtocol):
     """
 
     log = Logger()
+    noisy = False
 
     def __init__(self, reactor: Any = None) -> None:
         if reactor is None:
@@ -37,6 +38,7 @@ class DatagramNodeProtocol(DatagramProtocol):
         self.driver: NodeDriver | None = None
         self.stopped: Deferred[Any] = Deferred()
         self._error: Exception | None = None
+        self._closing: list[Deferred[None]] | None = None
 
     def make_node(self, now: float) -> IDatagramNode:
         """Return the node to run. Called when the port is bound."""
@@ -73,12 +75,29 @@ class DatagramNodeProtocol(DatagramProtocol):
 
     def fail(self, error: Exception) -> None:
         """Stop because of ``error``."""
-        self.log.critical("{error}", error=error)
+        self.log.critical("stopping: {error}", error=error)
         self._error = error
         if self.driver is not None:
             self.driver.stop()
+        self.close()
+
+    def close(self) -> Deferred[None]:
+        """Close the port; the Deferred fires when the protocol has stopped, at once if it does not run."""
         port: Any = self.transport
-        port.stopListening()
+        if port is None:
+            return succeed(None)
+        closed: Deferred[None] = Deferred()
+        if self._closing is not None:  # Twisted's own port does not bear to be stopped twice.
+            self._closing.append(closed)
+            return closed
+        self._closing = [closed]
+        maybeDeferred(port.stopListening).addCallback(self._closed)
+        return closed
+
+    def _closed(self, result: object) -> None:
+        closing, self._closing = self._closing, None
+        for closed in closing or ():
+            closed.callback(None)
 
     def datagramReceived(self, datagram: bytes, addr: Any) -> None:
         """Twisted: one datagram arrived."""

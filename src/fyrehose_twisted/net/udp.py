@@ -9,6 +9,8 @@ from errno import errorcode
 from typing import Any
 
 from twisted.internet import udp
+from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IReactorFDSet
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -50,6 +52,8 @@ class DatagramPort(udp.Port):
         self._view = memoryview(self._buffer)
         self._waiting: deque[tuple[bytes, Address]] = deque()
         self._waiting_bytes = 0
+        self._stopping: list[Deferred[None]] = []
+        self._unbound: socket.socket | None = None
 
     def bind(self) -> None:
         """Bind the socket, read nothing yet.
@@ -58,6 +62,16 @@ class DatagramPort(udp.Port):
         """
         self._bindSocket()
 
+    def _bindSocket(self) -> None:  # noqa: N802  # Twisted's; it forgets to close what it could not bind.
+        try:
+            super()._bindSocket()
+        except CannotListenError:
+            if self._unbound is not None:
+                self._unbound.close()
+            raise
+        finally:
+            self._unbound = None
+
     def start(self) -> None:
         """Start the protocol and read; :meth:`bind` comes first."""
         self._connectToProtocol()
@@ -65,6 +79,7 @@ class DatagramPort(udp.Port):
     def createInternetSocket(self) -> socket.socket:
         """Ask for large kernel buffers, because a burst that overflows them is lost."""
         created: socket.socket = super().createInternetSocket()
+        self._unbound = created
         created.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
         created.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BUFFER)
         # Linux doubles what it is asked for, to account for its own overhead, and reports the double.
@@ -132,10 +147,24 @@ class DatagramPort(udp.Port):
         self.stopWriting()
         self.startReading()
 
+    def stopListening(self) -> Deferred[None] | None:
+        """Stop; the Deferred fires when the port is closed. Harmless if it is stopping already, as Twisted's is not."""
+        if not self.connected:
+            return None
+        stopped: Deferred[None] = Deferred()
+        self._stopping.append(stopped)
+        if len(self._stopping) == 1:
+            self._loseConnection()
+        return stopped
+
     def connectionLost(self, reason: Any = None) -> None:
         """Let go of what waited."""
         self._waiting.clear()
+        self._waiting_bytes = 0
         super().connectionLost(reason)
+        stopping, self._stopping = self._stopping, []
+        for stopped in stopping:
+            stopped.callback(None)
 
     def _wait(self, datagrams: list[tuple[bytes, Address]]) -> None:
         for datagram, peer in datagrams:

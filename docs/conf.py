@@ -1,0 +1,14 @@
+"""Settings of Sphinx; `make docs` builds with them."""
+
+project = "fyrehose_twisted"
+author = "The fyrehose_twisted authors"
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+html_theme = "furo"
+html_title = "fyrehose_twisted"
+exclude_patterns = ["_build"]
+myst_heading_anchors = 3
+autodoc_default_options = {"members": True, "member-order": "bysource", "show-inheritance": True}
+autodoc_typehints = "signature"
+autodoc_inherit_docstrings = False
+# Roles in docstrings name classes of the standard library and of Twisted, whose inventories a build would have to fetch.
+nitpicky = False

@@ -1,0 +1,483 @@
+"""The Twisted shells, on a network of fake ports and a clock that only the test moves; at the end on real sockets."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import Clock
+from twisted.logger import LogLevel, capturedLogs
+from zope.interface import implementer
+
+from fyrehose_twisted.effects import Address, Datagram
+from fyrehose_twisted.errors import (
+    MessageTooLarge,
+    NotConnected,
+    PublishQueueFull,
+    PublishTimeout,
+    SequenceExhausted,
+    SequenceRegressed,
+    StateFileError,
+    StreamAlreadyNumbered,
+)
+from fyrehose_twisted.fyrehose.codec import decode, encode, encode_deliver, encode_push
+from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
+from fyrehose_twisted.fyrehose.events import Message
+from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE, MAX_SEQUENCE, Deliver, Keepalive, KeepaliveAck
+from fyrehose_twisted.fyrehose.numbering import Mark, VolatileSequence
+from fyrehose_twisted.fyrehose.outbox import OutboxConfig
+from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol, SubscriberProtocol
+from fyrehose_twisted.interfaces import IDatagramSender
+from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.net.udp import listen
+
+reactor: Any = installed_reactor
+
+BACKBONE: Address = ("192.0.2.1", 2323)
+STRANGER: Address = ("192.0.2.99", 99)
+
+
+@implementer(IDatagramSender)
+class Port:
+    """Stops a moment later, as real ports do, and like Twisted's does not bear to be stopped twice."""
+
+    def __init__(self, network: Network, address: Address) -> None:
+        self.network = network
+        self.address = address
+        self.stopping = False
+
+    def getHost(self) -> Any:
+        return SimpleNamespace(host=self.address[0], port=self.address[1])
+
+    def send(self, datagrams: Sequence[Datagram], peers: Sequence[Address]) -> None:
+        for peer in peers:
+            self.network.under_way += [(bytes(datagram), self.address, peer) for datagram in datagrams]
+
+    def stopListening(self) -> Deferred[None]:
+        assert not self.stopping
+        self.stopping = True
+        stopped: Deferred[None] = Deferred()
+
+        def stop() -> None:
+            self.network.protocols.pop(self.address).doStop()
+            stopped.callback(None)
+
+        self.network.clock.callLater(0, stop)
+        return stopped
+
+
+class Network:
+    """Delivers at once, in order, what is not lost."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(1_000.0)
+        self.protocols: dict[Address, Any] = {}
+        self.under_way: deque[tuple[bytes, Address, Address]] = deque()
+        self.sent: list[tuple[bytes, Address, Address]] = []
+        self.loses: Callable[[bytes, Address, Address], bool] = lambda datagram, source, target: False
+
+    def attach(self, protocol: Any, address: Address) -> Any:
+        protocol.reactor = self.clock
+        self.protocols[address] = protocol
+        protocol.makeConnection(Port(self, address))
+        self.settle()
+        return protocol
+
+    def inject(self, datagram: bytes, source: Address, target: Address) -> None:
+        self.under_way.append((datagram, source, target))
+        self.settle()
+
+    def settle(self) -> None:
+        while self.under_way:
+            datagram, source, target = self.under_way.popleft()
+            self.sent.append((datagram, source, target))
+            if target in self.protocols and not self.loses(datagram, source, target):
+                self.protocols[target].batch_received(Batch.pack([(datagram, source)]))
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock in steps short enough for every timer."""
+        for _ in range(max(1, round(seconds / 0.05))):
+            self.clock.advance(0.05)
+            self.settle()
+
+
+class Backbone(BackboneProtocol):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"settle_time": 0, "reactor": object(), **options})
+        self.told: list[tuple[str, Address]] = []
+
+    def client_joined(self, address: Address) -> None:
+        self.told.append(("joined", address))
+
+    def client_expired(self, address: Address) -> None:
+        self.told.append(("expired", address))
+
+
+class Recording(PublisherProtocol):
+    def __init__(self, config: ClientConfig | None = None) -> None:
+        super().__init__(config, reactor=object())
+        self.backbone = BACKBONE
+        self.told: list[str] = []
+        self.found: list[tuple[int, bytes]] = []
+        self.lost: list[tuple[int, int]] = []
+        self.round_trips: list[float] = []
+        self.mistake: Exception | None = None
+
+    def backbone_connected(self) -> None:
+        self.told.append("connected")
+
+    def backbone_disconnected(self) -> None:
+        self.told.append("disconnected")
+
+    def acknowledged(self, round_trip: float) -> None:
+        self.round_trips.append(round_trip)
+
+    def messages_received(self, messages: Sequence[Message]) -> None:
+        self.found += [(message.sequence, message.data) for message in messages]
+        if self.mistake is not None:
+            mistake, self.mistake = self.mistake, None
+            raise mistake
+
+    def messages_lost(self, first: int, last: int) -> None:
+        self.lost.append((first, last))
+
+
+def results(*deferreds: Deferred[Any]) -> list[Any]:
+    """What the Deferreds fired with: values, and exceptions for failures."""
+    found: list[Any] = []
+    for deferred in deferreds:
+        deferred.addCallbacks(found.append, lambda failure: found.append(failure.value))
+    return found
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network()
+
+
+@pytest.fixture
+def backbone(network: Network) -> Any:
+    return network.attach(Backbone(), BACKBONE)
+
+
+@pytest.fixture
+def make(network: Network) -> Callable[..., Recording]:
+    """Put a client on the network."""
+
+    def made(number: int = 2, **config: Any) -> Recording:
+        client: Recording = network.attach(Recording(ClientConfig(**config)), (f"192.0.2.{number}", 7))
+        network.advance(0.05)
+        return client
+
+    return made
+
+
+Make = Callable[..., Recording]
+
+
+@pytest.mark.usefixtures("backbone")
+def test_what_is_published_comes_back_and_reaches_subscribers(network: Network, make: Make) -> None:
+    publisher, subscriber = make(2), make(3)
+    published = results(*(publisher.publish(data) for data in (b"a", b"", b"c")))
+    assert publisher.pending == 3
+    network.advance(0.1)
+    assert published == [1, 2, 3]
+    assert publisher.pending == 0
+    assert publisher.found == subscriber.found == [(1, b"a"), (2, b""), (3, b"c")]
+
+
+@pytest.mark.usefixtures("backbone")
+def test_what_is_published_before_the_backbone_answers_waits(network: Network) -> None:
+    network.loses = lambda datagram, source, target: True
+    publisher = network.attach(Recording(), ("192.0.2.2", 7))
+    published = results(publisher.publish(b"early"))
+    network.advance(1)
+    assert published == []
+    network.loses = lambda datagram, source, target: False
+    network.advance(1)
+    assert published == [1]
+
+
+@pytest.mark.usefixtures("backbone")
+def test_errors_of_publish(network: Network, make: Make) -> None:
+    with pytest.raises(NotConnected, match="not running; join"):
+        Recording().publish(b"too early")
+    publisher = make(outbox=OutboxConfig(queue_messages=2))
+    with pytest.raises(MessageTooLarge, match="65,479 bytes is over the limit of 65,478"):
+        publisher.publish(bytes(65_479))
+    network.loses = lambda datagram, source, target: True
+    two = results(publisher.publish(b"1"), publisher.publish(b"2"))
+    with pytest.raises(PublishQueueFull):
+        publisher.publish(b"3")
+    assert publisher.pending == 2
+    left = publisher.leave()
+    network.advance(0.1)
+    assert left.called
+    assert [type(error) for error in two] == [NotConnected, NotConnected]
+    with pytest.raises(NotConnected):
+        publisher.publish(b"too late")
+
+
+@pytest.mark.usefixtures("backbone")
+def test_what_does_not_come_back_fails_in_time(network: Network, make: Make) -> None:
+    publisher = make(outbox=OutboxConfig(timeout=3.0))
+    network.loses = lambda datagram, source, target: source == BACKBONE and datagram[:1] == b"\1"
+    published = results(publisher.publish(b"1"), publisher.publish(b"2"))
+    network.advance(2.9)
+    assert published == []
+    network.advance(0.2)
+    assert [str(error) for error in published] == ["message did not come back from the backbone within 3 s"] * 2
+    assert {type(error) for error in published} == {PublishTimeout}
+    assert publisher.pending == 0
+    network.loses = lambda datagram, source, target: False
+    again = results(publisher.publish(b"3"))
+    network.advance(0.5)
+    assert isinstance(again[0], int)
+
+
+@pytest.mark.usefixtures("backbone")
+def test_there_is_room_when_half_has_come_back(network: Network, make: Make) -> None:
+    publisher = make(outbox=OutboxConfig(queue_messages=4))
+    assert results(publisher.when_room()) == [None]
+    network.loses = lambda datagram, source, target: True
+    published = results(publisher.publish(b"1"))
+    assert results(publisher.when_room()) == [None]
+    published += results(publisher.publish(b"2"))
+    rooms = results(publisher.when_room(), publisher.when_room())
+    network.advance(0.1)
+    assert rooms == []
+    network.loses = lambda datagram, source, target: False
+    network.advance(2)
+    assert rooms == [None, None]
+
+
+@pytest.mark.usefixtures("backbone")
+def test_stopping_fails_everything_that_waits(network: Network, make: Make) -> None:
+    publisher = make(outbox=OutboxConfig(queue_messages=4))
+    stopped = results(publisher.stopped)
+    network.loses = lambda datagram, source, target: True
+    waiting = results(publisher.publish(b"1"), publisher.publish(b"2"), publisher.when_room())
+    publisher.leave()
+    network.advance(0.05)
+    assert [type(error) for error in waiting] == [NotConnected] * 3
+    assert [str(error) for error in waiting] == ["the publisher stopped before the message came back"] * 3
+    assert stopped == [None]
+    assert results(publisher.when_room()) == []
+
+
+@pytest.mark.usefixtures("backbone")
+def test_pausing_and_resuming(network: Network, make: Make) -> None:
+    publisher, subscriber = make(2), make(3)
+    subscriber.pauseProducing()
+    published = results(*(publisher.publish(b"%d" % number) for number in range(3)))
+    network.advance(0.2)
+    assert published == [1, 2, 3]
+    assert subscriber.found == []
+    subscriber.resumeProducing()
+    assert subscriber.found == [(1, b"0"), (2, b"1"), (3, b"2")]
+    subscriber.stopProducing()
+    network.advance(0.05)
+    assert results(subscriber.stopped) == [None]
+
+
+def test_a_paused_subscriber_asks_again_for_what_found_no_room(network: Network, backbone: Any, make: Make) -> None:
+    publisher, subscriber = make(2), make(3, buffer_bytes=30_000)
+    publisher.publish(b"first")
+    network.advance(0.1)
+    subscriber.pauseProducing()
+    published = results(*(publisher.publish(bytes(1_000)) for _ in range(100)))
+    network.advance(3)
+    assert len(published) == 100
+    assert subscriber.found == [(1, b"first")]
+    subscriber.resumeProducing()
+    network.advance(5)
+    assert [sequence for sequence, _ in subscriber.found] == list(range(1, 102))
+    assert subscriber.lost == []
+
+
+def test_before_it_runs_pausing_does_no_harm() -> None:
+    subscriber = Recording()
+    subscriber.pauseProducing()
+    subscriber.resumeProducing()
+    subscriber.stopProducing()
+    assert results(subscriber.leave()) == [None]
+
+
+def test_a_backbone_that_goes_and_comes_back(network: Network, backbone: Any, make: Make) -> None:
+    client = make()
+    assert client.told == ["connected"]
+    assert results(client.connected_first) == [None]
+    network.loses = lambda datagram, source, target: target == BACKBONE
+    with capturedLogs() as logged:
+        network.advance(6)
+    assert client.told == ["connected", "disconnected"]
+    assert [event["log_level"] for event in logged if "has not answered" in event["log_format"]] == [LogLevel.warn]
+    assert backbone.told == [("joined", ("192.0.2.2", 7)), ("expired", ("192.0.2.2", 7))]
+    network.loses = lambda datagram, source, target: False
+    network.advance(2)
+    assert client.told == ["connected", "disconnected", "connected"]
+    assert backbone.told[2:] == [("joined", ("192.0.2.2", 7))]
+    assert client.round_trips
+    assert set(client.round_trips) == {0.0}
+
+
+def test_leaving_says_so_and_may_be_said_twice(network: Network, backbone: Any, make: Make) -> None:
+    client = make()
+    first, second = client.leave(), client.leave()
+    network.advance(0.05)
+    assert first.called
+    assert second.called
+    packets = [decode(datagram) for datagram, source, _ in network.sent if source != BACKBONE]
+    assert [packet.flags for packet in packets if isinstance(packet, Keepalive)] == [0, 3]
+    assert results(client.stopped) == [None]
+    assert results(client.leave()) == [None]
+
+
+@pytest.mark.usefixtures("backbone")
+def test_mistakes_of_the_application_are_logged_and_survived(network: Network, make: Make) -> None:
+    publisher, subscriber = make(2), make(3)
+    subscriber.mistake = ValueError("a mistake")
+    with capturedLogs() as logged:
+        published = results(publisher.publish(b"1"), publisher.publish(b"2"))
+        network.advance(0.1)
+    assert published == [1, 2]
+    assert subscriber.found == [(1, b"1"), (2, b"2")]
+    assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == ["a mistake"]
+
+
+def test_mistakes_of_a_backbones_application_are_survived(network: Network, make: Make) -> None:
+    class Mistaken(Backbone):
+        def client_joined(self, address: Address) -> None:
+            raise ValueError("a mistake")
+
+    network.attach(Mistaken(), BACKBONE)
+    with capturedLogs() as logged:
+        client = make()
+        published = results(client.publish(b"1"))
+        network.advance(0.1)
+    assert published == [1]
+    assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == ["a mistake"]
+
+
+def test_drops_are_logged_once_a_minute_and_source(network: Network, backbone: Any) -> None:
+    with capturedLogs() as logged:
+        for _ in range(3):
+            network.inject(b"\xff", STRANGER, BACKBONE)
+        network.advance(61)
+        network.inject(b"\xff", STRANGER, BACKBONE)
+    warnings = [event for event in logged if event["log_level"] is LogLevel.warn]
+    assert [event["detail"] for event in warnings] == ["type byte 0xff is not one of the protocol's"] * 2
+    assert backbone.node.drops.counts == {"unknown_type": 4}
+
+
+class BrokenState(VolatileSequence):
+    def persist(self, mark: Mark) -> None:
+        raise StateFileError("no space left")
+
+
+def test_what_cannot_be_persisted_is_not_sent(network: Network) -> None:
+    backbone = network.attach(Backbone(state=BrokenState()), BACKBONE)
+    network.inject(encode(Keepalive()), STRANGER, BACKBONE)
+    network.sent.clear()
+    with capturedLogs() as logged:
+        network.inject(encode_push(b"data"), STRANGER, BACKBONE)
+        network.inject(encode_push(b"more"), STRANGER, BACKBONE)
+    assert [target for _, _, target in network.sent] == [BACKBONE, BACKBONE]
+    stopped = results(backbone.stopped)
+    network.advance(0.05)
+    assert [type(error) for error in stopped] == [StateFileError]
+    assert [event["log_level"] for event in logged] == [LogLevel.critical]
+    assert BACKBONE not in network.protocols
+
+
+def test_whoever_waits_learns_what_stopped_a_backbone(network: Network) -> None:
+    backbone = network.attach(Backbone(state=VolatileSequence(MAX_SEQUENCE - 1)), BACKBONE)
+    stopped = results(backbone.stopped)
+    network.inject(encode(Keepalive()), STRANGER, BACKBONE)
+    network.inject(encode_push(b"last"), STRANGER, BACKBONE)
+    network.inject(encode_push(b"one too many"), STRANGER, BACKBONE)
+    network.advance(0.05)
+    assert [decode(datagram) for datagram, _, target in network.sent if target == STRANGER] == [
+        KeepaliveAck(bytes(16)),
+        Deliver(MAX_SEQUENCE, b"last"),
+    ]
+    assert [type(error) for error in stopped] == [SequenceExhausted]
+
+
+def test_a_backbone_without_memory_refuses_a_stream_that_clients_know(network: Network, make: Make) -> None:
+    network.attach(Backbone(), BACKBONE)
+    client = make()
+    client.publish(b"1")
+    network.advance(0.1)
+    network.protocols.pop(BACKBONE).driver.stop()
+    forgetful = VolatileSequence()
+    forgetful.fresh = True
+    backbone = network.attach(Backbone(state=forgetful, settle_time=2.0), BACKBONE)
+    stopped = results(backbone.stopped)
+    network.advance(2)
+    assert [type(error) for error in stopped] == [StreamAlreadyNumbered]
+    assert "client 192.0.2.2:7 holds message 1 of this stream" in str(stopped[0])
+
+
+def test_numbers_given_twice_stop_a_client(network: Network, backbone: Any, make: Make) -> None:
+    client = make()
+    for number in range(12):
+        client.publish(b"%d" % number)
+        network.advance(1)
+    stopped = results(client.stopped)
+    network.loses = lambda datagram, source, target: source == BACKBONE
+    waiting = results(client.publish(b"waiting"))
+    network.loses = lambda datagram, source, target: False
+    with capturedLogs() as logged:
+        network.inject(encode_deliver(1, b"something else"), BACKBONE, ("192.0.2.2", 7))
+        network.advance(0.05)
+    assert [type(error) for error in stopped] == [SequenceRegressed]
+    assert str(waiting[0]).startswith(
+        "the publisher stopped before the message came back: backbone 192.0.2.1:2323 sent"
+    )
+    assert [event["log_level"] for event in logged] == [LogLevel.critical]
+
+
+def test_configuration_is_the_one_given() -> None:
+    config = replace(BackboneConfig(), max_clients=1)
+    assert BackboneProtocol(config, reactor=Clock()).config is config
+    assert SubscriberProtocol(reactor=Clock()).node is None
+    assert BackboneProtocol(reactor=Clock()).node is None
+
+
+@pytest.mark.parametrize(("options", "arrives"), [({}, False), ({"maxPacketSize": 65_536}, True)])
+@pytest_twisted.ensureDeferred
+async def test_on_twisteds_own_port(options: dict[str, int], arrives: bool) -> None:
+    """Twisted's default cuts what is over 8,192 bytes: that is dropped as cut, never taken for a message."""
+    backbone = BackboneProtocol(settle_time=0)
+    backbone_port = listen(reactor, 0, backbone)
+    client = PublisherProtocol(ClientConfig(keepalive_interval=0.1, outbox=OutboxConfig(raw=True, timeout=20)))
+    client.backbone = ("127.0.0.1", backbone_port.getHost().port)
+    reactor.listenUDP(0, client, "127.0.0.1", **options)
+    found: dict[int, bytes] = {}
+    client.messages_received = lambda messages: found.update((m.sequence, m.data) for m in messages)  # type: ignore[method-assign]
+    try:
+        await client.connected_first.addTimeout(20, reactor)
+        assert await client.publish(b"before") == 1
+        sizes = [8_182] if not arrives else [8_182, 8_183, 8_184, 20_000, MAX_DELIVERABLE]
+        numbers = await gatherResults([client.publish(b"x" * size) for size in sizes])
+        # A Deferred fires before the message is handed over, but long before the next one comes back.
+        await client.publish(b"after")
+        assert [len(found[number]) for number in numbers] == sizes
+        if not arrives:
+            assert client.node is not None
+            too_long = results(client.publish(b"y" * 8_183), client.publish(b"z" * 8_184))
+            await client.publish(b"after them")
+            assert client.node.drops.counts["truncated"] >= 2
+            assert too_long == []
+    finally:
+        await client.leave()
+        await backbone_port.stopListening()

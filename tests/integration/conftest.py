@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import IO, Any
+
+import pytest
+import pytest_twisted
+import treq
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.fyrehose.codec import decode, encode
+from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Deliver, Keepalive, KeepaliveAck, Packet, Push
+
+DEADLINE = 30.0
+"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
+
+BIN = Path(sys.executable).parent
+
+
+class Program:
+    """A process of ours. What it prints is read as it comes, so that a test can wait for it."""
+
+    def __init__(self, *command: str, **options: Any) -> None:
+        self._changed = threading.Condition()
+        self.outputs = {1: b"", 2: b""}
+        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        self.process = subprocess.Popen(command, **options)
+        streams = {1: self.process.stdout, 2: self.process.stderr}
+        self._threads = [threading.Thread(target=self._read, args=item, daemon=True) for item in streams.items()]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self, number: int, stream: IO[bytes] | None) -> None:
+        while stream is not None and (data := stream.read1(65_536)):  # type: ignore[attr-defined]
+            with self._changed:
+                self.outputs[number] += data
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def out(self) -> str:
+        return self.outputs[1].decode(errors="replace")
+
+    @property
+    def err(self) -> str:
+        return self.outputs[2].decode(errors="replace")
+
+    def __repr__(self) -> str:
+        return f"{self.process.args!r}\nstatus {self.process.poll()}\n{self.out[-8_000:]}\n{self.err[-8_000:]}"
+
+    def wait_for(self, pattern: str, *, times: int = 1) -> re.Match[str]:
+        """Return the last match of ``pattern`` in standard output when there are ``times``."""
+
+        def matches() -> list[re.Match[str]]:
+            return list(re.finditer(pattern, self.out))
+
+        with self._changed:
+            found = self._changed.wait_for(
+                lambda: len(matches()) >= times or not any(thread.is_alive() for thread in self._threads), DEADLINE
+            )
+            assert found, f"no {pattern!r} ({times} times): {self}"
+            assert len(matches()) >= times, f"ended without {pattern!r} ({times} times): {self}"
+            return matches()[times - 1]
+
+    def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def signal(self, number: int) -> Program:
+        self.process.send_signal(number)
+        return self
+
+    def finish(self, data: bytes = b"") -> int:
+        """End its input, wait for it and return its exit status."""
+        if self.process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.process.stdin.write(data)
+            with suppress(BrokenPipeError):
+                self.process.stdin.close()
+        try:
+            status = self.process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"did not end: {self}")
+        for thread in self._threads:
+            thread.join(DEADLINE)
+        return status
+
+    def destroy(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for thread in self._threads:
+            thread.join(DEADLINE)
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a program, by its name beside the interpreter, and kill it when the test is over."""
+    programs: list[Program] = []
+
+    def started(name: str, *arguments: object, **options: Any) -> Program:
+        programs.append(Program(str(BIN / name), *map(str, arguments), **options))
+        return programs[-1]
+
+    yield started
+    for program in programs:
+        program.destroy()
+
+
+class RunningBackbone:
+    """``twistd fyrehose-backbone`` in a process of its own."""
+
+    def __init__(self, program: Program, host: str = "127.0.0.1") -> None:
+        self.program = program
+        self.address: Address = (host, int(program.wait_for(r"listening on [0-9.]+:(\d+)")[1]))
+        self.text = f"{host}:{self.address[1]}"
+
+    def wait_for_clients(self, count: int) -> None:
+        self.program.wait_for(r"client [0-9.:]+ joined", times=count)
+
+    def stop(self) -> None:
+        """Stop it as an operator would. Twisted then ends itself by the same signal."""
+        assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM
+        assert "Traceback" not in self.program.out
+
+    def kill(self) -> None:
+        self.program.signal(signal.SIGKILL).finish()
+
+    async def metrics(self) -> dict[str, float]:
+        """Return what the metrics endpoint says."""
+        url = self.program.wait_for(r"metrics at (http://\S+)")[1]
+        response = await treq.get(url, persistent=False, timeout=DEADLINE)
+        lines = (await response.text()).splitlines()
+        return {name: float(value) for name, value in (x.rsplit(" ", 1) for x in lines if not x.startswith("#"))}
+
+    async def dropped(self) -> dict[str, int]:
+        """Return how many packets were dropped, by reason."""
+        pattern = re.compile(r'fyrehose_backbone_dropped_total\{reason="(\w+)"\}')
+        found = {pattern.fullmatch(name): int(value) for name, value in (await self.metrics()).items()}
+        return {match[1]: count for match, count in found.items() if match}
+
+
+StartBackbone = Callable[..., RunningBackbone]
+
+
+@pytest.fixture
+def launch(start: Start, tmp_path: Path) -> Start:
+    """Run ``twistd fyrehose-backbone`` in the foreground, ready or not; its state file is in ``tmp_path``."""
+
+    def launched(*options: object, **more: Any) -> Program:
+        return start(
+            "twistd", "-n", "--pidfile=", "fyrehose-backbone", *options, cwd=tmp_path, stderr=subprocess.STDOUT, **more
+        )
+
+    return launched
+
+
+@pytest.fixture
+def start_backbone(launch: Start) -> StartBackbone:
+    """Start a backbone on a free port and wait until it listens."""
+
+    def started(*options: object, port: int = 0, settle: float = 0, **more: Any) -> RunningBackbone:
+        return RunningBackbone(launch("--port", port, "--settle-time", settle, *options, **more))
+
+    return started
+
+
+@pytest.fixture
+def backbone(start_backbone: StartBackbone) -> RunningBackbone:
+    """A backbone with metrics that numbers from 1."""
+    return start_backbone("--metrics", "tcp:0")
+
+
+class Peer:
+    """A bare socket that speaks packets."""
+
+    def __init__(self, backbone: Address, host: str = "127.0.0.1") -> None:
+        self.backbone = backbone
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 2**20)
+        self.socket.bind((host, 0))
+        self.address: Address = self.socket.getsockname()
+        self._tokens = 0
+
+    def send(self, packet: Packet | bytes) -> None:
+        self.socket.sendto(packet if isinstance(packet, bytes) else encode(packet), self.backbone)
+
+    def receive(self, timeout: float = DEADLINE) -> Packet:
+        """Return the next packet. :raises TimeoutError: if none comes."""
+        self.socket.settimeout(timeout)
+        return decode(self.socket.recv(65_536))
+
+    def keepalive(self, flags: int = 0, address: Address = ANY_ADDRESS) -> list[Packet]:
+        """Send a KEEPALIVE and return what comes before its ACK: by then all that was sent before was looked at."""
+        self._tokens += 1
+        token = self._tokens.to_bytes(16, "big")
+        self.send(Keepalive(address, flags, token))
+        packets: list[Packet] = []
+        while (packet := self.receive()) != KeepaliveAck(token):
+            packets.append(packet)
+        return packets
+
+    def refused(self, flags: int = 0, address: Address = ANY_ADDRESS) -> None:
+        """Send a KEEPALIVE to which no ACK is to come."""
+        self.send(Keepalive(address, flags, b"refused".ljust(16)))
+
+    def publish(self, *data: bytes) -> None:
+        for item in data:
+            self.send(Push(item))
+
+    def delivered(self, count: int) -> list[tuple[int, bytes]]:
+        """Return the next ``count`` DELIVERs; anything else on the way is dropped."""
+        found: list[tuple[int, bytes]] = []
+        end = monotonic() + DEADLINE
+        while len(found) < count:
+            packet = self.receive(max(0.01, end - monotonic()))
+            if isinstance(packet, Deliver):
+                found.append((packet.sequence, packet.data))
+        return found
+
+
+MakePeer = Callable[..., Peer]
+
+
+@pytest.fixture
+def peer() -> Iterator[MakePeer]:
+    """Make a :class:`Peer` of a backbone."""
+    peers: list[Peer] = []
+
+    def made(backbone: RunningBackbone | Address, host: str = "127.0.0.1") -> Peer:
+        peers.append(Peer(backbone.address if isinstance(backbone, RunningBackbone) else backbone, host))
+        return peers[-1]
+
+    yield made
+    for made_peer in peers:
+        made_peer.socket.close()
+
+
+@pytest.fixture
+def in_time() -> Callable[[Any], Any]:
+    """Wait for a Deferred, no longer than the deadline."""
+
+    def waiting(deferred: Any) -> Any:
+        from twisted.internet import reactor
+
+        return deferred.addTimeout(DEADLINE, reactor)
+
+    return waiting
+
+
+@pytest.fixture
+def leaving() -> Iterator[list[Any]]:
+    """Protocols that the test has started; they leave when it is over."""
+    protocols: list[Any] = []
+    yield protocols
+    for protocol in protocols:
+        pytest_twisted.blockon(protocol.leave())

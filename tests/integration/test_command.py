@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.fyrehose.codec import decode
+from fyrehose_twisted.fyrehose.messages import Keepalive
+
+PROGRESS = re.compile(r"\s*published: +\d+ messages \[[^]]*\]\s*")
+
+MESSAGES = [b"one", b"", b"\xff\x00\r binary", b"last, no newline", b"of a file", b"of a redirection"]
+
+
+def complaints(program: Any) -> list[str]:
+    """What is on standard error besides the progress bar."""
+    return [line for line in re.split(r"[\r\n]", program.err) if line.strip() and not PROGRESS.fullmatch(line)]
+
+
+def test_what_is_published_is_printed_everywhere(start: Any, backbone: Any, tmp_path: Path) -> None:
+    to = ("-b", backbone.text)
+    journal = start("fyrehose", "sub", *to)
+    lines = start("fyrehose", "sub", *to, "--count", 6)
+    objects = start("fyrehose", "sub", *to, "--count", 6, "--format", "json")
+    backbone.wait_for_clients(3)
+    file = tmp_path / "file"
+
+    assert start("fyrehose", "pub", *to).finish(b"one\n\n\xff\x00\r binary\nlast, no newline") == 0
+    file.write_bytes(b"of a file\n")
+    assert start("fyrehose", "pub", *to, file).finish() == 0
+    file.write_bytes(b"of a redirection")
+    with file.open("rb") as redirected:
+        publisher = start("fyrehose", "pub", *to, stdin=redirected)
+        nothing = start("fyrehose", "pub", *to, stdin=subprocess.DEVNULL)
+        assert publisher.finish() == nothing.finish() == 0
+    for silent in (publisher, nothing):
+        assert silent.out == ""
+        assert complaints(silent) == []
+        assert "published" in silent.err
+
+    assert lines.finish() == objects.finish() == 0
+    assert lines.outputs[1] == b"".join(message + b"\n" for message in MESSAGES)
+    assert lines.err == objects.err == ""
+    found = [json.loads(line) for line in objects.out.splitlines()]
+    assert [item["sequence"] for item in found] == [1, 2, 3, 4, 5, 6]
+    assert [item["data"] for item in found] == ["one", "", "/wANIGJpbmFyeQ==", *(m.decode() for m in MESSAGES[3:])]
+    assert [item.get("encoding") for item in found] == [None, None, "base64", None, None, None]
+
+    oldest = start("fyrehose", "sub", *to, "--from", "oldest", "--count", 6)
+    fifth = start("fyrehose", "sub", *to, "--from", 5, "--count", 2)
+    assert oldest.finish() == fifth.finish() == 0
+    assert oldest.outputs[1] == lines.outputs[1]
+    assert fifth.out == "of a file\nof a redirection\n"
+    assert journal.process.poll() is None
+
+
+def test_ping(start: Any, backbone: Any) -> None:
+    pinger = start("fyrehose", "ping", "-b", backbone.text, "--count", 3, "--interval", 0.1)
+    assert pinger.finish() == 0
+    assert pinger.out.startswith(f"3 of 3 answered by {backbone.text}, round trip in ms: min ")
+    assert pinger.err == ""
+
+
+def test_sigint_leaves_in_order(start: Any, backbone: Any, peer: Any) -> None:
+    silent = peer(("127.0.0.1", 1))
+    nowhere = f"127.0.0.1:{silent.address[1]}"
+    joining = start("fyrehose", "sub", "-b", nowhere)
+    assert isinstance(silent.receive(), Keepalive)
+    assert joining.signal(signal.SIGINT).finish() == 1
+    assert joining.err == "fyrehose: interrupted\n"
+
+    subscriber = start("fyrehose", "sub", "-b", backbone.text)
+    backbone.wait_for_clients(1)
+    publisher = start("fyrehose", "pub", "-b", backbone.text)
+    publisher.write(b"a\n")
+    subscriber.wait_for("a\n")
+    publisher.signal(signal.SIGINT).process.wait(30)
+    assert publisher.finish() == 1
+    assert len(complaints(publisher)) == 1
+    assert complaints(publisher)[0].endswith(" messages not published: interrupted")
+    assert subscriber.signal(signal.SIGINT).finish() == 0
+    assert subscriber.err == ""
+
+
+def test_a_reader_that_has_enough_ends_a_subscription(start: Any, backbone: Any, peer: Any) -> None:
+    reading, writing = os.pipe()
+    subscriber = start("fyrehose", "sub", "-b", backbone.text, stdout=writing)
+    os.close(writing)
+    backbone.wait_for_clients(1)
+    publisher = peer(backbone)
+    publisher.publish(b"first", b"second")
+    with open(reading, "rb", buffering=0) as pipe:
+        assert pipe.read(6) == b"first\n"
+    publisher.publish(b"third")
+    assert subscriber.finish() == 0
+    assert subscriber.err == ""
+
+
+def test_a_slow_reader_gets_everything(start: Any, backbone: Any, peer: Any) -> None:
+    reading, writing = os.pipe()
+    subscriber = start("fyrehose", "sub", "-b", backbone.text, "--count", 64, stdout=writing)
+    os.close(writing)
+    backbone.wait_for_clients(1)
+    publisher = peer(backbone)
+    for number in range(64):
+        publisher.publish(b"%02d" % number + bytes(8_000))
+        publisher.keepalive(3)
+    backbone.program.wait_for("joined", times=2)
+    with open(reading, "rb") as pipe:
+        found = pipe.read()
+    assert [line[:2] for line in found.splitlines()] == [b"%02d" % number for number in range(64)]
+    assert len(found) == 64 * 8_003
+    assert subscriber.finish() == 0
+
+
+def test_no_backbone_is_one_line(start: Any, peer: Any) -> None:
+    silent = peer(("127.0.0.1", 1))
+    nowhere = f"127.0.0.1:{silent.address[1]}"
+    commands = [start("fyrehose", name, "-b", nowhere, "--connect-timeout", 0.3) for name in ("pub", "sub", "ping")]
+    for command in commands:
+        assert command.finish() == 1
+        assert command.err == (
+            f"fyrehose: backbone {nowhere} did not answer within 0.3 s;"
+            " is it running, does it need a secret, and does it admit this address?\n"
+        )
+        assert command.out == ""
+
+
+def test_a_line_that_is_too_long_is_not_published(start: Any, backbone: Any) -> None:
+    subscriber = start("fyrehose", "sub", "-b", backbone.text, "--count", 3)
+    backbone.wait_for_clients(1)
+    publisher = start("fyrehose", "pub", "-b", backbone.text)
+    assert publisher.finish(b"a\n" + bytes(200_000) + b"\n" + b"x" * 65_478 + b"\n" + bytes(65_479) + b"\nb") == 1
+    assert complaints(publisher) == [
+        "fyrehose: 2 of 5 messages not published: line 2: message of 200,000 bytes is over the limit of 65,478 bytes;"
+        " split it or send a reference"
+    ]
+    assert subscriber.finish() == 0
+    assert subscriber.out == "a\n" + "x" * 65_478 + "\nb\n"
+
+
+def test_a_backbone_that_dies_is_an_error(start: Any, backbone: Any, peer: Any) -> None:
+    publisher = start("fyrehose", "pub", "-b", backbone.text, "--timeout", 0.5)
+    subscriber = peer(backbone)
+    subscriber.keepalive()
+    publisher.write(b"a\n")
+    subscriber.delivered(1)
+    backbone.kill()
+    assert publisher.finish(b"b\nc\n") == 1
+    (complaint,) = complaints(publisher)
+    # Whether the first came back in time is the kernel's business.
+    assert re.fullmatch(
+        r"fyrehose: [23] of 3 messages not published: message did not come back from the backbone within 0.5 s",
+        complaint,
+    )
+
+
+def test_input_and_output_that_cannot_be_used(start: Any, backbone: Any, peer: Any, tmp_path: Path) -> None:
+    to = ("-b", backbone.text)
+    secret = tmp_path / "secret"
+    secret.write_text("too short")
+    secret.chmod(0o600)
+    with open("/dev/full", "wb") as full:
+        commands = {
+            f"fyrehose: {tmp_path}: it is a directory": start("fyrehose", "pub", *to, tmp_path),
+            "fyrehose: none: No such file or directory": start("fyrehose", "pub", *to, "none"),
+            "fyrehose: secret file none cannot be read: No such file or directory": start(
+                "fyrehose", "sub", *to, "--secret-file", "none"
+            ),
+            f"fyrehose: secret file {secret}: the secret has 9 bytes; it needs at least 16": start(
+                "fyrehose", "ping", *to, "--secret-file", secret
+            ),
+            "fyrehose: 'nowhere' is not HOST:PORT, such as 127.0.0.1:2323": start("fyrehose", "sub", "-b", "nowhere"),
+            "fyrehose: standard output takes no more; is the disk full?": start("fyrehose", "sub", *to, stdout=full),
+            "fyrehose: standard input: it is closed": start(
+                "fyrehose", "pub", *to, stdin=None, preexec_fn=lambda: os.close(0)
+            ),
+            "fyrehose: standard output: it is closed": start(
+                "fyrehose", "sub", *to, stdout=None, preexec_fn=lambda: os.close(1)
+            ),
+        }
+    backbone.wait_for_clients(1)
+    peer(backbone).publish(b"for /dev/full")
+    for complaint, command in commands.items():
+        assert command.finish() == 1, command
+        assert complaints(command) == [complaint]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("sub --count 0", "argument --count: '0' is not a whole number above 0"),
+        ("sub --count x", "argument --count: 'x' is not a whole number above 0"),
+        ("sub --from x", "argument --from: start at 'x': it is neither live, oldest nor a number"),
+        ("pub --timeout nan", "argument --timeout: 'nan' is not a time above 0"),
+        ("ping --interval 2", "argument --interval: '2' is outside 0.1 to 1"),
+        ("ping --connect-timeout x", "argument --connect-timeout: 'x' is not a number of seconds"),
+    ],
+)
+def test_wrong_usage(arguments: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from fyrehose_twisted.cli import main
+
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments.split())
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: {complaint}\n")
+
+
+def test_a_keepalive_is_what_a_command_sends_first(start: Any, peer: Any) -> None:
+    silent = peer(("127.0.0.1", 1))
+    start("fyrehose", "ping", "-b", f"127.0.0.1:{silent.address[1]}")
+    silent.socket.settimeout(30)
+    packet = decode(silent.socket.recv(100))
+    assert isinstance(packet, Keepalive)
+    assert packet.flags == 3

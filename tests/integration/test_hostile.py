@@ -1,0 +1,227 @@
+"""Bad input at a real backbone: each is a counted drop, and good traffic goes on and arrives whole."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+import pytest_twisted
+
+from fyrehose_twisted.fyrehose.codec import encode, encode_deliver
+from fyrehose_twisted.fyrehose.messages import (
+    MAX_DELIVERABLE,
+    MAX_SEQUENCE,
+    Deliver,
+    Dialect,
+    Flags,
+    Forward,
+    Keepalive,
+    KeepaliveAck,
+    Push,
+    Request,
+)
+from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
+from fyrehose_twisted.fyrehose.service import join
+
+PACKETS = (
+    Deliver(7, b"data"),
+    Push(b"data"),
+    Push(b"some data", Dialect.V1),
+    Push(b"data", confirm=True),
+    Request(("127.0.0.1", 9), 1, 7),
+    Forward(("127.0.0.1", 9), 1, 7),
+    Keepalive(token=b"t" * 16),
+    Keepalive(token=b"", dialect=Dialect.V1),
+    KeepaliveAck(b"t" * 16),
+)
+
+
+def is_push_of_version_1(cut: bytes) -> bool:
+    return cut[:1] in (b"\x02", b"\x82") and len(cut) - 3 == int.from_bytes(cut[1:3], "big")
+
+
+class Traffic:
+    """Good messages between the bad ones."""
+
+    def __init__(self, make_peer: Any, backbone: Any) -> None:
+        self.publisher = make_peer(backbone)
+        self.subscriber = make_peer(backbone)
+        self.subscriber.keepalive()
+        self.sent: list[bytes] = []
+
+    def flow(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.sent.append(b"good %d" % len(self.sent))
+            self.publisher.publish(self.sent[-1])
+
+    def check(self) -> None:
+        assert self.subscriber.delivered(len(self.sent)) == list(enumerate(self.sent, 1))
+
+
+@pytest.fixture
+def traffic(peer: Any, backbone: Any) -> Traffic:
+    return Traffic(peer, backbone)
+
+
+@pytest_twisted.ensureDeferred
+async def test_truncations(backbone: Any, peer: Any, traffic: Traffic) -> None:
+    bad = peer(backbone)
+    # What a cut makes of these is whole: the ADDR of a KEEPALIVE, an ACK of version 1, a PUSH of version 1.
+    whole = {encode(Keepalive(token=b"t" * 16))[:7], encode(KeepaliveAck(b"t" * 16))[:1]}
+    cuts = [encode(packet)[:end] for packet in PACKETS for end in range(len(encode(packet)))]
+    cuts = [cut for cut in cuts if cut not in whole and not is_push_of_version_1(cut)]
+    for cut in cuts:
+        bad.send(cut)
+        traffic.flow()
+    bad.keepalive(3)
+    traffic.check()
+    dropped = await backbone.dropped()
+    assert dropped.keys() == {"empty", "size", "length"}
+    assert sum(dropped.values()) == len(cuts)
+    assert dropped["empty"] == len(PACKETS)
+
+
+@pytest_twisted.ensureDeferred
+async def test_lengths_types_and_packets_for_others(backbone: Any, peer: Any, traffic: Traffic) -> None:
+    bad = peer(backbone)
+    for length in (0, 3, 5, 65_526, 65_535):
+        bad.send(b"\x02" + length.to_bytes(2, "big") + bytes(6) + b"data")
+        traffic.flow()
+    unknown = [kind for kind in range(256) if kind not in (1, 2, 4, 8, 16, 32, 0x82)]
+    for kind in unknown:
+        bad.send(bytes([kind]) + bytes(28))
+    for packet in (Deliver(1, b"forged"), Forward(("127.0.0.1", 9), 1, 2), KeepaliveAck(bytes(16))):
+        bad.send(packet)
+    bad.send(b"\x04" + bytes(6) + (5).to_bytes(6, "big") + (4).to_bytes(6, "big"))
+    bad.send(Keepalive(("127.0.0.2", 9), token=b"forged ADDR".ljust(16)))
+    bad.send(Request(("127.0.0.1", 9), 1, 2))
+    bad.keepalive(3)
+    traffic.flow()
+    traffic.check()
+    assert await backbone.dropped() == {
+        "length": 5,
+        "unknown_type": len(unknown),
+        "unexpected": 3,
+        "range": 1,
+        "foreign_address": 1,
+        "request_for_stranger": 1,
+    }
+    # One line a source and reason, whatever the number.
+    assert backbone.program.out.count("dropped (unknown_type)") == 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_garbage_at_full_rate(backbone: Any, peer: Any, traffic: Traffic) -> None:
+    seed = 4711
+    rng = Random(seed)
+    bad = peer(backbone)
+    for number in range(4_000):
+        # A first byte that makes no PUSH and no KEEPALIVE, so that nothing of it is numbered or admitted.
+        bad.send(bytes([rng.choice((0, 1, 3, 4, 8, 0x20, 0x40, 0xFF))]) + rng.randbytes(rng.randrange(200)))
+        if number % 50 == 0:
+            traffic.flow()
+            traffic.publisher.keepalive(3)
+        if number % 200 == 0:
+            bad.keepalive(3)
+    bad.keepalive(3)
+    traffic.check()
+    dropped = await backbone.dropped()
+    assert sum(dropped.values()) == 4_000, f"seed {seed}: {dropped}"
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_flood_of_requests_is_limited(backbone: Any, peer: Any, traffic: Traffic) -> None:
+    flooder, journal = peer(backbone), peer(backbone)
+    flooder.keepalive(Flags.NOSUBSCRIBE)
+    journal.keepalive(Flags.NOSUBSCRIBE)
+    for number in range(20_000):
+        flooder.send(Request(flooder.address, 1, 2))
+        if number % 250 == 0:
+            flooder.keepalive(Flags.NOSUBSCRIBE)
+            traffic.flow()
+            traffic.publisher.keepalive(3)
+    flooder.keepalive(Flags.NOSUBSCRIBE)
+    traffic.check()
+    metrics = await backbone.metrics()
+    dropped = (await backbone.dropped())["request_rate"]
+    assert metrics["fyrehose_backbone_requests_total"] == 20_000
+    assert metrics["fyrehose_backbone_forwards_total"] == 20_000 - dropped
+    assert dropped > 0
+
+
+@pytest_twisted.ensureDeferred
+async def test_sizes(backbone: Any, peer: Any) -> None:
+    """65,498 bytes arrive whole, 65,499 fit a PUSH of version 1 and no DELIVER."""
+    sender, subscriber = peer(backbone), peer(backbone)
+    subscriber.keepalive()
+    pattern = bytes(range(256)) * 256
+    sizes = (0, 1, 20_000, MAX_DELIVERABLE)
+    for size in sizes:
+        sender.publish(pattern[:size])
+        assert subscriber.delivered(1)[0][1] == pattern[:size]
+    sender.send(Push(pattern[: MAX_DELIVERABLE + 1], Dialect.V1))
+    sender.send(Push(b"after", Dialect.V1, confirm=True))
+    assert subscriber.delivered(1) == sender.delivered(1) == [(len(sizes) + 1, b"after")]
+    assert await backbone.dropped() == {"too_long": 1}
+
+
+class Collector(SubscriberProtocol):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.found: list[tuple[int, bytes]] = []
+        self.lost: list[tuple[int, int]] = []
+        self.wanted = 0
+        self.enough: Any = None
+
+    def messages_received(self, messages: Any) -> None:
+        self.found += [(message.sequence, message.data) for message in messages]
+        if self.enough is not None and len(self.found) >= self.wanted and not self.enough.called:
+            self.enough.callback(None)
+
+    def messages_lost(self, first: int, last: int) -> None:
+        self.lost.append((first, last))
+
+    def collected(self, count: int) -> Any:
+        from twisted.internet.defer import Deferred
+
+        self.wanted, self.enough = count, Deferred()
+        self.messages_received([])
+        return self.enough
+
+
+@pytest_twisted.ensureDeferred
+async def test_forged_delivers_do_not_ruin_a_stream(backbone: Any, peer: Any, in_time: Any, leaving: list[Any]) -> None:
+    from twisted.internet import reactor
+
+    subscriber = await join(reactor, Collector(), backbone.text)
+    leaving.append(subscriber)
+    publisher, stranger = peer(backbone), peer(backbone)
+    publisher.publish(b"1", b"2")
+    await in_time(subscriber.collected(2))
+    port: Any = subscriber.transport
+    here = ("127.0.0.1", port.getHost().port)
+    # From a stranger, and as if from the backbone itself: what a forged source address would look like.
+    for sequence in (3, 4, MAX_SEQUENCE):
+        stranger.socket.sendto(encode_deliver(sequence, b"nobody asked for this"), here)
+    subscriber.datagramReceived(encode_deliver(MAX_SEQUENCE, b"forged"), backbone.address)
+    publisher.publish(b"3", b"4")
+    await in_time(subscriber.collected(4))
+    assert subscriber.found == [(1, b"1"), (2, b"2"), (3, b"3"), (4, b"4")]
+    assert subscriber.lost == []
+    assert subscriber.node is not None
+    assert subscriber.node.drops.counts["unasked_repair"] == 3
+    assert subscriber.node.drops.counts["implausible"] == 1
+
+
+def test_the_last_numbers(start_backbone: Any, peer: Any) -> None:
+    backbone = start_backbone("--start-at", MAX_SEQUENCE - 2)
+    subscriber, publisher = peer(backbone), peer(backbone)
+    subscriber.keepalive()
+    publisher.publish(*(b"%d" % number for number in range(5)))
+    assert subscriber.delivered(3) == [(MAX_SEQUENCE - 2 + number, b"%d" % number) for number in range(3)]
+    assert backbone.program.finish() == 1
+    assert (
+        backbone.program.out.count("stopping: all 2**48 - 1 numbers are given; start a stream with another --name") == 1
+    )
+    assert "Traceback" not in backbone.program.out

@@ -1,0 +1,104 @@
+"""Who is served, and that the secret stays one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted
+
+SECRET = "correct horse battery staple"
+
+
+@pytest.fixture
+def secret_file(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text(f"{SECRET}\n")
+    path.chmod(0o600)
+    return path
+
+
+@pytest_twisted.ensureDeferred
+async def test_with_a_secret(start: Any, start_backbone: Any, peer: Any, secret_file: Path) -> None:
+    backbone = start_backbone("--secret-file", secret_file, "--metrics", "tcp:0")
+    to = ("-b", backbone.text)
+    stranger = peer(backbone)
+    stranger.refused()
+    stranger.publish(b"not to be numbered")
+    without = start("fyrehose", "sub", *to, "--connect-timeout", 0.3)
+    wrong_file = secret_file.with_name("wrong")
+    wrong_file.write_text("another secret, just as long")
+    wrong_file.chmod(0o600)
+    wrong = start("fyrehose", "sub", *to, "--connect-timeout", 0.3, "--secret-file", wrong_file)
+    subscriber = start("fyrehose", "sub", *to, "--count", 1, "--secret-file", secret_file)
+    backbone.wait_for_clients(1)
+    publisher = start("fyrehose", "pub", *to, "--secret-file", secret_file)
+    assert publisher.finish(b"numbered") == 0
+    assert subscriber.finish() == 0
+    assert subscriber.out == "numbered\n"
+    assert without.finish() == wrong.finish() == 1
+    assert without.err == (
+        f"fyrehose: backbone {backbone.text} did not answer within 0.3 s;"
+        " is it running, does it need a secret, and does it admit this address?\n"
+    )
+    assert wrong.err == (
+        f"fyrehose: backbone {backbone.text} did not answer within 0.3 s;"
+        " is it running, is the secret the same there, and does it admit this address?\n"
+    )
+    dropped = await backbone.dropped()
+    assert dropped["push_not_allowed"] == 1
+    assert dropped["foreign_address"] >= 2, "the stranger's KEEPALIVE and those of the command without a secret"
+    assert dropped["token"] >= 1
+    with pytest.raises(TimeoutError):
+        stranger.receive(0.01)
+    backbone.stop()
+    programs = [backbone.program, without, wrong, subscriber, publisher]
+    for program in programs:
+        assert SECRET not in program.out
+        assert SECRET not in program.err
+        assert SECRET not in " ".join(program.process.args)
+
+
+@pytest_twisted.ensureDeferred
+async def test_allowed_networks(start_backbone: Any, peer: Any) -> None:
+    options = (
+        "--interface",
+        "0.0.0.0",
+        "--allow",
+        "127.0.0.0/30",
+        "--allow-push",
+        "127.0.0.2/32",
+        "--metrics",
+        "tcp:0",
+    )
+    backbone = start_backbone(*options)
+    subscriber, publisher = peer(backbone), peer(backbone, "127.0.0.2")
+    stranger = peer(backbone, "127.0.0.9")
+    subscriber.keepalive()
+    stranger.refused()
+    stranger.publish(b"from a stranger")
+    subscriber.publish(b"from a subscriber")
+    subscriber.keepalive()
+    publisher.publish(b"from a publisher")
+    assert subscriber.delivered(1) == [(1, b"from a publisher")]
+    assert await backbone.dropped() == {"not_allowed": 1, "push_not_allowed": 2}
+    with pytest.raises(TimeoutError):
+        stranger.receive(0.01)
+
+
+@pytest_twisted.ensureDeferred
+async def test_no_more_subscribers_than_told(start_backbone: Any, peer: Any) -> None:
+    backbone = start_backbone("--max-subscribers", 2, "--metrics", "tcp:0")
+    first, second, third = peer(backbone), peer(backbone), peer(backbone)
+    first.keepalive()
+    second.keepalive()
+    third.refused()
+    third.publish(b"1")
+    assert first.delivered(1) == second.delivered(1) == [(1, b"1")]
+    first.keepalive()
+    metrics = await backbone.metrics()
+    assert metrics["fyrehose_backbone_clients"] == 2
+    assert await backbone.dropped() == {"table_full": 1}
+    with pytest.raises(TimeoutError):
+        third.receive(0.01)

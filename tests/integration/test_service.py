@@ -1,0 +1,256 @@
+"""What an operator sees of the services: starting, refusing to start, stopping."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.python.usage import UsageError
+
+from fyrehose_twisted.fyrehose import client_tap, tap
+from fyrehose_twisted.fyrehose.state import SequenceFile
+
+SUBSCRIBER = "fyrehose_twisted.fyrehose.protocol.SubscriberProtocol"
+
+
+@pytest.fixture
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "open").write_text("a secret that is long enough")
+    (tmp_path / "open").chmod(0o644)
+    (tmp_path / "short").write_text("short")
+    (tmp_path / "short").chmod(0o600)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("--port banana", r"--port 'banana' is not a whole number"),
+        ("--port 65536", r"--port 65536 is outside 0 to 65535"),
+        ("--max-subscribers 0", r"--max-subscribers 0 is outside 1 to 1000000"),
+        ("--start-at 0", r"--start-at 0 is outside 1 to 281474976710655"),
+        ("--settle-time soon", r"--settle-time 'soon' is not a number"),
+        ("--settle-time nan", r"--settle-time nan: choose 0 to 60 s"),
+        ("--name A", r"--name 'A': use lower-case letters"),
+        ("--forward all", r"--forward 'all': choose random or round-robin"),
+        ("--interface localhost", r"--interface 'localhost' is not an IPv4 address"),
+        (
+            "--interface 0.0.0.0",
+            r"--interface 0.0.0.0 is not loopback, .* --secret-file FILE, --allow CIDR, or --open for everybody",
+        ),
+        ("--allow 10.0.0.1/8", r"'10.0.0.1/8' is not an IPv4 network such as 10.0.0.0/8"),
+        ("--allow-push x", r"'x' is not an IPv4 network"),
+        ("--state no/where", r"/no is not a directory; make it, or choose another place for where"),
+        ("--secret-file none", r"secret file none cannot be read: No such file"),
+        ("--secret-file open", r"secret file open is open to everybody; chmod 600 it"),
+        ("--secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),
+        ("--protocol no.Where", r"--protocol no.Where cannot be imported: .*; is its directory on PYTHONPATH\?"),
+        ("--protocol os.path", r"--protocol os.path is not a subclass of fyrehose_twisted.*BackboneProtocol"),
+        (f"--protocol {SUBSCRIBER}", r"--protocol .*SubscriberProtocol is not a subclass of .*BackboneProtocol"),
+    ],
+)
+@pytest.mark.usefixtures("in_tmp_path")
+def test_options_of_the_backbone(arguments: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint) as refused:
+        tap.Options().parseOptions(arguments.split())
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("", r"--protocol dotted.Name is missing: which class shall run\?"),
+        ("--protocol no.Where", r"--protocol no.Where cannot be imported"),
+        (
+            "--protocol fyrehose_twisted.fyrehose.protocol.BackboneProtocol",
+            r"--protocol .*BackboneProtocol is not a subclass of .*ClientProtocol",
+        ),
+        (f"--protocol {SUBSCRIBER} --backbone here", r"'here' is not HOST:PORT, such as 127.0.0.1:2323"),
+        (f"--protocol {SUBSCRIBER} --from then", r"start at 'then': it is neither live, oldest nor a number"),
+        (f"--protocol {SUBSCRIBER} --from 0", r"start at number 0; numbers go from 1 to"),
+        (f"--protocol {SUBSCRIBER} --secret-file short", r"secret file short: the secret has 5 bytes"),
+    ],
+)
+@pytest.mark.usefixtures("in_tmp_path")
+def test_options_of_the_client(arguments: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint) as refused:
+        client_tap.Options().parseOptions(arguments.split())
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("options", ["--open", "--allow 10.0.0.0/8", "--secret-file secret"])
+def test_whom_to_serve_can_be_said(options: str, in_tmp_path: Path) -> None:
+    (in_tmp_path / "secret").write_text("a secret that is long enough")
+    (in_tmp_path / "secret").chmod(0o600)
+    parsed = tap.Options()
+    parsed.parseOptions(["--interface", "0.0.0.0", *options.split()])
+    assert parsed["config"]
+
+
+def test_the_secret_is_no_option(start: Any) -> None:
+    helped = start("twistd", "fyrehose-backbone", "--help")
+    assert helped.finish() == 0
+    assert "--secret-file=" in helped.out
+    assert "--secret=" not in helped.out
+
+
+def test_a_wrong_option_is_said_last(launch: Any) -> None:
+    refused = launch("--interface", "0.0.0.0")
+    assert refused.finish() == 1
+    assert refused.out.rstrip().endswith("--secret-file FILE, --allow CIDR, or --open for everybody")
+    assert "Traceback" not in refused.out
+
+
+def test_what_cannot_be_used_is_refused_in_one_line(launch: Any, tmp_path: Path) -> None:
+    advice = "; if it cannot be restored, move it away and start with --start-at N, N above every number ever given"
+    (tmp_path / "empty").touch()
+    (tmp_path / "garbage").write_bytes(bytes(range(256)) * 16)
+    SequenceFile(tmp_path / "other", "fyrehose://other").close()
+    used = SequenceFile(tmp_path / "used", "fyrehose://default")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        refusals = {
+            f"state file {tmp_path}/empty is not usable: it is empty{advice}": launch("--port", 0, "--state", "empty"),
+            f"state file {tmp_path}/garbage is not usable: it was not written by a backbone (4096 bytes){advice}": (
+                launch("--port", 0, "--state", "garbage")
+            ),
+            f"state file {tmp_path}/other is not usable: it belongs to fyrehose://other, not to fyrehose://default": (
+                launch("--port", 0, "--state", "other")
+            ),
+            f"state file {tmp_path}/used is in use by another backbone; give each its own --state": (
+                launch("--port", 0, "--state", "used")
+            ),
+            "state file /proc/new cannot be created: No such file or directory": (
+                launch("--port", 0, "--state", "/proc/new")
+            ),
+            f"cannot listen on 127.0.0.1:{port}: Address already in use; is another backbone running?": (
+                launch("--port", port)
+            ),
+        }
+        for refusal, program in refusals.items():
+            assert program.finish() == 1, program
+            assert program.out == f"fyrehose-backbone: {refusal}\n"
+    used.close()
+
+
+def test_two_backbones_cannot_share_a_state_file(start_backbone: Any, launch: Any, tmp_path: Path) -> None:
+    start_backbone()
+    second = launch("--port", 0)
+    assert second.finish() == 1
+    assert second.out == (
+        f"fyrehose-backbone: state file {tmp_path}/fyrehose-default.state is in use by another backbone;"
+        " give each its own --state\n"
+    )
+
+
+def test_metrics_that_cannot_be_served(launch: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        program = launch("--port", 0, "--metrics", f"tcp:{port}")
+        assert program.finish() == 1
+    assert f"stopping: --metrics tcp:{port} cannot be listened on: Address already in use\n" in program.out
+    assert "Traceback" not in program.out
+
+
+@pytest_twisted.ensureDeferred
+async def test_metrics_listen_on_loopback_only(backbone: Any) -> None:
+    metrics = await backbone.metrics()
+    assert metrics["fyrehose_backbone_sequence"] == 0
+    url = backbone.program.wait_for(r"metrics at http://([0-9.]+):(\d+)/")
+    assert url[1] == "127.0.0.1"
+    with socket.socket() as elsewhere, pytest.raises(ConnectionRefusedError):
+        elsewhere.connect(("127.0.0.2", int(url[2])))
+
+
+def test_a_daemon_writes_its_pid_and_stops(start: Any, tmp_path: Path, peer: Any) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    twistd = ("--pidfile=its.pid", "--logfile=its.log", "fyrehose-backbone", "--port", port, "--settle-time", 0)
+    assert start("twistd", *twistd, cwd=tmp_path).finish() == 0
+    pid = int((tmp_path / "its.pid").read_text())
+    running = os.pidfd_open(pid)
+    try:
+        # It is bound before the parent ends, so this is answered.
+        client = peer(("127.0.0.1", port))
+        client.keepalive()
+        client.publish(b"data")
+        assert client.delivered(1) == [(1, b"data")]
+        second = start("twistd", "--pidfile=another.pid", *twistd[1:], cwd=tmp_path)
+        assert second.finish() == 1
+        assert second.err == (
+            f"fyrehose-backbone: cannot listen on 127.0.0.1:{port}: Address already in use;"
+            " is another backbone running?\n"
+        )
+    finally:
+        signal.pidfd_send_signal(running, signal.SIGTERM)
+    # It is no child of ours, so its end shows as the descriptor becoming readable.
+    import select
+
+    assert select.select([running], [], [], 30)[0]
+    os.close(running)
+    assert not (tmp_path / "its.pid").exists()
+    state = SequenceFile(tmp_path / "fyrehose-default.state", "fyrehose://default")
+    assert (state.last, state.hole) == (1, None)
+    state.close()
+
+
+APPLICATION = """
+from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol
+
+class Backbone(BackboneProtocol):
+    def client_joined(self, address):
+        print("application: joined", flush=True)
+        raise RuntimeError("an application may be wrong")
+
+class Client(PublisherProtocol):
+    def backbone_connected(self):
+        self.publish(b"of an application")
+
+    def messages_received(self, messages):
+        for message in messages:
+            print("application:", message.sequence, message.data, flush=True)
+"""
+
+
+def test_classes_of_an_application(start: Any, start_backbone: Any, tmp_path: Path) -> None:
+    (tmp_path / "application.py").write_text(APPLICATION)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    backbone = start_backbone("--protocol", "application.Backbone", env=environment)
+    client = start(
+        *("twistd", "-n", "--pidfile=", "fyrehose-client", "--protocol", "application.Client", "-b", backbone.text),
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.STDOUT,
+    )
+    client.wait_for(r"application: 1 b'of an application'")
+    backbone.program.wait_for(r"application: joined")
+    backbone.program.wait_for(r"RuntimeError: an application may be wrong")
+    assert client.signal(signal.SIGTERM).finish() == -signal.SIGTERM
+    assert "Traceback" not in client.out
+    assert backbone.program.process.poll() is None
+
+
+def test_a_client_that_cannot_start(start: Any, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        client = start(
+            *("twistd", "-n", "--pidfile=", "fyrehose-client", "--protocol", SUBSCRIBER, "--port", port),
+            cwd=tmp_path,
+            stderr=subprocess.STDOUT,
+        )
+        assert client.finish() == 1
+    assert client.out.count("stopping: ") == 1
+    assert f"stopping: cannot listen on 127.0.0.1:{port}: Address already in use\n" in client.out
+    assert "Traceback" not in client.out

@@ -1,0 +1,269 @@
+"""DatagramPort on real sockets."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.error import CannotListenError
+from twisted.internet.protocol import DatagramProtocol
+from twisted.internet.task import deferLater
+from twisted.logger import capturedLogs
+from zope.interface import implementer
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.interfaces import IBatchReceiver
+from fyrehose_twisted.net import udp
+from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.net.udp import LARGEST_DATAGRAM, DatagramPort, listen, local_host_towards
+
+reactor: Any = installed_reactor
+
+
+@implementer(IBatchReceiver)
+class Receiver(DatagramProtocol):
+    noisy = False
+
+    def __init__(self) -> None:
+        self.batches: list[list[tuple[bytes, Address]]] = []
+        self.on_batch: Callable[[], None] = lambda: None
+        self._wanted = 0
+        self._enough: Deferred[None] = Deferred()
+
+    @property
+    def datagrams(self) -> list[bytes]:
+        return [datagram for batch in self.batches for datagram, _ in batch]
+
+    def batch_received(self, batch: Batch) -> None:
+        assert not batch.truncated
+        self.batches.append([(bytes(datagram), peer) for datagram, peer, _ in batch])
+        if len(self.datagrams) >= self._wanted and not self._enough.called:
+            self._enough.callback(None)
+        self.on_batch()
+
+    def received(self, count: int) -> Deferred[None]:
+        self._wanted, self._enough = count, Deferred()
+        if len(self.datagrams) >= count:
+            self._enough.callback(None)
+        return self._enough.addTimeout(30, reactor)
+
+
+class Blocking:
+    """A socket that takes a limited number of datagrams at a time, as one with a full buffer does."""
+
+    def __init__(self, real: socket.socket, room: int) -> None:
+        self.room = room
+        self.refusals = 0
+        self._real = real
+
+    def sendto(self, data: bytes, peer: Address) -> int:
+        if self.room == 0:
+            self.refusals += 1
+            raise BlockingIOError
+        self.room -= 1
+        return self._real.sendto(data, peer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+@pytest.fixture
+def ports() -> Iterator[Callable[[], DatagramPort]]:
+    made: list[DatagramPort] = []
+
+    def make() -> DatagramPort:
+        made.append(listen(reactor, 0, Receiver()))
+        return made[-1]
+
+    yield make
+    pytest_twisted.blockon(gatherResults([port.stopListening() for port in made if port.connected]))
+
+
+def address(port: DatagramPort) -> Address:
+    host = port.getHost()
+    return host.host, host.port
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_waits_is_one_batch(ports: Callable[[], DatagramPort]) -> None:
+    receiving, sending = ports(), ports()
+    datagrams = [b"%d" % number * number for number in range(100)]
+    sending.send(datagrams, [address(receiving), address(receiving)])
+    await receiving.protocol.received(200)
+    assert receiving.protocol.datagrams == datagrams + datagrams
+    assert len(receiving.protocol.batches) == 1
+    assert {peer for _, peer in receiving.protocol.batches[0]} == {address(sending)}
+    assert not sending.send_errors
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_batch_has_an_end(ports: Callable[[], DatagramPort]) -> None:
+    receiving, sending = ports(), ports()
+    sending.send([b"x"] * (udp.BATCH_DATAGRAMS + 10), [address(receiving)])
+    await receiving.protocol.received(udp.BATCH_DATAGRAMS + 10)
+    assert [len(batch) for batch in receiving.protocol.batches] == [udp.BATCH_DATAGRAMS, 10]
+
+
+@pytest.mark.parametrize("sizes", [[LARGEST_DATAGRAM] * 8, [0, LARGEST_DATAGRAM, 0, 1, LARGEST_DATAGRAM, 20_000, 0]])
+@pytest_twisted.ensureDeferred
+async def test_sizes(sizes: list[int], ports: Callable[[], DatagramPort]) -> None:
+    receiving, sending = ports(), ports()
+    pattern = bytes(range(251)) * 262
+    datagrams = [pattern[number : number + size] for number, size in enumerate(sizes)]
+    for datagram in datagrams:
+        sending.send([datagram], [address(receiving)])
+    await receiving.protocol.received(len(datagrams))
+    assert receiving.protocol.datagrams == datagrams
+
+
+@pytest_twisted.ensureDeferred
+async def test_views_are_sent(ports: Callable[[], DatagramPort]) -> None:
+    receiving, sending = ports(), ports()
+    buffer = bytearray(b"abcdef")
+    sending.send([memoryview(buffer)[1:3], buffer], [address(receiving)])
+    buffer[:] = b"??????"
+    await receiving.protocol.received(2)
+    assert receiving.protocol.datagrams == [b"bc", b"abcdef"]
+
+
+@pytest_twisted.ensureDeferred
+async def test_errors_of_sending_are_counted(ports: Callable[[], DatagramPort]) -> None:
+    receiving, sending = ports(), ports()
+    good = address(receiving)
+    sending.send([b"1"], [("127.0.0.1", 0), good])
+    sending.send([b"2"], [("240.0.0.1", 9), ("0.0.0.0", 0), good])
+    sending.send([bytes(LARGEST_DATAGRAM + 1), b"3"], [good])
+    await receiving.protocol.received(3)
+    assert receiving.protocol.datagrams == [b"1", b"2", b"3"]
+    assert sending.send_errors["EMSGSIZE"] == 1
+    # Which error an address without a route gives depends on the system; that of port 0 does not.
+    assert sending.send_errors["EINVAL"] >= 1
+    assert 3 <= sum(sending.send_errors.values()) <= 4
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_full_kernel_buffer(ports: Callable[[], DatagramPort]) -> None:
+    """What is sent waits in order, nothing is read meanwhile, and then both go on."""
+    receiving, other, sending = ports(), ports(), ports()
+    blocking = Blocking(sending.socket, 3)
+    sending.socket = blocking
+    buffer = bytearray(b"0")
+    datagrams = [b"%d" % number for number in range(1, 5)]
+    sending.send([memoryview(buffer), *datagrams], [address(receiving), address(other)])
+    buffer[:] = b"?"
+    sending.send([b"behind"], [address(receiving)])
+    assert blocking.refusals == 1
+    assert sending not in reactor.getReaders()
+    assert sending in reactor.getWriters()
+
+    receiving.send([b"for later"], [address(sending)])
+    await receiving.protocol.received(3)
+    assert receiving.protocol.datagrams == [b"0", b"1", b"2"]
+    assert sending.protocol.datagrams == []
+    blocking.room = 1_000
+    await gatherResults([receiving.protocol.received(6), other.protocol.received(5), sending.protocol.received(1)])
+    assert receiving.protocol.datagrams == [b"0", *datagrams, b"behind"]
+    assert other.protocol.datagrams == [b"0", *datagrams]
+    assert sending.protocol.datagrams == [b"for later"]
+    assert sending not in reactor.getWriters()
+    assert not sending.send_errors
+
+
+def test_what_waits_has_a_limit(ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(udp, "WAITING_BYTES", 100)
+    sending = ports()
+    blocking = Blocking(sending.socket, 0)
+    sending.socket = blocking
+    sending.send([bytes(60), bytes(60), bytes(40), bytes(1)], [("127.0.0.1", 9)])
+    assert sending.send_errors == {"EAGAIN": 2}
+    blocking.room = 2
+    sending.doWrite()
+    assert sending not in reactor.getWriters()
+    assert sending in reactor.getReaders()
+
+
+def test_an_error_does_not_hold_up_what_waits(ports: Callable[[], DatagramPort]) -> None:
+    sending = ports()
+    blocking = Blocking(sending.socket, 0)
+    sending.socket = blocking
+    sending.send([bytes(LARGEST_DATAGRAM + 1), b"x"], [("127.0.0.1", 9)])
+    blocking.room = 2
+    sending.doWrite()
+    assert sending.send_errors == {"EMSGSIZE": 1}
+    assert blocking.room == 0
+    assert sending in reactor.getReaders()
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_protocol_that_fails_is_logged(ports: Callable[[], DatagramPort]) -> None:
+    receiving, sending = ports(), ports()
+
+    def fail() -> None:
+        receiving.protocol.on_batch = lambda: None
+        raise ValueError("a mistake")
+
+    receiving.protocol.on_batch = fail
+    with capturedLogs() as logged:
+        sending.send([b"1"], [address(receiving)])
+        await receiving.protocol.received(1)
+        sending.send([b"2"], [address(receiving)])
+        await receiving.protocol.received(2)
+    failures = [event["log_failure"].value for event in logged if "log_failure" in event]
+    assert [str(error) for error in failures] == ["a mistake"]
+
+
+@pytest_twisted.ensureDeferred
+async def test_stopping_twice_stops_once(ports: Callable[[], DatagramPort]) -> None:
+    port = ports()
+    bound = address(port)
+    with capturedLogs() as logged:
+        first, second = port.stopListening(), port.stopListening()
+        await gatherResults([first, second])
+        # Twisted's mistake would show a turn of the reactor later.
+        await deferLater(reactor, 0)
+    assert not [event for event in logged if "log_failure" in event]
+    assert port.stopListening() is None
+    again = listen(reactor, bound[1], Receiver())
+    await again.stopListening()
+
+
+@pytest_twisted.ensureDeferred
+async def test_stopping_with_datagrams_waiting(ports: Callable[[], DatagramPort]) -> None:
+    port = ports()
+    port.socket = Blocking(port.socket, 0)
+    port.send([b"never sent"], [("127.0.0.1", 9)])
+    await port.stopListening()
+    assert port not in reactor.getWriters()
+
+
+def test_a_port_in_use(ports: Callable[[], DatagramPort]) -> None:
+    with pytest.raises(CannotListenError):
+        listen(reactor, address(ports())[1], Receiver())
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_port_can_be_bound_and_not_read() -> None:
+    port = DatagramPort(0, Receiver(), "127.0.0.1", reactor)
+    port.bind()
+    assert address(port)[1]
+    assert port not in reactor.getReaders()
+    port.start()
+    assert port in reactor.getReaders()
+    await port.stopListening()
+
+
+def test_the_kernel_says_how_much_it_gives(ports: Callable[[], DatagramPort]) -> None:
+    port = ports()
+    given = port.socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+    assert port.receive_buffer == given > 0
+
+
+def test_the_way_to_loopback_leaves_from_loopback() -> None:
+    assert local_host_towards(("127.0.0.1", 9)) == "127.0.0.1"
+    with pytest.raises(OSError, match="denied"):
+        local_host_towards(("255.255.255.255", 9))
