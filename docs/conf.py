@@ -10,5 +10,5 @@ myst_heading_anchors = 3
 autodoc_default_options = {"members": True, "member-order": "bysource", "show-inheritance": True}
 autodoc_typehints = "signature"
 autodoc_inherit_docstrings = False
-# Roles in docstrings name classes of the standard library and of Twisted, whose inventories a build would have to fetch.
+# Roles in docstrings name classes of Python and of Twisted, whose inventories a build would have to fetch.
 nitpicky = False

@@ -1,0 +1,49 @@
+"""``fyrehose ping``: measure round trips to a backbone."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.protocol import ClientProtocol
+from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.terminal import secret_of
+
+_PERCENTILES = (("min", 0.0), ("median", 0.5), ("90%", 0.9), ("99%", 0.99), ("max", 1.0))
+
+
+class Pinger(ClientProtocol):
+    """Counts answers to KEEPALIVEs."""
+
+    def __init__(self, config: ClientConfig, count: int) -> None:
+        super().__init__(config)
+        self.done: Deferred[None] = Deferred()
+        self.round_trips: list[float] = []
+        self._count = count
+
+    def acknowledged(self, round_trip: float) -> None:
+        self.round_trips.append(round_trip)
+        if len(self.round_trips) == self._count:
+            self.done.callback(None)
+
+
+async def ping(options: argparse.Namespace, reactor: Any) -> int:
+    """Run the command and return its exit status."""
+    config = ClientConfig(
+        subscribe=False, journal=False, keepalive_interval=options.interval, secret=secret_of(options)
+    )
+    pinger = await join(reactor, Pinger(config, options.count), options.backbone, timeout=options.connect_timeout)
+    pinger.done.addTimeout(options.count * options.interval + 5, reactor)
+    try:
+        await pinger.done
+    except Exception:
+        if not pinger.round_trips:
+            raise
+    await pinger.leave()
+    times = sorted(1e3 * seconds for seconds in pinger.round_trips)
+    columns = [f"{name} {times[round(share * (len(times) - 1))]:.3f}" for name, share in _PERCENTILES]
+    print(f"{len(times)} of {options.count} answered by {options.backbone}, round trip in ms: {', '.join(columns)}")
+    return 0 if len(times) == options.count else 1
