@@ -59,8 +59,9 @@ class Answers:
                 sequence = queue.popleft()
                 data = self._store.get(sequence)
                 if data is not None:
-                    datagrams.append(encode_deliver(sequence, data))
-                    budget.spend(len(data))
+                    datagram = encode_deliver(sequence, data)
+                    datagrams.append(datagram)
+                    budget.spend(len(datagram))
             if datagrams:
                 sends.append(Send(datagrams, (requester,)))
                 self.sent += len(datagrams)

@@ -32,7 +32,7 @@ from fyrehose_twisted.fyrehose.outbox import Outbox, Published, PublishFailed
 from fyrehose_twisted.fyrehose.presence import Presence
 from fyrehose_twisted.fyrehose.reassembly import Arrival, Lost, Reassembly, Run
 from fyrehose_twisted.fyrehose.repair import MAX_RANGE, Repairs
-from fyrehose_twisted.fyrehose.tide import Tide
+from fyrehose_twisted.fyrehose.tide import PLAUSIBLE_JUMP, Tide
 from fyrehose_twisted.interfaces import Drained, IDatagramNode, IMessageStore
 from fyrehose_twisted.net.batch import Batch
 
@@ -103,13 +103,18 @@ class Client:
         self._probe_interval = config.keepalive_interval
         if isinstance(config.start, int):
             self._follow(config.start)
-        else:
+        elif config.subscribe:
             self._joining = Joining(config.start, config.buffer_bytes, config.repair.reorder_delay)
 
     @property
     def next_sequence(self) -> int | None:
         """The number to be handed over next, once that is known."""
         return None if self._stream is None else self._stream.next
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that wait for other messages or for the application."""
+        return 0 if self._stream is None else self._stream.size
 
     # Commands
 
@@ -130,7 +135,7 @@ class Client:
     def resume(self, now: float) -> None:
         """Hand over again."""
         self._paused = False
-        self._advance(now)
+        self._settle(now)
 
     def leave(self, now: float) -> None:
         """Say goodbye, as far as the dialect can: a last KEEPALIVE that asks for nothing more."""
@@ -162,7 +167,7 @@ class Client:
                     self.deliver_received(sequence, bytes(view[start : start + length]), peer, now)
                 else:
                     self._receive_datagram(batch[row], peer, row in truncated_rows, now)
-        self._advance(now)
+        self._settle(now)
 
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
         """One packet arrived from ``peer``."""
@@ -211,7 +216,7 @@ class Client:
         from_backbone = peer == self.backbone
         if self.phase is Phase.FAILED:
             return
-        if not from_backbone and not self.repairs.was_asked(sequence):
+        if not from_backbone and not self._asked_for(sequence):
             self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not asked for", now)
         elif not self.config.subscribe:
             self._returned(data, sequence, now)
@@ -235,16 +240,23 @@ class Client:
         expired = self.outbox.expired(now)
         if expired:
             self._events.append(PublishFailed(expired))
-        self._advance(now)
+        # What depends on time is decided here alone: were it decided with each batch, it would matter where one ends.
+        if self.presence.connected:
+            self.outbox.time_out(now)
+            if self._joining is not None:
+                self._join(self._joining, now)
+            if self._stream is not None and self._following:
+                self._repair(self._stream, now)
+        self._settle(now)
 
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
         deadlines = [self.presence.due_at, self.outbox.next_expiry(), self.answers.next_deadline(self._now)]
         if self.presence.connected:
-            deadlines.append(self.outbox.next_timeout())
+            deadlines += [self.presence.silent_at, self.outbox.next_timeout()]
             if self._joining is not None:
                 deadlines.append(self._joining.next_deadline())
-            elif self.phase is Phase.FOLLOWING and self.config.subscribe:
+            elif self._following:
                 deadlines += [self._probe_at, self.repairs.next_deadline()]
         return min(deadline for deadline in deadlines if deadline is not None)
 
@@ -255,6 +267,15 @@ class Client:
         return Drained(None, effects, events)
 
     # Keeping order
+
+    @property
+    def _following(self) -> bool:
+        return self.phase is Phase.FOLLOWING and self.config.subscribe
+
+    def _asked_for(self, sequence: int) -> bool:
+        # Who looks for the oldest message asks for any; once there is a stream, none leads far beyond its end.
+        near = self._stream is None or sequence <= self._stream.highest + MAX_RANGE
+        return near and self.repairs.was_asked(sequence)
 
     def _follow(self, start: int) -> Reassembly:
         self.phase = Phase.FOLLOWING
@@ -269,11 +290,12 @@ class Client:
         elif joining.done(now):
             stream = self._follow(min(joining.early))
             for sequence, data in sorted(joining.early.items()):
-                self._arrived(stream, sequence, data, False, now)
+                if sequence <= stream.highest + PLAUSIBLE_JUMP:
+                    self._arrived(stream, sequence, data, sequence in joining.live, now)
 
     def _arrived(self, stream: Reassembly, sequence: int, data: bytes, from_backbone: bool, now: float) -> None:
         known = stream.highest
-        arrival = stream.add(sequence, data, int(now * 1_000_000))
+        arrival = self._add(stream, sequence, data, now)
         if arrival is Arrival.DUPLICATE:
             self.counters.duplicates += 1
             if from_backbone:
@@ -281,9 +303,9 @@ class Client:
             return
         if from_backbone:
             self._tide.reached(sequence)
-        if sequence <= known:
+        if sequence <= known and arrival is Arrival.NEW:
             self.counters.repaired += self.repairs.arrived(sequence)
-        else:
+        elif sequence > known:
             self._probe_interval = self.config.keepalive_interval
             self._probe_at = now + self._probe_interval
         if arrival is Arrival.OVERFLOW:
@@ -291,6 +313,14 @@ class Client:
         if self.config.journal:
             self._store.put(sequence, data)
         self._returned(data, sequence, now)
+
+    def _add(self, stream: Reassembly, sequence: int, data: bytes, now: float) -> Arrival:
+        if not (self._paused or stream.has_room(len(data))):
+            self._hand_over(stream)
+        arrival = stream.add(sequence, data, int(now * 1_000_000))
+        if arrival is Arrival.OVERFLOW and sequence in stream.missing:
+            self.repairs.refused(sequence)
+        return arrival
 
     def _check_regress(self, sequence: int, data: bytes) -> None:
         if self.repairs.was_asked(sequence):
@@ -321,16 +351,12 @@ class Client:
         else:
             self._events.append(Published([(ticket, sequence)]))
 
-    def _advance(self, now: float) -> None:
-        if self.presence.connected and self._joining is not None:
-            self._join(self._joining, now)
+    def _settle(self, now: float) -> None:
         stream = self._stream
-        if stream is not None and self.config.subscribe and self.phase is Phase.FOLLOWING:
+        if stream is not None and self._following:
             for first, last in stream.fresh_gaps:
                 self.repairs.gap_found(first, last, now)
             stream.fresh_gaps.clear()
-            if self.presence.connected:
-                self._repair(stream, now)
             if not self._paused:
                 self._hand_over(stream)
         self._push(now)
@@ -338,7 +364,7 @@ class Client:
     def _repair(self, stream: Reassembly, now: float) -> None:
         deadline = self.repairs.next_deadline()
         if deadline is not None and deadline <= now:
-            due = self.repairs.due(stream.missing, now, hold=self._paused and stream.full)
+            due = self.repairs.due(stream.missing, now, hold_from=stream.no_room_from(paused=self._paused))
             for first, last in due.requests:
                 if not self._recall(stream, first, last, now):
                     self._send_request(first, last)
@@ -355,9 +381,10 @@ class Client:
         held = self._store.lowest(first, last, MAX_RANGE)
         for sequence in held:
             data = self._store.get(sequence)
-            if data is not None and sequence in stream.missing:
+            if data is None or sequence not in stream.missing:
+                continue
+            if self._add(stream, sequence, data, now) is Arrival.NEW:
                 self.repairs.arrived(sequence)
-                stream.add(sequence, data, int(now * 1_000_000))
         return len(held) == last - first + 1
 
     def _hand_over(self, stream: Reassembly) -> None:

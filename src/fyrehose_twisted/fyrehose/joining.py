@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fyrehose_twisted.fyrehose.config import Start
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
+from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD
 
 ASKS, ASK_INTERVAL = 5, 0.1
 """How often the oldest message is asked for, and every how many seconds; each time another client may answer."""
@@ -17,14 +18,15 @@ class Joining:
 
     :param reorder_delay: seconds to wait, after the first message, for one that it overtook.
     :ivar early: what came meanwhile; the lowest of it is the beginning.
+    :ivar live: the numbers of it that came from the backbone.
     """
 
     def __init__(self, start: Start, limit: int, reorder_delay: float) -> None:
         self.early: dict[int, bytes] = {}
+        self.live: set[int] = set()
         self._limit = limit
         self._size = 0
         self._asks = ASKS if start is Start.OLDEST else 0
-        self._live = 0
         self._reorder_delay = reorder_delay
         self._wait_until: float | None = None
 
@@ -35,16 +37,16 @@ class Joining:
 
     def add(self, sequence: int, data: bytes, now: float, *, live: bool) -> bool:
         """Keep a message; say whether there was room. ``live``: it came from the backbone."""
-        if live:
-            self._live = max(self._live, sequence)
         if self._wait_until is None:
             self._wait_until = now + self._reorder_delay
-        if sequence in self.early:
-            return True
-        if self._size + len(data) > self._limit:
-            return False
-        self.early[sequence] = data
-        self._size += len(data)
+        if sequence not in self.early:
+            cost = len(data) + MESSAGE_OVERHEAD
+            if self._size + cost > self._limit and self.early:
+                return False
+            self.early[sequence] = data
+            self._size += cost
+        if live:
+            self.live.add(sequence)
         return True
 
     def ask(self, now: float) -> tuple[int, int] | None:
@@ -53,7 +55,7 @@ class Joining:
             return None
         self._asks -= 1
         self._wait_until = now + ASK_INTERVAL * (1 if self._asks else PATIENCE)
-        return 1, self._live or MAX_SEQUENCE
+        return 1, max(self.live, default=MAX_SEQUENCE)
 
     def done(self, now: float) -> bool:
         """Say whether the lowest of :attr:`early` is the beginning."""

@@ -114,7 +114,6 @@ class Outbox:
 
     def due(self, now: float) -> list[bytes]:
         """Return the DATA to be pushed now: what got lost first, then what the window lets out."""
-        self._time_out(now)
         ready: list[bytes] = []
         while self._resend and self._under_way < self.window.size:
             message = self._resend.popleft()
@@ -124,6 +123,7 @@ class Outbox:
                 ready.append(message.data)
         # A publisher's counters in flight span less than the window in which subscribers recognise repeats.
         while self._lowest < self._next_ticket and self._lowest not in self._waiting:
+            self._returned.pop(self._lowest, None)
             self._lowest += 1
         horizon = self._lowest + COUNTER_WINDOW // 2
         while self._queue and self._under_way < self.window.size and self._queue[0].ticket < horizon:
@@ -201,11 +201,12 @@ class Outbox:
         self._under_way += 1
         (self._once if message.attempts == 1 else self._again).append(message)
 
-    def _time_out(self, now: float) -> None:
-        sent_at = now - self.window.timeout
+    def time_out(self, now: float) -> None:
+        """Count as lost what has been under way for too long."""
+        timeout = self.window.timeout
         timed_out = False
         for sent in (self._once, self._again):
-            while sent and (sent[0].sent_at <= sent_at or sent[0].lost or sent[0].ticket not in self._waiting):
+            while sent and (sent[0].sent_at + timeout <= now or sent[0].lost or sent[0].ticket not in self._waiting):
                 message = sent.popleft()
                 if message.ticket in self._waiting and not message.lost:
                     self._lose(message)

@@ -53,9 +53,14 @@ class Presence:
         self._answered_at = now
         return max(0.0, now - self._sent_at)
 
+    @property
+    def silent_at(self) -> float:
+        """When the backbone has not answered for too long."""
+        return self._answered_at + SILENCE
+
     def silent(self, now: float) -> bool:
         """Say whether the backbone has not answered for too long."""
-        return now - self._answered_at >= SILENCE
+        return now >= self.silent_at
 
     def _encode(self, flags: Flags, now: float) -> bytes:
         config = self._config

@@ -48,24 +48,33 @@ class Reassembly:
     :ivar next: the number to be handed over next.
     :ivar highest: the highest number that is known to exist.
     :ivar missing: the numbers between the two that are neither here nor given up.
-    :ivar fresh_gaps: the part of ``missing`` that came up since this was last cleared.
+    :ivar fresh_gaps: what came to be missing since this was last cleared, in order.
     """
 
     def __init__(self, start: int, *, limit: int = DEFAULT_BUFFER, max_gaps: int = MAX_GAPS) -> None:
         self.next = start
         self.highest = start - 1
         self.missing = RangeSet()
-        self.fresh_gaps = RangeSet()
+        self.fresh_gaps: list[tuple[int, int]] = []
         self.size = 0
         self._limit = limit
         self._max_gaps = max_gaps
         self._lost = RangeSet()
         self._waiting: dict[int, Waiting] = {}
+        self._full = False
 
-    @property
-    def full(self) -> bool:
-        """Whether a message that cannot be handed over at once would find no room."""
-        return self.size >= self._limit
+    def has_room(self, size: int) -> bool:
+        """Say whether a message of ``size`` bytes finds room beside those that wait."""
+        return self.size + size + MESSAGE_OVERHEAD <= self._limit
+
+    def no_room_from(self, *, paused: bool) -> int | None:
+        """Return the number from which on messages found no room, since some were handed over last; or ``None``.
+
+        Those below it push out higher ones, which is no use while the application takes none (``paused``).
+        """
+        if not self._full:
+            return None
+        return self.next if paused else (self._highest_waiting() or self.next) + 1
 
     def add(self, sequence: int, data: bytes, received_at: int) -> Arrival:
         """Take a message in."""
@@ -77,6 +86,7 @@ class Reassembly:
                 self._miss(self.highest + 1, sequence - 1)
             self.highest = sequence
             if self.size + cost > self._limit and sequence != self.next:
+                self._full = True
                 self._miss(sequence, sequence)
                 return Arrival.OVERFLOW
         elif sequence in self.missing:
@@ -109,6 +119,7 @@ class Reassembly:
                 message = waiting.pop(first + len(messages), None)
             self.next = first + len(messages)
             if messages:
+                self._full = False
                 ready.append(Run(first, messages))
             lost = self._lost.range_of(self.next) if self._lost else None
             if lost is None:
@@ -119,11 +130,12 @@ class Reassembly:
 
     def _miss(self, first: int, last: int) -> None:
         self.missing.add(first, last)
-        self.fresh_gaps.add(first, last)
+        self.fresh_gaps.append((first, last))
 
     def _make_room(self, sequence: int, cost: int) -> bool:
         """Let go of higher numbers, which are needed later, until ``cost`` bytes are free."""
         while self.size + cost > self._limit:
+            self._full = True
             highest = self._highest_waiting()
             if highest is None or highest <= sequence:
                 return False

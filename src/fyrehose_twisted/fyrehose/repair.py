@@ -16,6 +16,9 @@ MAX_RANGE = 1_024
 MEMORY_OF_REQUESTS = 30.0
 """Seconds for which, at least, an answer is taken for one; twice as long at most."""
 
+PAUSE = 0.005
+"""Seconds to wait when a limit is reached."""
+
 MAX_REMEMBERED_RANGES = 65_536
 
 
@@ -52,47 +55,82 @@ class Repairs:
         self.config = config
         self.bucket = TokenBucket(config.rate, config.rate, now)
         self._rng = rng
-        self._schedule: list[tuple[float, int, int, int]] = []
+        self._schedule: list[tuple[float, int, int, int, int]] = []
+        self._held: list[tuple[int, int, int]] = []
+        self._held_until = now
+        self._blocked_until = now
         self._in_flight = RangeSet()
+        self._unanswered = RangeSet()
+        self._refused = RangeSet()
+        self._arrivals = 0
         self._asked = RangeSet()
         self._asked_before = RangeSet()
         self._asked_until = now + MEMORY_OF_REQUESTS
 
     def gap_found(self, first: int, last: int, now: float) -> None:
         """Plan to ask for ``first`` to ``last`` unless they come by themselves."""
-        heapq.heappush(self._schedule, (now + self.config.reorder_delay, first, last, 0))
+        heapq.heappush(self._schedule, (now + self.config.reorder_delay, first, last, 0, -1))
 
     def arrived(self, sequence: int) -> bool:
         """A number that was missing is here; say whether it was asked for."""
         asked = sequence in self._in_flight
         if asked:
+            self._arrivals += 1
             self._in_flight.discard(sequence)
+            self._unanswered.discard(sequence)
+        if self._refused:
+            self._refused.discard(sequence)
         return asked
+
+    def refused(self, sequence: int) -> None:
+        """A number came and found no room: it can be had, so its attempts start over when they are used up."""
+        self._refused.add(sequence)
 
     def next_deadline(self) -> float | None:
         """Return when :meth:`due` has work."""
-        return self._schedule[0][0] if self._schedule else None
+        scheduled = max(self._schedule[0][0], self._blocked_until) if self._schedule else None
+        if not self._held:
+            return scheduled
+        return self._held_until if scheduled is None else min(scheduled, self._held_until)
 
-    def due(self, missing: RangeSet, now: float, *, hold: bool = False) -> Due:
+    def due(self, missing: RangeSet, now: float, *, hold_from: int | None = None) -> Due:
         """Return what to ask for now, and what has been asked for often enough.
 
         :param missing: what is still missing; everything else is forgotten.
-        :param hold: there is no room for answers now, so ask later.
+        :param hold_from: there is no room for this number and those above it now, so ask for them later.
         """
         due = Due([], [])
         schedule = self._schedule
-        while schedule and schedule[0][0] <= now:
-            _, first, last, attempt = heapq.heappop(schedule)
+        if self._held and now >= self._held_until:
+            for first, last, attempt in self._held:
+                heapq.heappush(schedule, (now, first, last, attempt, -1))
+            self._held.clear()
+        blocked = now < self._blocked_until
+        while schedule and schedule[0][0] <= now and not blocked:
+            due_at, first, last, attempt, arrivals = heapq.heappop(schedule)
+            while schedule and schedule[0][:2] == (due_at, last + 1) and schedule[0][3:] == (attempt, arrivals):
+                last = heapq.heappop(schedule)[2]
+            # If nothing at all has come since it was asked for, nobody is sending, and there is no traffic to limit:
+            # otherwise a large hole, such as a power failure leaves, would take minutes to give up.
+            silent = arrivals == self._arrivals
             self._in_flight.discard(first, last)
+            self._unanswered.discard(first, last)
+            if hold_from is not None and last >= hold_from:
+                held = max(first, hold_from)
+                if next(missing.intersection(held, last), None) is not None:
+                    self._held.append((held, last, attempt))
+                last = held - 1
             for start, end in missing.intersection(first, last):
                 if attempt >= self.config.attempts:
-                    due.given_up.append((start, end))
+                    self._give_up(start, end, now, due)
                     continue
-                position = self._ask(start, end, attempt, now, due) if not hold else start
-                if position <= last and position <= end:
-                    later = now + (self.config.first_retry if hold else 0.005)
-                    heapq.heappush(schedule, (later, position, last, attempt))
+                position = self._ask(start, end, attempt, now, due, silent)
+                if position <= end:
+                    heapq.heappush(schedule, (now, position, last, attempt, arrivals))
+                    self._blocked_until, blocked = now + PAUSE, True
                     break
+        if now >= self._held_until:
+            self._held_until = now + self.config.first_retry
         return due
 
     def note_asked(self, first: int, last: int, now: float) -> None:
@@ -111,15 +149,24 @@ class Repairs:
         wait = min(self.config.first_retry * 2.0**attempt, self.config.last_retry)
         return wait * (0.75 + 0.5 * self._rng.random())
 
-    def _ask(self, start: int, end: int, attempt: int, now: float, due: Due) -> int:
+    def _give_up(self, start: int, end: int, now: float, due: Due) -> None:
+        due.given_up.extend(self._refused.gaps(start, end))
+        for first, last in list(self._refused.intersection(start, end)):
+            self._refused.discard(first, last)
+            self.gap_found(first, last, now)
+
+    def _ask(self, start: int, end: int, attempt: int, now: float, due: Due, silent: bool) -> int:
         """Ask for as much of ``start`` to ``end`` as the limits allow; return the first number not asked for."""
         while start <= end:
-            if self._in_flight.count >= self.config.in_flight or not self.bucket.take(1, now):
+            expected = self._in_flight.count - self._unanswered.count
+            if (expected >= self.config.in_flight and not silent) or not self.bucket.take(1, now):
                 return start
             stop = min(end, start + MAX_RANGE - 1)
             due.requests.append((start, stop))
             self.note_asked(start, stop, now)
             self._in_flight.add(start, stop)
-            heapq.heappush(self._schedule, (now + self.backoff(attempt), start, stop, attempt + 1))
+            if silent:
+                self._unanswered.add(start, stop)
+            heapq.heappush(self._schedule, (now + self.backoff(attempt), start, stop, attempt + 1, self._arrivals))
             start = stop + 1
         return start

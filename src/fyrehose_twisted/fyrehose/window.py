@@ -58,8 +58,8 @@ class Window:
         :param round_trip: seconds it took; ``None`` if it was sent more than once, for then nobody can tell.
         """
         self._returned += 1
-        self._backoff = 1.0
         if round_trip is not None:
+            self._backoff = 1.0
             self._measure(max(round_trip, 0.0))
         if self._returned + self._lost >= self.size:
             self._end_round()
@@ -71,7 +71,7 @@ class Window:
             self._end_round()
 
     def timed_out(self, now: float) -> None:
-        """Messages were not seen in time: wait twice as long from now on, until one comes back."""
+        """Messages were not seen in time: wait twice as long from now on, until one comes back that was sent once."""
         if now >= self._backed_off_until:
             self._backoff = min(self._backoff * 2, 64.0)
             self._backed_off_until = now + self.timeout

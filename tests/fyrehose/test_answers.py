@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.fyrehose.answers import QUEUE_LIMIT, REQUESTERS, Answers
+from fyrehose_twisted.fyrehose.history import History
+
+OTHER: Address = ("10.0.0.8", 4000)
+
+
+@pytest.fixture
+def history() -> History:
+    history = History()
+    for sequence in range(1, 2_001):
+        history.put(sequence, bytes(100))
+    return history
+
+
+def test_nothing_is_sent_before_there_is_credit_again(history: History) -> None:
+    answers = Answers(history, rate=1_000.0, burst=1_000.0)
+    answers.requested(OTHER, 1, 50)
+    assert answers.sent == 0
+    assert len(answers.due(0.0)[0].datagrams) == 10
+    assert answers.due(0.0) == []
+    again = answers.next_deadline(0.0)
+    assert again is not None
+    assert again > 0.5
+    assert len(answers.due(again)[0].datagrams) >= 1
+
+
+def test_requesters_have_each_their_own_budget(history: History) -> None:
+    answers = Answers(history, rate=1_000.0, burst=1_000.0)
+    for port in (1, 2):
+        answers.requested(("10.0.0.8", port), 1, 50)
+    assert [(len(send.datagrams), send.peers) for send in answers.due(0.0)] == [
+        (10, (("10.0.0.8", 1),)),
+        (10, (("10.0.0.8", 2),)),
+    ]
+
+
+def test_queues_and_requesters_have_limits(history: History) -> None:
+    answers = Answers(history)
+    assert [answers.requested(OTHER, 1, 2_000) for _ in range(5)] == [None] * 4 + ["forward_queue"]
+    assert len(answers._queues[OTHER]) == QUEUE_LIMIT
+    for port in range(REQUESTERS - 1):
+        assert answers.requested(("10.0.0.9", port), 1, 1) is None
+    assert answers.requested(("10.0.0.10", 1), 1, 1) == "forward_requesters"
+
+
+def test_what_is_no_longer_held_is_skipped() -> None:
+    history = History(600)
+    answers = Answers(history, rate=1.0, burst=1.0)
+    history.put(1, bytes(100))
+    history.put(2, bytes(100))
+    answers.requested(OTHER, 1, 2)
+    assert len(answers.due(0.0)) == 1
+    for sequence in range(3, 9):
+        history.put(sequence, bytes(100))
+    assert answers.due(1_000.0) == []
+    assert answers.next_deadline(1_000.0) is None
+
+
+def test_empty_messages_cost_their_headers() -> None:
+    history = History()
+    for sequence in range(1, 1_025):
+        history.put(sequence, b"")
+    answers = Answers(history, rate=9.0, burst=900.0)
+    answers.requested(OTHER, 1, 1_024)
+    assert len(answers.due(0.0)[0].datagrams) == 100

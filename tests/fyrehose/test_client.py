@@ -1,0 +1,1086 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from zope.interface.verify import verifyObject
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, PublishQueueFull, SequenceRegressed
+from fyrehose_twisted.fyrehose.answers import BYTE_BURST, BYTE_RATE
+from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM
+from fyrehose_twisted.fyrehose.client import SLOWEST_PROBE, Client, Phase
+from fyrehose_twisted.fyrehose.codec import decode, encode
+from fyrehose_twisted.fyrehose.config import ClientConfig, Start
+from fyrehose_twisted.fyrehose.envelope import wrap
+from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Delivered, Disconnected, Failed, Message
+from fyrehose_twisted.fyrehose.history import History
+from fyrehose_twisted.fyrehose.messages import (
+    MAX_SEQUENCE,
+    Deliver,
+    Dialect,
+    Flags,
+    Forward,
+    Keepalive,
+    KeepaliveAck,
+    Packet,
+    Push,
+    Request,
+)
+from fyrehose_twisted.fyrehose.outbox import OutboxConfig, Published, PublishFailed
+from fyrehose_twisted.fyrehose.reassembly import Lost
+from fyrehose_twisted.fyrehose.repair import MAX_RANGE, RepairConfig
+from fyrehose_twisted.fyrehose.window import WindowConfig
+from fyrehose_twisted.interfaces import IDatagramNode
+from fyrehose_twisted.net.batch import Batch
+
+START = 1_700_000_000.0
+BACKBONE: Address = ("10.0.0.1", 2323)
+OTHER: Address = ("10.0.0.8", 4000)
+STRANGER: Address = ("198.51.100.1", 666)
+FIRST = ClientConfig(start=1)
+PROBE = (1, MAX_RANGE)
+"""What such a client asks for when it is connected: it may have missed what was sent before."""
+
+PacketT = TypeVar("PacketT")
+
+
+class Bench:
+    """A client, a clock, and everything that the client sent and told."""
+
+    def __init__(
+        self,
+        config: ClientConfig = FIRST,
+        *,
+        connect: bool = True,
+        seed: int = 1,
+        store: History | None = None,
+    ) -> None:
+        self.now = START
+        self.client = Client(BACKBONE, config, Random(seed), self.now, store=store)
+        self.sent: list[tuple[float, Packet, Address]] = []
+        self.events: list[tuple[float, Any]] = []
+        self.answering = connect
+        """Whether the backbone answers KEEPALIVEs."""
+        if connect:
+            self.tick()
+            self.tick()
+
+    def drain(self) -> None:
+        _, effects, events = self.client.drain()
+        for effect in effects:
+            for datagram in effect.datagrams:
+                for peer in effect.peers:
+                    self.sent.append((self.now, decode(datagram), peer))
+        self.events += [(self.now, event) for event in events]
+
+    def tick(self) -> None:
+        before = len(self.sent)
+        self.client.tick(self.now)
+        self.drain()
+        if self.answering:
+            for _, packet, _ in self.sent[before:]:
+                if isinstance(packet, Keepalive):
+                    self.receive(KeepaliveAck(packet.token))
+
+    def run(self, seconds: float) -> None:
+        """Let time pass; the client is ticked whenever it wants to be."""
+        end = self.now + seconds
+        for _ in range(100_000):
+            deadline = self.client.next_deadline()
+            if deadline is None or deadline > end:
+                break
+            self.now = max(self.now, deadline)
+            self.tick()
+        else:
+            raise AssertionError("the client ticks without end")
+        self.now = end
+
+    def feed(self, arrivals: Iterable[tuple[Packet | bytes, Address]]) -> None:
+        packed = [(packet if isinstance(packet, bytes) else encode(packet), peer) for packet, peer in arrivals]
+        self.client.receive_batch(Batch.pack(packed), self.now)
+        self.drain()
+
+    def receive(self, *packets: Packet | bytes, peer: Address = BACKBONE) -> None:
+        self.feed((packet, peer) for packet in packets)
+
+    def deliver(self, *sequences: int, peer: Address = BACKBONE) -> None:
+        self.receive(*(Deliver(sequence, data_of(sequence)) for sequence in sequences), peer=peer)
+
+    def packets(self, kind: type[PacketT], since: float = START) -> list[PacketT]:
+        return [packet for when, packet, _ in self.sent if isinstance(packet, kind) and when >= since]
+
+    def times(self, kind: type[object]) -> list[float]:
+        return [when - START for when, packet, _ in self.sent if isinstance(packet, kind)]
+
+    def told(self, kind: type[PacketT]) -> list[PacketT]:
+        return [event for _, event in self.events if isinstance(event, kind)]
+
+    @property
+    def requests(self) -> list[tuple[int, int]]:
+        return [(request.first, request.last) for request in self.packets(Request)]
+
+    @property
+    def messages(self) -> list[Message]:
+        return [message for delivered in self.told(Delivered) for message in delivered.messages]
+
+    @property
+    def sequences(self) -> list[int]:
+        return [message.sequence for message in self.messages]
+
+    @property
+    def published(self) -> list[tuple[int, int]]:
+        return [pair for event in self.told(Published) for pair in event.messages]
+
+    @property
+    def drops(self) -> Counter[str]:
+        return self.client.drops.counts
+
+
+def data_of(sequence: int) -> bytes:
+    return b"message %d" % sequence
+
+
+def test_a_client_is_a_node() -> None:
+    assert verifyObject(IDatagramNode, Client(BACKBONE, FIRST, Random(1), START))
+
+
+class TestPresence:
+    def test_keepalives_are_quick_until_the_first_is_answered(self) -> None:
+        bench = Bench(connect=False)
+        bench.run(2)
+        assert bench.times(Keepalive) == pytest.approx([0.25 * index for index in range(9)])
+
+    @pytest.mark.parametrize("interval", [0.1, 0.5, 1.0])
+    def test_then_one_is_sent_each_interval(self, interval: float) -> None:
+        bench = Bench(ClientConfig(start=1, keepalive_interval=interval))
+        bench.run(10)
+        times = bench.times(Keepalive)[1:]
+        assert len(times) >= 9
+        assert max(later - earlier for earlier, later in pairwise(times)) <= interval + 1e-6
+        assert len(times) <= 10 / interval + 1
+
+    @pytest.mark.parametrize(
+        ("subscribe", "journal", "flags"),
+        [(True, True, 0), (False, True, Flags.NOSUBSCRIBE), (True, False, Flags.NOJOURNAL), (False, False, 3)],
+    )
+    def test_flags_say_what_the_client_wants(self, subscribe: bool, journal: bool, flags: int) -> None:
+        bench = Bench(ClientConfig(subscribe=subscribe, journal=journal))
+        assert bench.packets(Keepalive)[0].flags == flags
+
+    def test_it_is_connected_once_and_disconnected_after_five_seconds(self) -> None:
+        bench = Bench(ClientConfig(start=1, keepalive_interval=0.7))
+        bench.run(3.5)
+        bench.answering = False
+        bench.run(20)
+        bench.answering = True
+        bench.run(1)
+        told = [
+            (round(when - START, 2), type(event)) for when, event in bench.events if type(event) is not Acknowledged
+        ]
+        last_answer = round(max(when for when, event in bench.events if when < START + 4) - START, 2)
+        assert [kind for _, kind in told] == [Connected, Disconnected, Connected]
+        assert told[1][0] == pytest.approx(last_answer + 5, abs=0.01)
+
+    def test_the_round_trip_is_told(self) -> None:
+        bench = Bench(connect=False)
+        bench.tick()
+        bench.now += 0.125
+        bench.receive(KeepaliveAck(bench.packets(Keepalive)[0].token))
+        assert bench.told(Acknowledged) == [Acknowledged(0.125)]
+
+    @pytest.mark.parametrize(("token", "peer"), [(None, STRANGER), (bytes(16), BACKBONE), (b"", BACKBONE)])
+    def test_an_ack_from_a_stranger_or_with_another_token_is_none(self, token: bytes | None, peer: Address) -> None:
+        bench = Bench(connect=False)
+        bench.tick()
+        bench.receive(KeepaliveAck(bench.packets(Keepalive)[0].token if token is None else token), peer=peer)
+        assert bench.told(Connected) == []
+        assert bench.drops["stray_ack"] == 1
+
+    def test_version_1_has_neither_flags_nor_a_token(self) -> None:
+        bench = Bench(ClientConfig(start=1, dialect=Dialect.V1))
+        assert bench.packets(Keepalive)[0] == Keepalive(token=b"", dialect=Dialect.V1)
+        assert len(bench.told(Connected)) == 1
+
+    @pytest.mark.parametrize("wish", [{"subscribe": False}, {"journal": False}, {"secret": b"sixteen bytes and a few"}])
+    def test_version_1_cannot_say_what_needs_flags_or_a_token(self, wish: dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError, match="v1"):
+            ClientConfig(dialect=Dialect.V1, **wish)
+
+    @pytest.mark.parametrize(
+        "wish", [{"keepalive_interval": 0.09}, {"keepalive_interval": 1.1}, {"start": 0}, {"start": MAX_SEQUENCE + 1}]
+    )
+    def test_what_is_out_of_range_is_refused(self, wish: dict[str, Any]) -> None:
+        with pytest.raises(ConfigurationError):
+            ClientConfig(**wish)
+
+    def test_who_leaves_asks_for_nothing_more(self) -> None:
+        bench = Bench()
+        bench.client.leave(bench.now)
+        bench.drain()
+        assert bench.packets(Keepalive)[-1].flags == Flags.NOSUBSCRIBE | Flags.NOJOURNAL
+
+    def test_version_1_cannot_say_goodbye(self) -> None:
+        bench = Bench(ClientConfig(start=1, dialect=Dialect.V1))
+        before = len(bench.sent)
+        bench.client.leave(bench.now)
+        bench.drain()
+        assert len(bench.sent) == before
+
+
+class TestOrder:
+    def test_messages_come_in_order_and_once(self) -> None:
+        bench = Bench()
+        bench.deliver(2, 1, 1, 4, 2)
+        bench.deliver(3)
+        bench.deliver(4, 5)
+        assert bench.sequences == [1, 2, 3, 4, 5]
+        assert [message.data for message in bench.messages] == [data_of(sequence) for sequence in range(1, 6)]
+        assert bench.client.counters.duplicates == 3
+
+    def test_a_message_knows_when_it_was_received_and_what_was_on_the_wire(self) -> None:
+        bench = Bench()
+        bench.now = START + 0.5
+        bench.deliver(1)
+        message = bench.messages[0]
+        assert message == Message(1, round((START + 0.5) * 1e6), data_of(1), data_of(1))
+        assert tuple(message.record("fyrehose://x")) == ("fyrehose://x", 0, 1, message.received_at, data_of(1))
+
+    @pytest.mark.parametrize("packet", [Push(b"x"), Request(OTHER, 1, 2), Keepalive()])
+    def test_what_is_for_a_backbone_is_dropped(self, packet: Packet) -> None:
+        bench = Bench()
+        bench.receive(packet)
+        assert bench.drops["unexpected"] == 1
+
+    def test_bad_packets_are_dropped_and_counted(self) -> None:
+        bench = Bench()
+        bench.receive(b"", b"\xff", b"\x01\x00\x05", encode(Deliver(1, b"abc"))[:-1])
+        assert bench.drops == {"empty": 1, "unknown_type": 1, "size": 1, "length": 1}
+        bench.client.receive_batch(Batch.pack([(encode(Deliver(1, b"x")), BACKBONE)], truncated=[0]), bench.now)
+        assert bench.drops["truncated"] == 1
+        assert bench.sequences == []
+
+
+class TestRepair:
+    def test_a_gap_is_asked_for_after_the_reorder_delay(self) -> None:
+        bench = Bench()
+        bench.deliver(1, 2, 6)
+        bench.run(0.0199)
+        assert bench.requests == [PROBE]
+        bench.run(0.0002)
+        assert bench.requests == [PROBE, (3, 5)]
+
+    def test_what_comes_by_itself_is_not_asked_for(self) -> None:
+        bench = Bench()
+        bench.deliver(1, 6)
+        bench.run(0.01)
+        bench.deliver(2, 5, 4)
+        bench.run(0.05)
+        assert bench.requests == [PROBE, (3, 3)]
+
+    def test_ranges_hold_at_most_1024_lowest_first(self) -> None:
+        bench = Bench()
+        bench.deliver(2_501)
+        bench.run(0.03)
+        assert bench.requests == [PROBE, (1, 1_024), (1_025, 2_048), (2_049, 2_500)]
+
+    def test_attempts_come_more_and_more_slowly_and_not_in_step(self) -> None:
+        config = RepairConfig(reorder_delay=0.02, first_retry=0.1, last_retry=0.5, attempts=8)
+        waits = []
+        for seed in range(30):
+            bench = Bench(ClientConfig(start=1, repair=config), seed=seed)
+            bench.deliver(1, 3)
+            bench.run(0.9)  # Before a tail probe.
+            times = [when for when, packet, _ in bench.sent if packet == Request(packet.address, 2, 2)]  # type: ignore[union-attr]
+            assert times[0] - START == pytest.approx(0.02)
+            waits.append([later - earlier for earlier, later in pairwise(times)])
+        for index, expected in enumerate([0.1, 0.2]):
+            drawn = [wait[index] for wait in waits]
+            assert min(drawn) >= 0.75 * expected - 1e-6
+            assert max(drawn) <= 1.25 * expected + 1e-6
+            assert len({round(wait, 4) for wait in drawn}) > 20
+
+    def test_it_is_given_up_once_after_the_last_attempt_and_what_comes_then_is_dropped(self) -> None:
+        bench = Bench(ClientConfig(start=1, repair=RepairConfig(attempts=3)))
+        bench.deliver(1, 2, 5, 6)
+        bench.run(3)
+        assert [request for request in bench.requests if request == (3, 4)] == [(3, 4)] * 3
+        assert bench.told(Lost) == [Lost(3, 4)]
+        assert bench.sequences == [1, 2, 5, 6]
+        bench.deliver(3, peer=OTHER)
+        bench.deliver(4)
+        bench.run(5)
+        assert bench.sequences == [1, 2, 5, 6]
+        assert bench.told(Lost) == [Lost(3, 4)]
+        assert bench.client.counters.lost == 2
+        assert bench.told(Failed) == []
+
+    def test_a_repair_from_anyone_is_taken_inside_what_was_asked_for(self) -> None:
+        bench = Bench()
+        bench.deliver(1, 4)
+        bench.run(0.03)
+        bench.deliver(2, 3, peer=OTHER)
+        assert bench.sequences == [1, 2, 3, 4]
+        assert bench.client.counters.repaired == 2
+
+    def test_a_stranger_is_not_listened_to_otherwise(self) -> None:
+        bench = Bench(ClientConfig(start=MAX_RANGE))
+        bench.deliver(*range(MAX_RANGE, 3_001), 3_003)
+        bench.deliver(3_002, peer=STRANGER)  # Missing, but not asked for yet.
+        bench.run(0.03)
+        bench.deliver(3_004, MAX_SEQUENCE, peer=STRANGER)
+        assert bench.sequences[-1] == 3_000
+        assert bench.drops["unasked_repair"] == 3
+
+    def test_nor_in_a_large_batch(self) -> None:
+        bench = Bench()
+        strange = [(Deliver(2_000 + index, b""), STRANGER) for index in range(VECTOR_MINIMUM)]
+        bench.feed([(Deliver(1, b"x"), BACKBONE), *strange])
+        assert bench.sequences == [1]
+        assert bench.drops["unasked_repair"] == VECTOR_MINIMUM
+
+    @pytest.mark.parametrize(("rate", "in_flight"), [(50.0, 10**6), (10_000.0, 5_000)])
+    def test_a_huge_gap_makes_no_storm(self, rate: float, in_flight: int) -> None:
+        bench = Bench(ClientConfig(start=1, repair=RepairConfig(rate=rate, in_flight=in_flight, attempts=4)))
+        bench.deliver(1_000_000)
+        bench.run(0.05)
+        assert len(bench.requests) <= 1 + min(rate * 1.06, in_flight / MAX_RANGE + 1)
+        bench.run(2)
+        assert len(bench.requests) <= rate * 3.1
+
+    def test_nothing_is_asked_for_of_a_backbone_that_does_not_answer(self) -> None:
+        bench = Bench()
+        bench.answering = False
+        bench.run(6)
+        before = len(bench.requests)
+        bench.deliver(1, 4)
+        bench.run(10)
+        assert len(bench.requests) == before
+        bench.answering = True
+        bench.run(1)
+        assert (2, 3) in bench.requests[before:]
+
+    def test_the_tail_is_probed_when_the_stream_is_idle_and_more_and_more_slowly(self) -> None:
+        bench = Bench()
+        bench.deliver(1, 2, 3)
+        bench.run(200)
+        assert set(bench.requests[1:]) == {(4, 3 + MAX_RANGE)}
+        times = bench.times(Request)[1:]
+        waits = [later - earlier for earlier, later in pairwise(times)]
+        assert times[0] == pytest.approx(1.0)
+        assert 0.75 <= waits[0] <= 1.25
+        assert all(wait <= SLOWEST_PROBE * 1.25 for wait in waits)
+        assert sum(waits[:4]) > 10
+        assert len(times) < 16
+
+    def test_a_probe_finds_the_lost_last_message_and_goes_on_quickly(self) -> None:
+        bench = Bench()
+        bench.deliver(1)
+        bench.run(20)
+        bench.deliver(2, peer=OTHER)
+        assert bench.sequences == [1, 2]
+        before = bench.now
+        bench.run(1.01)
+        assert [(packet.first, when - before) for when, packet, _ in bench.sent if isinstance(packet, Request)][-1] == (
+            3,
+            pytest.approx(1.0),
+        )
+
+    def test_nothing_is_asked_for_past_the_last_number(self) -> None:
+        bench = Bench(ClientConfig(start=MAX_SEQUENCE))
+        bench.deliver(MAX_SEQUENCE)
+        bench.run(5)
+        assert bench.sequences == [MAX_SEQUENCE]
+        assert set(bench.requests) <= {(MAX_SEQUENCE, MAX_SEQUENCE)}
+
+
+class TestStart:
+    def test_live_begins_at_the_first_message(self) -> None:
+        bench = Bench(ClientConfig())
+        bench.run(3)
+        assert bench.requests == []
+        bench.deliver(500)
+        bench.run(0.1)
+        assert bench.sequences == [500]
+
+    def test_live_waits_for_one_that_the_first_overtook(self) -> None:
+        bench = Bench(ClientConfig())
+        bench.deliver(501)
+        bench.run(0.01)
+        bench.deliver(500, 503)
+        assert bench.sequences == []
+        bench.run(0.02)
+        assert bench.sequences == [500, 501]
+        bench.deliver(502)
+        assert bench.sequences == [500, 501, 502, 503]
+
+    def test_it_begins_when_it_is_ticked_and_not_between_two_batches(self) -> None:
+        bench = Bench(ClientConfig())
+        bench.deliver(5)
+        bench.now += 0.5  # The process was busy.
+        bench.deliver(6)
+        bench.deliver(4)
+        bench.tick()
+        assert bench.sequences == [4, 5, 6]
+
+    def test_oldest_asks_several_times_and_takes_the_lowest_answer(self) -> None:
+        bench = Bench(ClientConfig(start=Start.OLDEST))
+        bench.deliver(900)
+        for lowest in (300, 200, 250):
+            bench.run(0.1)
+            bench.deliver(lowest, lowest + 1, peer=OTHER)
+        bench.run(0.9)
+        asked = [request for request in bench.requests if request[0] == 1]
+        assert len(asked) == 5
+        assert asked[1:] == [(1, 900)] * 4
+        assert bench.sequences[:2] == [200, 201]
+        assert (202, 249) in bench.requests
+
+    def test_oldest_of_an_empty_stream_is_the_first_that_comes(self) -> None:
+        bench = Bench(ClientConfig(start=Start.OLDEST))
+        bench.run(5)
+        assert set(bench.requests) == {(1, MAX_SEQUENCE)}
+        bench.deliver(7)
+        bench.run(0.1)
+        assert bench.sequences == [7]
+
+    def test_a_number_is_asked_for_at_once(self) -> None:
+        bench = Bench(ClientConfig(start=40))
+        bench.deliver(50, 39)
+        bench.run(0.03)
+        assert (40, 49) in bench.requests
+        bench.deliver(*range(40, 50), peer=OTHER)
+        assert bench.sequences == list(range(40, 51))
+        assert bench.told(Failed) == []
+
+    def test_who_does_not_subscribe_asks_for_nothing(self) -> None:
+        bench = Bench(ClientConfig(start=Start.OLDEST, subscribe=False))
+        bench.run(60)
+        assert bench.requests == []
+
+
+class TestForgeries:
+    @pytest.mark.parametrize("peer", [BACKBONE, STRANGER])
+    @pytest.mark.parametrize("start", [Start.LIVE, Start.OLDEST, 1])
+    def test_one_forged_number_does_not_ruin_a_stream(self, start: Start | int, peer: Address) -> None:
+        bench = Bench(ClientConfig(start=start))
+        bench.deliver(1)
+        bench.run(2)
+        bench.deliver(MAX_SEQUENCE, peer=peer)
+        bench.deliver(2, 3)
+        bench.run(0.1)
+        bench.deliver(*range(4, 100))
+        bench.run(10)
+        assert bench.sequences == list(range(1, 100))
+        assert bench.told(Lost) == []
+        assert bench.told(Failed) == []
+        assert all(last < 2_000 or first == 1 for first, last in bench.requests)
+
+    @pytest.mark.parametrize("peer", [BACKBONE, STRANGER])
+    @pytest.mark.parametrize("start", [Start.LIVE, Start.OLDEST])
+    def test_not_even_while_it_is_joined(self, start: Start, peer: Address) -> None:
+        bench = Bench(ClientConfig(start=start))
+        bench.deliver(MAX_SEQUENCE, peer=peer)
+        bench.deliver(1, 2)
+        bench.run(2)
+        bench.deliver(3)
+        bench.run(20)
+        assert bench.sequences == [1, 2, 3]
+        assert bench.told(Lost) == []
+        assert bench.client.next_sequence == 4
+
+    def test_a_stream_may_really_jump(self) -> None:
+        bench = Bench(ClientConfig(start=1, repair=RepairConfig(attempts=1)))
+        bench.deliver(1)
+        bench.deliver(2**40)
+        bench.deliver(2**40 + 1)
+        assert bench.client.phase is Phase.FOLLOWING
+        assert bench.drops["implausible"] == 1
+        bench.run(0.05)
+        assert bench.requests[-1][0] > 1
+
+    def test_number_0_is_none(self) -> None:
+        bench = Bench()
+        bench.deliver(0)
+        assert bench.drops["implausible"] == 1
+
+
+class TestRegress:
+    def stream(self, config: ClientConfig = FIRST, last: int = 200) -> Bench:
+        bench = Bench(config)
+        for sequence in range(1, last + 1):
+            bench.deliver(sequence)
+            bench.run(0.1)
+        bench.run(90)  # What was asked for meanwhile is forgotten.
+        return bench
+
+    @pytest.mark.parametrize(
+        "config",
+        [FIRST, ClientConfig(start=1, history_bytes=2_000), ClientConfig(start=1, journal=False)],
+        ids=["held", "evicted", "nojournal"],
+    )
+    def test_numbers_that_fall_stop_the_client_once(self, config: ClientConfig) -> None:
+        bench = self.stream(config)
+        bench.receive(Deliver(1, b"something else"), Deliver(2, b"and more"))
+        bench.receive(Deliver(3, b"of that"))
+        failures = bench.told(Failed)
+        assert len(failures) == 1
+        assert isinstance(failures[0].error, SequenceRegressed)
+        assert "message 1" in str(failures[0].error)
+        assert "200" in str(failures[0].error)
+        bench.deliver(201)
+        bench.run(10)
+        assert bench.sequences[-1] == 200
+        assert len(bench.told(Failed)) == 1
+
+    def test_the_same_message_again_is_a_late_duplicate(self) -> None:
+        bench = self.stream()
+        bench.deliver(1, 100, 200)
+        assert bench.told(Failed) == []
+
+    def test_a_duplicate_of_what_is_no_longer_held_is_no_regress_while_it_may_be_late(self) -> None:
+        bench = Bench(ClientConfig(start=1, journal=False))
+        bench.deliver(*range(1, 50))
+        bench.run(4)
+        bench.deliver(10, 49)
+        assert bench.told(Failed) == []
+
+    def test_repairs_that_seem_to_come_from_the_backbone_are_none(self) -> None:
+        bench = Bench(ClientConfig(start=1, journal=False))
+        bench.deliver(1, 2, 5)
+        bench.run(0.5)
+        bench.deliver(3, 4)
+        bench.run(15)
+        bench.deliver(3, 4)
+        assert bench.sequences == [1, 2, 3, 4, 5]
+        assert bench.told(Failed) == []
+
+
+class TestForwards:
+    def holding(self, *sequences: int, config: ClientConfig = FIRST) -> Bench:
+        bench = Bench(config)
+        bench.deliver(*sequences)
+        bench.sent.clear()
+        return bench
+
+    def answers(self, bench: Bench) -> list[int]:
+        assert all(peer == OTHER for _, packet, peer in bench.sent if isinstance(packet, Deliver))
+        return [packet.sequence for packet in bench.packets(Deliver)]
+
+    def test_what_is_held_is_sent_to_the_requester(self) -> None:
+        bench = self.holding(1, 2, 3, 5)
+        bench.receive(Forward(OTHER, 2, 9))
+        assert bench.packets(Deliver) == [Deliver(sequence, data_of(sequence)) for sequence in (2, 3, 5)]
+        assert self.answers(bench) == [2, 3, 5]
+
+    def test_of_a_long_range_the_lowest_1024(self) -> None:
+        bench = self.holding(*range(1, 2_001))
+        bench.receive(Forward(OTHER, 1, MAX_SEQUENCE))
+        bench.run(0.5)
+        assert self.answers(bench) == list(range(1, 1_025))
+
+    def test_nothing_is_answered_if_nothing_is_held(self) -> None:
+        bench = self.holding(1, 2)
+        bench.receive(Forward(OTHER, 3, 9))
+        assert self.answers(bench) == []
+        assert bench.drops["forward_not_held"] == 1
+
+    @pytest.mark.parametrize("peer", [STRANGER, ("10.0.0.1", 2324)])
+    def test_a_forward_from_anyone_but_the_backbone_is_dropped(self, peer: Address) -> None:
+        bench = self.holding(1)
+        bench.receive(Forward(OTHER, 1, 1), peer=peer)
+        assert self.answers(bench) == []
+        assert bench.drops["foreign_forward"] == 1
+
+    def test_port_0_cannot_be_answered(self) -> None:
+        bench = self.holding(1)
+        bench.receive(Forward(("10.0.0.8", 0), 1, 1))
+        assert bench.packets(Deliver) == []
+
+    def test_nojournal_answers_nothing(self) -> None:
+        history = History()
+        history.put(1, data_of(1))
+        bench = Bench(ClientConfig(start=1, journal=False), store=history)
+        bench.deliver(2)
+        bench.receive(Forward(OTHER, 1, 2))
+        assert bench.packets(Deliver) == []
+        assert history.get(2) is None
+
+    @pytest.mark.parametrize("size", [0, 1_000, 60_000])
+    def test_a_requester_gets_no_more_bytes_than_its_budget(self, size: int) -> None:
+        bench = Bench()
+        bench.receive(*(Deliver(sequence, bytes(size)) for sequence in range(1, 1_025)))
+        bench.sent.clear()
+        began = bench.now
+        for _ in range(4):
+            bench.receive(Forward(OTHER, 1, 1_024))
+        previous = 0
+        for _ in range(40):
+            sent = sum(9 + len(packet.data) for packet in bench.packets(Deliver))
+            assert sent <= BYTE_BURST + BYTE_RATE * (bench.now - began) + size + 9
+            previous = sent
+            bench.run(0.05)
+        assert previous > 0
+        if size < 60_000:
+            assert len(self.answers(bench)) == 4 * 1_024
+
+    def test_what_was_repaired_and_what_still_waits_is_answered_too(self) -> None:
+        bench = self.holding(1, 4)
+        bench.run(0.03)
+        bench.deliver(3, peer=OTHER)
+        bench.receive(Forward(OTHER, 1, 9))
+        assert self.answers(bench) == [1, 3, 4]
+
+
+class TestPause:
+    def test_nothing_is_handed_over_until_resume(self) -> None:
+        bench = Bench()
+        bench.client.pause()
+        bench.deliver(1, 2)
+        bench.run(1)
+        assert bench.sequences == []
+        bench.client.resume(bench.now)
+        bench.drain()
+        assert bench.sequences == [1, 2]
+
+    @pytest.mark.parametrize("journal", [True, False])
+    @pytest.mark.parametrize("size", [10, 333, 2_000])
+    def test_what_exceeds_the_buffer_is_asked_for_again_and_nothing_is_lost(self, journal: bool, size: int) -> None:
+        bench = Bench(ClientConfig(start=1, buffer_bytes=10_000, journal=journal))
+        bench.client.pause()
+        for sequence in range(1, 201):
+            bench.receive(Deliver(sequence, bytes(size)))
+            bench.run(0.001)
+        assert bench.client.buffered <= 10_000
+        bench.run(60)  # Longer than all attempts take.
+        bench.client.resume(bench.now)
+        bench.drain()
+        for _ in range(200):
+            before = len(bench.requests)
+            bench.run(0.1)
+            for first, last in bench.requests[before:]:
+                for sequence in range(first, min(last, 200) + 1):
+                    bench.receive(Deliver(sequence, bytes(size)), peer=OTHER)
+                    assert bench.client.buffered <= 10_000 + size + 128
+        assert bench.told(Lost) == []
+        assert bench.sequences == list(range(1, 201))
+
+    @pytest.mark.parametrize("journal", [True, False])
+    def test_nor_if_it_came_all_at_once_and_far_exceeds_the_buffer(self, journal: bool) -> None:
+        bench = Bench(ClientConfig(start=1, buffer_bytes=2_000, journal=journal))
+        bench.client.pause()
+        bench.deliver(*range(1, 301))
+        bench.run(20)
+        bench.client.resume(bench.now)
+        bench.drain()
+        for _ in range(600):
+            before = len(bench.requests)
+            bench.run(0.1)
+            for first, last in bench.requests[before:]:
+                if not journal and first <= 300:
+                    bench.deliver(*range(first, min(last, 300) + 1), peer=OTHER)
+        assert bench.told(Lost) == []
+        assert bench.sequences == list(range(1, 301))
+
+    def test_a_full_buffer_behind_a_gap_that_nobody_fills_loses_only_the_gap(self) -> None:
+        bench = Bench(ClientConfig(start=1, buffer_bytes=3_000))
+        bench.deliver(1)
+        for sequence in range(3, 201):
+            bench.deliver(sequence)
+            bench.run(0.005)
+        bench.run(30)
+        assert bench.told(Lost) == [Lost(2, 2)]
+        assert bench.sequences == [1, *range(3, 201)]
+
+    def test_a_batch_larger_than_the_buffer_is_no_overflow(self) -> None:
+        bench = Bench(ClientConfig(start=1, buffer_bytes=3_000, journal=False))
+        bench.deliver(*range(1, 201))
+        assert bench.sequences == list(range(1, 201))
+        assert bench.drops["buffer_full"] == 0
+
+
+class TestEnvelopes:
+    def enveloped(self, sequence: int, counter: int, payload: bytes = b"p", publisher: bytes = b"someones") -> Deliver:
+        return Deliver(sequence, wrap(publisher, counter, payload))
+
+    def test_the_envelope_is_taken_off_and_repeats_are_dropped(self) -> None:
+        bench = Bench()
+        bench.receive(*(self.enveloped(sequence, counter) for sequence, counter in enumerate([0, 1, 0, 2, 1, 3], 1)))
+        assert bench.sequences == [1, 2, 4, 6]
+        assert {message.data for message in bench.messages} == {b"p"}
+        assert bench.messages[0].payload == wrap(b"someones", 0, b"p")
+        assert bench.client.counters.repeats == 2
+
+    def test_two_publishers_have_each_their_own_counters(self) -> None:
+        bench = Bench()
+        bench.receive(self.enveloped(1, 0), self.enveloped(2, 0, publisher=b"anothers"))
+        assert bench.sequences == [1, 2]
+
+    def test_raw_hands_over_everything_as_it_is(self) -> None:
+        bench = Bench(ClientConfig(start=1, raw=True))
+        bench.receive(self.enveloped(1, 0), self.enveloped(2, 0))
+        assert [message.data for message in bench.messages] == [wrap(b"someones", 0, b"p")] * 2
+
+
+class TestPublishing:
+    def publisher(self, *, connect: bool = True, **options: Any) -> Bench:
+        return Bench(ClientConfig(start=1, **options), connect=connect)
+
+    def publish(self, bench: Bench, *payloads: bytes) -> list[int]:
+        tickets = [bench.client.publish(payload, bench.now) for payload in payloads]
+        bench.drain()
+        return tickets
+
+    def test_it_is_published_when_it_comes_back(self) -> None:
+        bench = self.publisher()
+        (ticket,) = self.publish(bench, b"hello")
+        (push,) = bench.packets(Push)
+        assert push == Push(wrap(bench.client.outbox.publisher, 0, b"hello"))
+        assert bench.published == []
+        bench.receive(Deliver(1, push.data))
+        bench.receive(Deliver(2, push.data))
+        assert bench.published == [(ticket, 1)]
+        assert [message.data for message in bench.messages] == [b"hello"]
+
+    def test_it_waits_for_the_backbone(self) -> None:
+        bench = self.publisher(connect=False)
+        self.publish(bench, b"hello")
+        bench.run(1)
+        assert bench.packets(Push) == []
+        bench.answering = True
+        bench.run(1)
+        assert len(bench.packets(Push)) >= 1
+
+    def test_what_is_no_return_of_ours_publishes_nothing(self) -> None:
+        bench = self.publisher()
+        self.publish(bench, b"hello")
+        bench.receive(Deliver(1, b"hello"), Deliver(2, wrap(b"someones", 0, b"hello")))
+        assert bench.published == []
+
+    def test_a_repair_can_bring_it_back(self) -> None:
+        bench = self.publisher()
+        self.publish(bench, b"hello")
+        bench.deliver(1, 3)
+        bench.run(0.03)
+        bench.receive(Deliver(2, bench.packets(Push)[0].data), peer=OTHER)
+        assert bench.published == [(0, 2)]
+
+    def test_raw_is_the_bare_document(self) -> None:
+        bench = self.publisher(raw=True, outbox=OutboxConfig(raw=True))
+        self.publish(bench, b"same", b"same", b"other")
+        assert bench.packets(Push) == [Push(b"same"), Push(b"same"), Push(b"other")]
+        bench.receive(Deliver(1, b"same"), Deliver(2, b"other"), Deliver(3, b"same"), Deliver(4, b"same"))
+        assert bench.published == [(0, 1), (2, 2), (1, 3)]
+
+    def test_who_does_not_subscribe_asks_for_confirmation(self) -> None:
+        bench = self.publisher(subscribe=False)
+        self.publish(bench, b"hello")
+        (push,) = bench.packets(Push)
+        assert push.confirm
+        bench.receive(Deliver(7, push.data), peer=STRANGER)
+        assert bench.published == []
+        bench.receive(Deliver(7, push.data))
+        assert bench.published == [(0, 7)]
+        assert bench.messages == []
+
+    def test_version_1_has_its_own_push(self) -> None:
+        bench = self.publisher(dialect=Dialect.V1)
+        self.publish(bench, b"hello")
+        assert bench.packets(Push)[0].dialect is Dialect.V1
+
+    @pytest.mark.parametrize(("raw", "limit"), [(False, 65_478), (True, 65_498)])
+    def test_a_message_that_fits_no_datagram_is_refused(self, raw: bool, limit: int) -> None:
+        bench = self.publisher(outbox=OutboxConfig(raw=raw))
+        self.publish(bench, bytes(limit))
+        assert len(bench.packets(Push)[0].data) == 65_498
+        with pytest.raises(MessageTooLarge, match=f"{limit + 1:,} bytes is over the limit of {limit:,}"):
+            self.publish(bench, bytes(limit + 1))
+
+    @pytest.mark.parametrize("limits", [{"queue_messages": 10}, {"queue_bytes": 10 * 30}])
+    def test_a_full_queue_refuses_more_until_something_came_back(self, limits: dict[str, int]) -> None:
+        bench = self.publisher(outbox=OutboxConfig(**limits))
+        self.publish(bench, *[bytes(10)] * 10)
+        with pytest.raises(PublishQueueFull):
+            self.publish(bench, bytes(10))
+        bench.receive(Deliver(1, bench.packets(Push)[0].data))
+        self.publish(bench, bytes(10))
+
+    @pytest.mark.parametrize("alive", [True, False])
+    def test_what_never_comes_back_fails_once(self, alive: bool) -> None:
+        bench = self.publisher(outbox=OutboxConfig(timeout=3.0))
+        bench.answering = alive
+        tickets = self.publish(bench, b"one", b"two")
+        bench.run(2.99)
+        assert bench.told(PublishFailed) == []
+        bench.run(60)
+        assert bench.told(PublishFailed) == [PublishFailed(tickets)]
+        pushes = len(bench.packets(Push))
+        bench.receive(Deliver(1, bench.packets(Push)[0].data))
+        bench.run(5)
+        assert bench.published == []
+        assert len(bench.packets(Push)) == pushes
+
+
+class TestRetransmission:
+    def publisher(self, **options: Any) -> Bench:
+        return Bench(ClientConfig(start=1, outbox=OutboxConfig(**options)))
+
+    def exchange(self, bench: Bench, count: int, round_trip: float) -> None:
+        for _ in range(count):
+            bench.client.publish(b"x", bench.now)
+            bench.drain()
+            bench.run(round_trip)
+            self.bring_back(bench, bench.packets(Push)[-1])
+
+    def bring_back(self, bench: Bench, push: Push) -> None:
+        bench.receive(Deliver((bench.client.next_sequence or 0), push.data))
+
+    def test_the_first_timer_is_a_second_and_doubles(self) -> None:
+        bench = self.publisher()
+        bench.client.publish(b"x", bench.now)
+        bench.drain()
+        bench.run(20)
+        times = bench.times(Push)
+        assert times[:5] == pytest.approx([0, 1, 3, 7, 11])  # Not over the limit of 4 s.
+
+    def test_the_timer_follows_the_round_trip(self) -> None:
+        bench = self.publisher()
+        self.exchange(bench, 30, 0.3)
+        window = bench.client.outbox.window
+        assert window.smoothed == pytest.approx(0.3, abs=0.001)
+        assert 0.3 < window.timeout < 0.35
+        assert bench.client.outbox.retransmissions == 0
+
+    def test_what_was_sent_twice_measures_nothing(self) -> None:
+        bench = self.publisher()
+        self.exchange(bench, 30, 0.01)
+        window = bench.client.outbox.window
+        before = window.smoothed
+        bench.client.publish(b"x", bench.now)
+        bench.drain()
+        bench.run(0.3)  # Sent again after 0.2.
+        assert bench.client.outbox.retransmissions == 1
+        self.bring_back(bench, bench.packets(Push)[-1])
+        assert window.smoothed == before
+
+    def test_a_way_longer_than_the_first_timer_is_learnt(self) -> None:
+        bench = self.publisher()
+        self.exchange(bench, 10, 1.5)
+        assert bench.client.outbox.window.smoothed == pytest.approx(1.5, abs=0.01)
+        assert bench.client.outbox.retransmissions <= 2
+
+    def test_what_a_later_message_overtook_by_far_is_sent_again_before_the_timer(self) -> None:
+        bench = self.publisher()
+        self.exchange(bench, 30, 0.05)
+        bench.client.publish(b"lost", bench.now)
+        bench.drain()
+        bench.run(0.04)
+        bench.client.publish(b"later", bench.now)
+        bench.drain()
+        bench.run(0.05)
+        pushes = bench.packets(Push)
+        self.bring_back(bench, pushes[-1])
+        assert bench.packets(Push)[len(pushes) :] == [pushes[-2]]
+
+    def test_what_it_overtook_by_little_is_not(self) -> None:
+        bench = self.publisher()
+        self.exchange(bench, 30, 0.05)
+        bench.client.publish(b"slow", bench.now)
+        bench.client.publish(b"fast", bench.now)
+        bench.drain()
+        bench.run(0.05)
+        pushes = bench.packets(Push)
+        self.bring_back(bench, pushes[-1])
+        assert bench.packets(Push) == pushes
+
+    def test_a_message_sent_again_too_early_makes_it_more_patient(self) -> None:
+        bench = self.publisher()
+        self.exchange(bench, 30, 0.05)
+        bench.client.publish(b"x", bench.now)
+        before = bench.client.outbox.window.reordering
+        self.bring_back(bench, bench.packets(Push)[-1])
+        assert bench.client.outbox.window.reordering > before
+
+    def test_the_window_limits_what_is_under_way(self) -> None:
+        bench = self.publisher(window=WindowConfig(initial=20))
+        for _ in range(100):
+            bench.client.publish(b"x", bench.now)
+        bench.drain()
+        assert len(bench.packets(Push)) == 20
+
+    def test_memory_of_what_came_back_does_not_grow(self) -> None:
+        for options in ({"subscribe": False}, {"raw": True}, {"raw": True, "outbox": OutboxConfig(raw=True)}):
+            bench = Bench(ClientConfig(start=1, **options))
+            for number in range(300):
+                bench.client.publish(b"%d" % number, bench.now)
+                bench.drain()
+                bench.receive(Deliver(number + 1, bench.packets(Push)[-1].data))
+                bench.sent.clear()
+            assert len(bench.published) == 300
+            assert len(bench.client.outbox._returned) < 10
+
+    @pytest.mark.parametrize("lost", [0.0, 0.3])
+    def test_everything_gets_published_over_a_bad_way(self, lost: float) -> None:
+        rng = Random(5)
+        bench = self.publisher()
+        sequence = 0
+        tickets = set()
+        for number in range(300):
+            tickets.add(bench.client.publish(b"%d" % number, bench.now))
+        done = 0
+        for _ in range(3_000):
+            bench.drain()
+            pushes = bench.packets(Push)
+            for push in pushes[done:]:
+                if rng.random() >= lost:
+                    sequence += 1
+                    bench.receive(Deliver(sequence, push.data))
+            done = len(pushes)
+            bench.run(0.01)
+            if len(bench.published) == 300:
+                break
+        assert sorted(ticket for ticket, _ in bench.published) == sorted(tickets)
+        assert [message.data for message in bench.messages].count(b"7") == 1
+        assert len(bench.messages) == 300
+
+
+def outcome(bench: Bench) -> tuple[Any, ...]:
+    """What the application was told, whatever the batches were that it came in."""
+    items = [event for _, event in bench.events if isinstance(event, Delivered | Lost)]
+    flat: list[Any] = [one for item in items for one in (item.messages if isinstance(item, Delivered) else [item])]
+    if bench.drops["buffer_full"]:  # Then it is up to the jitter of later attempts when a message finds room.
+        flat = [one if isinstance(one, Lost) else one._replace(received_at=0) for one in flat]
+    counters = bench.client.counters
+    return (
+        flat,
+        sorted(bench.published),
+        bench.told(Connected),
+        [str(failed.error) for failed in bench.told(Failed)],
+        bench.drops,
+        (counters.received, counters.delivered, counters.duplicates, counters.repeats, counters.lost),
+        sorted((packet.sequence, peer) for _, packet, peer in bench.sent if isinstance(packet, Deliver)),
+    )
+
+
+def arrivals_of(rng: Random, length: int) -> list[tuple[Packet | bytes, Address]]:
+    """A stream as it may arrive: disordered, with gaps, repeats, strangers and rubbish."""
+    arrivals: list[tuple[Packet | bytes, Address]] = []
+    for index in range(length):
+        sequence = max(1, index // 2 + rng.randrange(-3, 8))
+        data = wrap(b"someones", sequence // 2, bytes(sequence % 50)) if sequence % 3 else data_of(sequence)
+        peer = BACKBONE if rng.random() < 0.8 else OTHER
+        match rng.randrange(20):
+            case 0:
+                arrivals.append((rng.randbytes(rng.randrange(12)), peer))
+            case 1:
+                arrivals.append((Forward(OTHER, sequence, sequence + 5), peer))
+            case 2:
+                arrivals.append((Deliver(MAX_SEQUENCE, b"forged"), peer))
+            case 3:
+                arrivals.append((Keepalive(), peer))
+            case _:
+                arrivals.append((Deliver(sequence, data), peer))
+    return arrivals
+
+
+class TestProperties:
+    @settings(max_examples=60, deadline=None)
+    @given(
+        st.integers(0, 2**32),
+        st.integers(VECTOR_MINIMUM, 150),
+        st.sampled_from([FIRST, ClientConfig(), ClientConfig(start=1, buffer_bytes=2_000, raw=True)]),
+        st.lists(st.integers(1, 60), min_size=1, max_size=12),
+        st.lists(st.integers(1, 200), min_size=0, max_size=5),
+    )
+    def test_the_split_into_batches_changes_nothing(
+        self, seed: int, length: int, config: ClientConfig, sizes: Sequence[int], pauses: Sequence[int]
+    ) -> None:
+        arrivals = arrivals_of(Random(seed), length)
+        moments = sorted({min(pause, length) for pause in pauses} | {length})
+        outcomes = []
+        for split in ([length], [1], sizes):
+            bench = Bench(config)
+            position = 0
+            for moment in moments:
+                turn = 0
+                while position < moment:
+                    end = min(moment, position + split[turn % len(split)])
+                    bench.feed(arrivals[position:end])
+                    position, turn = end, turn + 1
+                bench.run(0.07)
+            bench.run(20)
+            outcomes.append(outcome(bench))
+        assert outcomes[0] == outcomes[1] == outcomes[2]
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        st.integers(0, 2**32),
+        st.sampled_from([FIRST, ClientConfig(), ClientConfig(start=Start.OLDEST), ClientConfig(subscribe=False)]),
+        st.lists(
+            st.tuples(
+                st.sampled_from(["publish", "deliver", "return", "answer", "silence", "pause", "resume", "forward"]),
+                st.floats(0, 3),
+            ),
+            max_size=25,
+        ),
+    )
+    def test_after_a_tick_the_next_one_is_in_the_future(
+        self, seed: int, config: ClientConfig, history: Sequence[tuple[str, float]]
+    ) -> None:
+        bench = Bench(config, seed=seed)
+        rng = Random(seed)
+        for what, wait in history:
+            match what:
+                case "publish":
+                    bench.client.publish(b"x" * rng.randrange(100), bench.now)
+                case "deliver":
+                    bench.deliver(*(rng.randrange(1, 300) for _ in range(rng.randrange(40))))
+                case "return":
+                    bench.receive(*(Deliver(rng.randrange(1, 300), push.data) for push in bench.packets(Push)[-3:]))
+                case "pause":
+                    bench.client.pause()
+                case "resume":
+                    bench.client.resume(bench.now)
+                case "forward":
+                    bench.receive(Forward(OTHER, 1, 400))
+                case _:
+                    bench.answering = what == "answer"
+            bench.drain()
+            self.run(bench, wait)
+        self.run(bench, 20)
+
+    def run(self, bench: Bench, seconds: float) -> None:
+        end = bench.now + seconds
+        while (deadline := bench.client.next_deadline()) is not None and deadline <= end:
+            bench.now = max(bench.now, deadline)
+            bench.client.tick(bench.now)
+            after = bench.client.next_deadline()
+            assert after is None or after > bench.now
+            before = len(bench.sent)
+            bench.drain()
+            if bench.answering:
+                for _, packet, _ in bench.sent[before:]:
+                    if isinstance(packet, Keepalive):
+                        bench.receive(KeepaliveAck(packet.token))
+        bench.now = end
+
+    @given(st.integers(1, 10**6), st.integers(2_100, 10**5).map(lambda number: 8 * number + 4))
+    def test_no_timer_of_a_publisher_rounds_to_now(self, offset: int, round_trip: int) -> None:
+        # The grain of the clock is coarser than that of a round trip: what is due must be due by the same sum.
+        bench = Bench(ClientConfig(start=1, outbox=OutboxConfig(window=WindowConfig(minimum_timeout=1e-7))))
+        bench.answering = False
+        bench.now += offset * 2.0**-22
+        window = bench.client.outbox.window
+        window.returned(round_trip * 2.0**-25)
+        bench.client.publish(b"x", bench.now)
+        bench.now = bench.client.outbox.next_timeout() or 0.0
+        bench.tick()
+        after = bench.client.outbox.next_timeout()
+        assert after is not None
+        assert after > bench.now

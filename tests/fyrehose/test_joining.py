@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from fyrehose_twisted.fyrehose.config import Start
+from fyrehose_twisted.fyrehose.joining import ASK_INTERVAL, ASKS, PATIENCE, Joining
+from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD
+
+
+def test_the_first_message_found_while_asking_does_not_end_the_asking() -> None:
+    joining = Joining(Start.OLDEST, 10_000, 0.02)
+    joining.begin(0.0)
+    now, asked = 0.0, 0
+    while not joining.done(now):
+        deadline = joining.next_deadline()
+        assert deadline is not None
+        now = max(now, deadline)
+        asked += joining.ask(now) is not None
+        joining.add(50 - asked, b"", now, live=False)
+    assert asked == ASKS
+    assert now > ASK_INTERVAL * (ASKS - 1 + PATIENCE) - 0.001
+    assert min(joining.early) == 50 - ASKS
+
+
+def test_what_comes_early_has_a_limit_but_one_message_always_fits() -> None:
+    joining = Joining(Start.LIVE, 2 * MESSAGE_OVERHEAD + 10, 0.02)
+    assert joining.add(1, bytes(1_000), 0.0, live=True)
+    joining = Joining(Start.LIVE, 2 * MESSAGE_OVERHEAD + 10, 0.02)
+    assert joining.add(3, bytes(5), 0.0, live=True)
+    assert joining.add(2, bytes(5), 0.0, live=False)
+    assert joining.add(2, bytes(5), 0.0, live=True)
+    assert not joining.add(4, b"", 0.0, live=True)
+    assert (sorted(joining.early), joining.live) == ([2, 3], {2, 3})
+
+
+def test_live_asks_nothing_and_has_no_deadline_before_a_message() -> None:
+    joining = Joining(Start.LIVE, 1_000, 0.02)
+    joining.begin(0.0)
+    assert (joining.next_deadline(), joining.ask(9.0), joining.done(9.0)) == (None, None, False)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.errors import PublishQueueFull
+from fyrehose_twisted.fyrehose.envelope import COUNTER_WINDOW, unwrap
+from fyrehose_twisted.fyrehose.outbox import Outbox, OutboxConfig
+from fyrehose_twisted.fyrehose.window import WindowConfig
+
+WIDE = WindowConfig(initial=10**6, maximum=10**6)
+
+
+def outbox(**options: Any) -> Outbox:
+    return Outbox(OutboxConfig(**options), b"someones")
+
+
+def bring_back(box: Outbox, data: bytes, now: float) -> int | None:
+    return box.returned(data, unwrap(data), now)
+
+
+def test_counters_in_flight_span_less_than_subscribers_remember() -> None:
+    box = outbox(window=WIDE, queue_messages=200_000, queue_bytes=2**40)
+    for _ in range(COUNTER_WINDOW):
+        box.add(b"", 0.0)
+    sent = box.due(0.0)
+    assert len(sent) == COUNTER_WINDOW // 2
+    for data in sent[1:]:
+        bring_back(box, data, 0.1)
+    assert box.due(0.1) == []  # The very first one is still under way.
+    bring_back(box, sent[0], 0.1)
+    assert len(box.due(0.1)) == COUNTER_WINDOW // 2
+
+
+def test_fill_is_the_fuller_of_messages_and_bytes() -> None:
+    box = outbox(queue_messages=10, queue_bytes=1_000)
+    box.add(b"", 0.0)
+    assert box.fill == pytest.approx(0.1)
+    box.add(bytes(460), 0.0)
+    assert box.fill == pytest.approx(0.5)
+    with pytest.raises(PublishQueueFull, match=r"2 messages of 500 bytes"):
+        box.add(bytes(600), 0.0)
+
+
+def test_what_was_never_sent_cannot_come_back() -> None:
+    box = outbox(window=WindowConfig(initial=1))
+    box.add(b"one", 0.0)
+    box.add(b"two", 0.0)
+    (first,) = box.due(0.0)
+    assert bring_back(box, first[:-3] + b"two", 0.1) == 0  # The envelope counts, not what is in it.
+    assert bring_back(box, first[:-4] + b"\x01two", 0.1) is None
+
+
+def test_equal_raw_payloads_come_back_in_turn() -> None:
+    box = outbox(raw=True)
+    assert [box.add(b"same", 0.0), box.add(b"same", 0.0)] == [0, 1]
+    box.due(0.0)
+    assert [box.returned(b"same", None, 0.1) for _ in range(3)] == [0, 1, None]
+
+
+def test_everything_is_forgotten_when_everything_came_back() -> None:
+    box = outbox()
+    for number in range(50):
+        box.add(b"%d" % number, 0.0)
+    sent = box.due(0.0)
+    box.time_out(5.0)
+    again = box.due(5.0)
+    assert box.retransmissions == len(again) > 0
+    for data in [*sent, *again]:
+        bring_back(box, data, 6.0)
+    assert (len(box), box.fill, box.next_timeout()) == (0, 0.0, None)
+    assert box.expired(60.0) == []
+    assert box.next_expiry() is None
+    assert box.due(60.0) == []
+
+
+def test_what_expired_is_not_sent_again() -> None:
+    box = outbox(timeout=1.5)
+    box.add(b"one", 0.0)
+    box.due(0.0)
+    box.time_out(1.2)
+    assert box.expired(1.5) == [0]
+    assert box.due(1.6) == []
+    assert box.expired(9.0) == []

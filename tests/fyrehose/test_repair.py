@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from fyrehose_twisted.fyrehose.repair import MAX_REMEMBERED_RANGES, MEMORY_OF_REQUESTS, RepairConfig, Repairs
+from fyrehose_twisted.ranges import RangeSet
+
+
+def repairs(**options: float) -> Repairs:
+    return Repairs(RepairConfig(**options), Random(1), 0.0)  # type: ignore[arg-type]
+
+
+def test_only_what_is_still_missing_is_asked_for() -> None:
+    plan = repairs()
+    plan.gap_found(1, 10, 0.0)
+    assert plan.next_deadline() == pytest.approx(0.02)
+    assert plan.due(RangeSet([(3, 4), (8, 20)]), 0.02).requests == [(3, 4), (8, 10)]
+    assert plan.arrived(3)
+    assert not plan.arrived(3)
+    assert not plan.arrived(11)
+
+
+def test_what_is_asked_for_is_limited_and_the_rest_follows() -> None:
+    plan = repairs(in_flight=2_048)
+    missing = RangeSet([(1, 5_000)])
+    plan.gap_found(1, 5_000, 0.0)
+    assert plan.due(missing, 0.02).requests == [(1, 1_024), (1_025, 2_048)]
+    missing.discard(1, 1_024)
+    for sequence in range(1, 1_025):
+        plan.arrived(sequence)
+    assert plan.due(missing, 0.03).requests == [(2_049, 3_072)]
+
+
+def test_each_number_is_given_up_after_its_own_attempts() -> None:
+    plan = repairs(attempts=2, reorder_delay=0.0)
+    missing = RangeSet([(1, 1), (9, 9)])
+    plan.gap_found(1, 1, 0.0)
+    plan.gap_found(9, 9, 0.3)
+    requests, given_up = [], []
+    for step in range(300):
+        due = plan.due(missing, step / 100)
+        requests += due.requests
+        given_up += due.given_up
+        for first, last in due.given_up:
+            missing.discard(first, last)
+    assert sorted(requests) == [(1, 1)] * 2 + [(9, 9)] * 2
+    assert given_up == [(1, 1), (9, 9)]
+    assert plan.next_deadline() is None
+
+
+def test_what_finds_no_room_is_neither_asked_for_nor_given_up() -> None:
+    plan = repairs(attempts=1, reorder_delay=0.0)
+    missing = RangeSet([(1, 3), (7, 9)])
+    plan.gap_found(1, 9, 0.0)
+    assert plan.due(missing, 0.0, hold_from=3) == ([(1, 2)], [])
+    for step in range(1, 100):
+        due = plan.due(missing, step / 10, hold_from=3)
+        assert due.requests == []
+        assert all(last < 3 for _, last in due.given_up)
+        assert (plan.next_deadline() or 0) > step / 10
+    assert plan.due(missing, 11.0).requests == [(3, 3), (7, 9)]
+
+
+def test_what_was_asked_for_is_forgotten_after_a_while() -> None:
+    plan = repairs()
+    plan.note_asked(5, 9, 0.0)
+    plan.note_asked(20, 20, MEMORY_OF_REQUESTS - 1)
+    assert plan.was_asked(5)
+    assert not plan.was_asked(10)
+    plan.note_asked(30, 30, MEMORY_OF_REQUESTS)
+    assert plan.was_asked(5)
+    assert plan.was_asked(20)
+    plan.note_asked(40, 40, 2 * MEMORY_OF_REQUESTS)
+    assert not plan.was_asked(5)
+    assert plan.was_asked(30)
+
+
+def test_memory_of_requests_has_a_limit() -> None:
+    plan = repairs()
+    for number in range(3 * MAX_REMEMBERED_RANGES):
+        plan.note_asked(2 * number, 2 * number, 1.0)
+    assert len(plan._asked) + len(plan._asked_before) <= 2 * MAX_REMEMBERED_RANGES
+
+
+def test_what_came_and_found_no_room_starts_over_instead_of_being_given_up() -> None:
+    plan = repairs(attempts=1, reorder_delay=0.0)
+    missing = RangeSet([(1, 3)])
+    plan.gap_found(1, 3, 0.0)
+    assert plan.due(missing, 0.0).requests == [(1, 3)]
+    plan.refused(2)
+    assert plan.due(missing, 1.0) == ([(2, 2)], [(1, 1), (3, 3)])
+    missing = RangeSet([(2, 2)])
+    assert plan.due(missing, 2.0) == ([], [(2, 2)])

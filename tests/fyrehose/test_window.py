@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+
+from fyrehose_twisted.fyrehose.window import Window, WindowConfig
+
+
+def rounds(window: Window, count: int, *, lost: float = 0.0, round_trip: float = 0.01) -> None:
+    """Let ``count`` windows full of messages return, or not."""
+    for _ in range(count):
+        size = int(window.size) + 1
+        for index in range(size):
+            if index < size * lost:
+                window.lost()
+            else:
+                window.returned(round_trip)
+
+
+def test_it_doubles_while_messages_return_in_time_up_to_its_maximum() -> None:
+    window = Window(WindowConfig(initial=64, maximum=1_000))
+    rounds(window, 1)
+    assert window.size == 128
+    rounds(window, 10)
+    assert window.size == 1_000
+
+
+def test_it_halves_when_many_get_lost_down_to_its_minimum_and_then_grows_slowly() -> None:
+    window = Window(WindowConfig(initial=64, minimum=16))
+    rounds(window, 1, lost=0.3)
+    assert window.size == 32
+    rounds(window, 10, lost=0.3)
+    assert window.size == 16
+    rounds(window, 1)
+    assert window.size == 18
+
+
+def test_a_link_that_always_loses_some_does_not_close_it() -> None:
+    window = Window(WindowConfig())
+    rounds(window, 30, lost=0.1)
+    assert window.size == WindowConfig().maximum
+
+
+def test_a_queue_that_builds_up_shrinks_it() -> None:
+    window = Window(WindowConfig(initial=512))
+    rounds(window, 1)
+    before = window.size
+    rounds(window, 1, round_trip=1.0)
+    assert window.size < before
+
+
+def test_the_timer_is_that_of_rfc_6298() -> None:
+    window = Window(WindowConfig(minimum_timeout=0.0, maximum_timeout=60.0))
+    assert window.timeout == 1.0
+    window.returned(0.4)
+    assert window.timeout == pytest.approx(0.4 + 4 * 0.2)
+    window.returned(0.8)
+    assert window.timeout == pytest.approx(0.45 + 4 * (0.15 + 0.1))
+
+
+def test_it_has_limits() -> None:
+    window = Window(WindowConfig(minimum_timeout=0.2, maximum_timeout=4.0))
+    for _ in range(100):
+        window.returned(0.001)
+    assert window.timeout == 0.2
+    for _ in range(100):
+        window.returned(30.0)
+    assert window.timeout == 4.0
+
+
+def test_it_doubles_once_a_round_and_until_a_message_came_back_that_was_sent_once() -> None:
+    window = Window(WindowConfig(maximum_timeout=60.0))
+    window.returned(0.1)
+    once = window.timeout
+    window.timed_out(10.0)
+    window.timed_out(10.1)
+    assert window.timeout == pytest.approx(2 * once)
+    window.timed_out(20.0)
+    assert window.timeout == pytest.approx(4 * once)
+    window.returned(None)
+    assert window.timeout == pytest.approx(4 * once)
+    window.returned(0.1)
+    assert window.timeout <= once
+
+
+def test_patience_grows_with_each_needless_retransmission_and_fades() -> None:
+    window = Window(WindowConfig())
+    window.returned(0.1)
+    before = window.reordering
+    for _ in range(100):
+        window.spurious()
+    assert window.reordering == pytest.approx(32 * before)
+    rounds(window, 300, round_trip=0.1)
+    assert window.reordering == pytest.approx(before)
