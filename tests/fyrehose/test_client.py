@@ -15,7 +15,7 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, PublishQueueFull, SequenceRegressed
 from fyrehose_twisted.fyrehose.answers import BYTE_BURST, BYTE_RATE
 from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM
-from fyrehose_twisted.fyrehose.client import SLOWEST_PROBE, Client, Phase
+from fyrehose_twisted.fyrehose.client import Client, Phase
 from fyrehose_twisted.fyrehose.codec import decode, encode
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
 from fyrehose_twisted.fyrehose.envelope import wrap
@@ -36,6 +36,7 @@ from fyrehose_twisted.fyrehose.messages import (
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig, Published, PublishFailed
 from fyrehose_twisted.fyrehose.reassembly import Lost
 from fyrehose_twisted.fyrehose.repair import MAX_RANGE, RepairConfig
+from fyrehose_twisted.fyrehose.subscription import SLOWEST_PROBE
 from fyrehose_twisted.fyrehose.window import WindowConfig
 from fyrehose_twisted.interfaces import IDatagramNode
 from fyrehose_twisted.net.batch import Batch

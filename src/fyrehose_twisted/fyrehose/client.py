@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
 from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address, Datagram, Send
-from fyrehose_twisted.errors import MalformedPacket, SequenceRegressed
+from fyrehose_twisted.errors import MalformedPacket
 from fyrehose_twisted.fyrehose.answers import Answers
 from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM, scan
 from fyrehose_twisted.fyrehose.codec import decode, encode, encode_push
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.drops import Drops
 from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, Seen, unwrap
-from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Delivered, Disconnected, Failed, Message
+from fyrehose_twisted.fyrehose.events import (
+    Acknowledged,
+    ClientCounters,
+    Connected,
+    Delivered,
+    Disconnected,
+    Failed,
+    Message,
+)
 from fyrehose_twisted.fyrehose.history import History
-from fyrehose_twisted.fyrehose.joining import Joining
 from fyrehose_twisted.fyrehose.messages import (
-    MAX_SEQUENCE,
     Deliver,
     Forward,
     KeepaliveAck,
@@ -30,14 +35,10 @@ from fyrehose_twisted.fyrehose.messages import (
 )
 from fyrehose_twisted.fyrehose.outbox import Outbox, Published, PublishFailed
 from fyrehose_twisted.fyrehose.presence import Presence
-from fyrehose_twisted.fyrehose.reassembly import Arrival, Lost, Reassembly, Run
-from fyrehose_twisted.fyrehose.repair import MAX_RANGE, Repairs
-from fyrehose_twisted.fyrehose.tide import PLAUSIBLE_JUMP, Tide
+from fyrehose_twisted.fyrehose.reassembly import Lost, Reassembly, Run
+from fyrehose_twisted.fyrehose.subscription import Subscription
 from fyrehose_twisted.interfaces import Drained, IDatagramNode, IMessageStore
 from fyrehose_twisted.net.batch import Batch
-
-SLOWEST_PROBE = 30.0
-"""Seconds between tail probes of a stream on which nothing happens."""
 
 
 class Phase(Enum):
@@ -46,20 +47,6 @@ class Phase(Enum):
     JOINING = "looking for its first message"
     FOLLOWING = "following the stream"
     FAILED = "stopped"
-
-
-@dataclass(slots=True)
-class ClientCounters:
-    """What happened since the start. Drops are counted by reason in :attr:`Client.drops`."""
-
-    received: int = 0
-    delivered: int = 0
-    duplicates: int = 0
-    repeats: int = 0
-    repaired: int = 0
-    lost: int = 0
-    requests: int = 0
-    pushes: int = 0
 
 
 @implementer(IDatagramNode)
@@ -86,35 +73,44 @@ class Client:
         self.drops = Drops()
         self.presence = Presence(config, rng, now)
         self.outbox = Outbox(config.outbox, rng.randbytes(8))
-        self.repairs = Repairs(config.repair, rng, now)
-        self.phase = Phase.JOINING
         self._store: IMessageStore = History(config.history_bytes if config.journal else 0) if store is None else store
         self.answers = Answers(self._store)
-        self._joining: Joining | None = None
-        self._stream: Reassembly | None = None
-        self._tide = Tide(now)
+        self._subscription: Subscription | None = None
+        if config.subscribe:
+            self._subscription = Subscription(
+                f"{backbone[0]}:{backbone[1]}",
+                config,
+                self._store,
+                self.counters,
+                self.drops,
+                rng,
+                now,
+                kept=self._returned,
+            )
         self._seen = Seen()
-        self._rng = rng
+        self._failed = False
         self._now = now
-        self._paused = False
         self._effects: list[Send] = []
         self._events: list[object] = []
-        self._probe_at = now
-        self._probe_interval = config.keepalive_interval
-        if isinstance(config.start, int):
-            self._follow(config.start)
-        elif config.subscribe:
-            self._joining = Joining(config.start, config.buffer_bytes, config.repair.reorder_delay)
 
     @property
     def next_sequence(self) -> int | None:
         """The number to be handed over next, once that is known."""
-        return None if self._stream is None else self._stream.next
+        stream = self._stream
+        return None if stream is None else stream.next
 
     @property
     def buffered(self) -> int:
         """Bytes that wait for other messages or for the application."""
-        return 0 if self._stream is None else self._stream.size
+        stream = self._stream
+        return 0 if stream is None else stream.size
+
+    @property
+    def phase(self) -> Phase:
+        """How far this subscriber has got."""
+        if self._subscription is not None and self._subscription.failure is not None:
+            return Phase.FAILED
+        return Phase.JOINING if self._stream is None else Phase.FOLLOWING
 
     # Commands
 
@@ -130,11 +126,13 @@ class Client:
 
     def pause(self) -> None:
         """Hand nothing over until :meth:`resume`; what finds no room meanwhile is asked for again later."""
-        self._paused = True
+        if self._subscription is not None:
+            self._subscription.paused = True
 
     def resume(self, now: float) -> None:
         """Hand over again."""
-        self._paused = False
+        if self._subscription is not None:
+            self._subscription.paused = False
         self._settle(now)
 
     def leave(self, now: float) -> None:
@@ -195,9 +193,8 @@ class Client:
         self._events.append(Acknowledged(round_trip))
         if not self.presence.connected:
             self.presence.connected = True
-            self._probe_at = now
-            if self._joining is not None:
-                self._joining.begin(now)
+            if self._subscription is not None:
+                self._subscription.connected(now)
             self._events.append(Connected())
 
     def forward_received(self, forward: Forward, peer: Address, now: float) -> None:
@@ -213,19 +210,21 @@ class Client:
     def deliver_received(self, sequence: int, data: bytes, peer: Address, now: float) -> None:
         """A message came, from the backbone or as a repair (000, client rules 2 and 3)."""
         self.counters.received += 1
-        from_backbone = peer == self.backbone
-        if self.phase is Phase.FAILED:
+        live, subscription = peer == self.backbone, self._subscription
+        if subscription is None:
+            if live:
+                self._returned(sequence, data, now)
+            else:
+                self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not asked for", now)
+        elif subscription.failure is not None:
             return
-        if not from_backbone and not self._asked_for(sequence):
+        elif not live and not subscription.asked_for(sequence):
             self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not asked for", now)
-        elif not self.config.subscribe:
-            self._returned(data, sequence, now)
-        elif sequence < 1 or (from_backbone and not self._tide.plausible(sequence)):
-            self._drop("implausible", peer, f"DELIVER {sequence} while the stream is at {self._tide.highest}", now)
-        elif self._stream is not None:
-            self._arrived(self._stream, sequence, data, from_backbone, now)
-        elif self._joining is not None and not self._joining.add(sequence, data, now, live=from_backbone):
-            self.drops.counts["buffer_full"] += 1
+        elif sequence < 1 or (live and not subscription.tide.plausible(sequence)):
+            detail = f"DELIVER {sequence} while the stream is at {subscription.tide.highest}"
+            self._drop("implausible", peer, detail, now)
+        else:
+            subscription.received(sequence, data, now, live=live)
 
     def tick(self, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
@@ -235,7 +234,8 @@ class Client:
         if self.presence.connected and self.presence.silent(now):
             self.presence.connected = False
             self._events.append(Disconnected())
-        self._tide.time_passed(now)
+        if self._subscription is not None:
+            self._subscription.tide.time_passed(now)
         self._effects.extend(self.answers.due(now))
         expired = self.outbox.expired(now)
         if expired:
@@ -243,10 +243,8 @@ class Client:
         # What depends on time is decided here alone: were it decided with each batch, it would matter where one ends.
         if self.presence.connected:
             self.outbox.time_out(now)
-            if self._joining is not None:
-                self._join(self._joining, now)
-            if self._stream is not None and self._following:
-                self._repair(self._stream, now)
+            if self._subscription is not None:
+                self._subscription.tick(now)
         self._settle(now)
 
     def next_deadline(self) -> float | None:
@@ -254,10 +252,8 @@ class Client:
         deadlines = [self.presence.due_at, self.outbox.next_expiry(), self.answers.next_deadline(self._now)]
         if self.presence.connected:
             deadlines += [self.presence.silent_at, self.outbox.next_timeout()]
-            if self._joining is not None:
-                deadlines.append(self._joining.next_deadline())
-            elif self._following:
-                deadlines += [self._probe_at, self.repairs.next_deadline()]
+            if self._subscription is not None:
+                deadlines.append(self._subscription.next_deadline())
         return min(deadline for deadline in deadlines if deadline is not None)
 
     def drain(self) -> Drained:
@@ -266,80 +262,13 @@ class Client:
         events, self._events = self._events, []
         return Drained(None, effects, events)
 
-    # Keeping order
-
     @property
-    def _following(self) -> bool:
-        return self.phase is Phase.FOLLOWING and self.config.subscribe
+    def _stream(self) -> Reassembly | None:
+        return None if self._subscription is None else self._subscription.stream
 
-    def _asked_for(self, sequence: int) -> bool:
-        # Who looks for the oldest message asks for any; once there is a stream, none leads far beyond its end.
-        near = self._stream is None or sequence <= self._stream.highest + MAX_RANGE
-        return near and self.repairs.was_asked(sequence)
+    # Handing over
 
-    def _follow(self, start: int) -> Reassembly:
-        self.phase = Phase.FOLLOWING
-        self._joining = None
-        self._stream = Reassembly(start, limit=self.config.buffer_bytes)
-        return self._stream
-
-    def _join(self, joining: Joining, now: float) -> None:
-        asked = joining.ask(now)
-        if asked is not None:
-            self._request(*asked, now)
-        elif joining.done(now):
-            stream = self._follow(min(joining.early))
-            for sequence, data in sorted(joining.early.items()):
-                if sequence <= stream.highest + PLAUSIBLE_JUMP:
-                    self._arrived(stream, sequence, data, sequence in joining.live, now)
-
-    def _arrived(self, stream: Reassembly, sequence: int, data: bytes, from_backbone: bool, now: float) -> None:
-        known = stream.highest
-        arrival = self._add(stream, sequence, data, now)
-        if arrival is Arrival.DUPLICATE:
-            self.counters.duplicates += 1
-            if from_backbone:
-                self._check_regress(sequence, data)
-            return
-        if from_backbone:
-            self._tide.reached(sequence)
-        if sequence <= known and arrival is Arrival.NEW:
-            self.counters.repaired += self.repairs.arrived(sequence)
-        elif sequence > known:
-            self._probe_interval = self.config.keepalive_interval
-            self._probe_at = now + self._probe_interval
-        if arrival is Arrival.OVERFLOW:
-            self.drops.counts["buffer_full"] += 1
-        if self.config.journal:
-            self._store.put(sequence, data)
-        self._returned(data, sequence, now)
-
-    def _add(self, stream: Reassembly, sequence: int, data: bytes, now: float) -> Arrival:
-        if not (self._paused or stream.has_room(len(data))):
-            self._hand_over(stream)
-        arrival = stream.add(sequence, data, int(now * 1_000_000))
-        if arrival is Arrival.OVERFLOW and sequence in stream.missing:
-            self.repairs.refused(sequence)
-        return arrival
-
-    def _check_regress(self, sequence: int, data: bytes) -> None:
-        if self.repairs.was_asked(sequence):
-            return
-        held = self._store.get(sequence)
-        if held == data or (held is None and not self._tide.is_old(sequence)):
-            return
-        self.phase = Phase.FAILED
-        self._events.append(
-            Failed(
-                SequenceRegressed(
-                    f"backbone {self.backbone[0]}:{self.backbone[1]} sent message {sequence} anew after"
-                    f" {self._tide.highest}; it has lost its state file or runs twice."
-                    " Stop it before more numbers are given twice"
-                )
-            )
-        )
-
-    def _returned(self, data: bytes, sequence: int, now: float) -> None:
+    def _returned(self, sequence: int, data: bytes, now: float) -> None:
         if not len(self.outbox):
             return
         ticket = self.outbox.returned(data, None if self.config.outbox.raw else unwrap(data), now)
@@ -352,48 +281,27 @@ class Client:
             self._events.append(Published([(ticket, sequence)]))
 
     def _settle(self, now: float) -> None:
-        stream = self._stream
-        if stream is not None and self._following:
-            for first, last in stream.fresh_gaps:
-                self.repairs.gap_found(first, last, now)
-            stream.fresh_gaps.clear()
-            if not self._paused:
-                self._hand_over(stream)
+        subscription = self._subscription
+        if subscription is not None:
+            subscription.settle(now)
+            self._take(subscription)
         self._push(now)
 
-    def _repair(self, stream: Reassembly, now: float) -> None:
-        deadline = self.repairs.next_deadline()
-        if deadline is not None and deadline <= now:
-            due = self.repairs.due(stream.missing, now, hold_from=stream.no_room_from(paused=self._paused))
-            for first, last in due.requests:
-                if not self._recall(stream, first, last, now):
-                    self._send_request(first, last)
-            for first, last in due.given_up:
-                stream.give_up(first, last)
-        if now >= self._probe_at:
-            # A tail probe: the last message of a burst may be lost with nothing after it to show the gap.
-            self._request(stream.highest + 1, min(stream.highest + MAX_RANGE, MAX_SEQUENCE), now)
-            self._probe_at = now + self._probe_interval * (0.75 + 0.5 * self._rng.random())
-            self._probe_interval = min(self._probe_interval * 2, SLOWEST_PROBE)
-
-    def _recall(self, stream: Reassembly, first: int, last: int, now: float) -> bool:
-        """Take what the buffer had no room for from our own memory; say whether that is all of it."""
-        held = self._store.lowest(first, last, MAX_RANGE)
-        for sequence in held:
-            data = self._store.get(sequence)
-            if data is None or sequence not in stream.missing:
-                continue
-            if self._add(stream, sequence, data, now) is Arrival.NEW:
-                self.repairs.arrived(sequence)
-        return len(held) == last - first + 1
-
-    def _hand_over(self, stream: Reassembly) -> None:
-        for item in stream.take():
+    def _take(self, subscription: Subscription) -> None:
+        ready, subscription.ready = subscription.ready, []
+        for item in ready:
             if isinstance(item, Lost):
                 self.counters.lost += item.last - item.first + 1
                 self._events.append(item)
             else:
                 self._deliver_run(item)
+        requests, subscription.requests = subscription.requests, []
+        self.counters.requests += len(requests)
+        for first, last in requests:
+            self._send(encode(Request(self.config.address, first, last)))
+        if subscription.failure is not None and not self._failed:
+            self._failed = True
+            self._events.append(Failed(subscription.failure))
 
     def _deliver_run(self, run: Run) -> None:
         messages: list[Message] = []
@@ -425,15 +333,6 @@ class Client:
         if datagrams:
             self.counters.pushes += len(datagrams)
             self._effects.append(Send(datagrams, (self.backbone,)))
-
-    def _request(self, first: int, last: int, now: float) -> None:
-        if first <= last and self.repairs.bucket.take(1, now):
-            self.repairs.note_asked(first, last, now)
-            self._send_request(first, last)
-
-    def _send_request(self, first: int, last: int) -> None:
-        self.counters.requests += 1
-        self._send(encode(Request(self.config.address, first, last)))
 
     def _send(self, datagram: bytes) -> None:
         self._effects.append(Send([datagram], (self.backbone,)))

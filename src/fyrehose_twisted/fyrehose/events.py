@@ -88,3 +88,17 @@ class StreamKnown:
 @dataclass(frozen=True, slots=True)
 class Exhausted:
     """Event: all numbers have been given."""
+
+
+@dataclass(slots=True)
+class ClientCounters:
+    """What happened since the start. Drops are counted by reason in ``drops``."""
+
+    received: int = 0
+    delivered: int = 0
+    duplicates: int = 0
+    repeats: int = 0
+    repaired: int = 0
+    lost: int = 0
+    requests: int = 0
+    pushes: int = 0

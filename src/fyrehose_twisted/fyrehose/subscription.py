@@ -1,0 +1,197 @@
+"""One subscriber's place in the stream: where it begins, what is missing, what can be handed over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from fyrehose_twisted.errors import SequenceRegressed
+from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.drops import Drops
+from fyrehose_twisted.fyrehose.events import ClientCounters
+from fyrehose_twisted.fyrehose.joining import Joining
+from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
+from fyrehose_twisted.fyrehose.reassembly import Arrival, Lost, Reassembly, Run
+from fyrehose_twisted.fyrehose.repair import MAX_RANGE, Repairs
+from fyrehose_twisted.fyrehose.tide import PLAUSIBLE_JUMP, Tide
+from fyrehose_twisted.interfaces import IMessageStore
+
+SLOWEST_PROBE = 30.0
+"""Seconds between tail probes of a stream on which nothing happens."""
+
+
+class Subscription:
+    """Messages go in as they come; :attr:`ready` and :attr:`requests` come out.
+
+    :param backbone: how to name the backbone in errors.
+    :param store: where messages are kept; what found no room to wait is taken from there.
+    :param kept: called with the number and DATA of each message that is seen for the first time.
+    :ivar ready: what can be handed over, in order; whoever takes it clears it.
+    :ivar requests: ranges to ask for; whoever asks clears it.
+    :ivar paused: hand nothing over.
+    :ivar failure: why this has stopped for good, if it has.
+    """
+
+    def __init__(
+        self,
+        backbone: str,
+        config: ClientConfig,
+        store: IMessageStore,
+        counters: ClientCounters,
+        drops: Drops,
+        rng: Random,
+        now: float,
+        *,
+        kept: Callable[[int, bytes, float], None],
+    ) -> None:
+        self.ready: list[Run | Lost] = []
+        self.requests: list[tuple[int, int]] = []
+        self.paused = False
+        self.failure: SequenceRegressed | None = None
+        self.stream: Reassembly | None = None
+        self.tide = Tide(now)
+        self._backbone = backbone
+        self._config = config
+        self._store = store
+        self._counters = counters
+        self._drops = drops
+        self._rng = rng
+        self._kept = kept
+        self._repairs = Repairs(config.repair, rng, now)
+        self._joining: Joining | None = None
+        self._probe_at = now
+        self._probe_interval = config.keepalive_interval
+        if isinstance(config.start, int):
+            self._follow(config.start)
+        else:
+            self._joining = Joining(config.start, config.buffer_bytes, config.repair.reorder_delay)
+
+    def connected(self, now: float) -> None:
+        """The backbone is there, for the first time or again."""
+        self._probe_at = now
+        if self._joining is not None:
+            self._joining.begin(now)
+
+    def asked_for(self, sequence: int) -> bool:
+        """Say whether a repair of ``sequence`` is welcome."""
+        # Who looks for the oldest message asks for any; once there is a stream, none leads far beyond its end.
+        near = self.stream is None or sequence <= self.stream.highest + MAX_RANGE
+        return near and self._repairs.was_asked(sequence)
+
+    def received(self, sequence: int, data: bytes, now: float, *, live: bool) -> None:
+        """Take a message in. ``live``: it came from the backbone's address."""
+        if self.stream is not None:
+            self._arrived(self.stream, sequence, data, now, live)
+        elif self._joining is not None and not self._joining.add(sequence, data, now, live=live):
+            self._drops.counts["buffer_full"] += 1
+
+    def tick(self, now: float) -> None:
+        """Decide what depends on time: what to ask for, and what to give up."""
+        if self._joining is not None:
+            self._join(self._joining, now)
+        if self.stream is not None and self.failure is None:
+            self._repair(self.stream, now)
+
+    def settle(self, now: float) -> None:
+        """Plan repairs of what turned out to be missing, and hand over what is ready."""
+        stream = self.stream
+        if stream is None or self.failure is not None:
+            return
+        for first, last in stream.fresh_gaps:
+            self._repairs.gap_found(first, last, now)
+        stream.fresh_gaps.clear()
+        if not self.paused:
+            self.ready += stream.take()
+
+    def next_deadline(self) -> float | None:
+        """Return when :meth:`tick` may have something to do."""
+        if self._joining is not None:
+            return self._joining.next_deadline()
+        if self.failure is not None:
+            return None
+        repair = self._repairs.next_deadline()
+        return self._probe_at if repair is None else min(repair, self._probe_at)
+
+    def _follow(self, start: int) -> Reassembly:
+        self._joining = None
+        self.stream = Reassembly(start, limit=self._config.buffer_bytes)
+        return self.stream
+
+    def _join(self, joining: Joining, now: float) -> None:
+        asked = joining.ask(now)
+        if asked is not None:
+            self._ask(*asked, now)
+        elif joining.done(now):
+            stream = self._follow(min(joining.early))
+            for sequence, data in sorted(joining.early.items()):
+                if sequence <= stream.highest + PLAUSIBLE_JUMP:
+                    self._arrived(stream, sequence, data, now, sequence in joining.live)
+
+    def _arrived(self, stream: Reassembly, sequence: int, data: bytes, now: float, live: bool) -> None:
+        known = stream.highest
+        arrival = self._add(stream, sequence, data, now)
+        if arrival is Arrival.DUPLICATE:
+            self._counters.duplicates += 1
+            if live:
+                self._check_regress(sequence, data)
+            return
+        if live:
+            self.tide.reached(sequence)
+        if sequence <= known and arrival is Arrival.NEW:
+            self._counters.repaired += self._repairs.arrived(sequence)
+        elif sequence > known:
+            self._probe_interval = self._config.keepalive_interval
+            self._probe_at = now + self._probe_interval
+        if arrival is Arrival.OVERFLOW:
+            self._drops.counts["buffer_full"] += 1
+        if self._config.journal:
+            self._store.put(sequence, data)
+        self._kept(sequence, data, now)
+
+    def _add(self, stream: Reassembly, sequence: int, data: bytes, now: float) -> Arrival:
+        if not (self.paused or stream.has_room(len(data))):
+            self.ready += stream.take()
+        arrival = stream.add(sequence, data, int(now * 1_000_000))
+        if arrival is Arrival.OVERFLOW and sequence in stream.missing:
+            self._repairs.refused(sequence)
+        return arrival
+
+    def _check_regress(self, sequence: int, data: bytes) -> None:
+        if self._repairs.was_asked(sequence):
+            return
+        held = self._store.get(sequence)
+        if held == data or (held is None and not self.tide.is_old(sequence)):
+            return
+        self.failure = SequenceRegressed(
+            f"backbone {self._backbone} sent message {sequence} anew after {self.tide.highest};"
+            " it has lost its state file or runs twice. Stop it before more numbers are given twice"
+        )
+
+    def _repair(self, stream: Reassembly, now: float) -> None:
+        deadline = self._repairs.next_deadline()
+        if deadline is not None and deadline <= now:
+            due = self._repairs.due(stream.missing, now, hold_from=stream.no_room_from(paused=self.paused))
+            self.requests += [asked for asked in due.requests if not self._recall(stream, *asked, now)]
+            for first, last in due.given_up:
+                stream.give_up(first, last)
+        if now >= self._probe_at:
+            # A tail probe: the last message of a burst may be lost with nothing after it to show the gap.
+            self._ask(stream.highest + 1, min(stream.highest + MAX_RANGE, MAX_SEQUENCE), now)
+            self._probe_at = now + self._probe_interval * (0.75 + 0.5 * self._rng.random())
+            self._probe_interval = min(self._probe_interval * 2, SLOWEST_PROBE)
+
+    def _recall(self, stream: Reassembly, first: int, last: int, now: float) -> bool:
+        """Take what the buffer had no room for from our own memory; say whether that is all of it."""
+        held = self._store.lowest(first, last, MAX_RANGE)
+        for sequence in held:
+            data = self._store.get(sequence)
+            if data is None or sequence not in stream.missing:
+                continue
+            if self._add(stream, sequence, data, now) is Arrival.NEW:
+                self._repairs.arrived(sequence)
+        return len(held) == last - first + 1
+
+    def _ask(self, first: int, last: int, now: float) -> None:
+        if first <= last and self._repairs.bucket.take(1, now):
+            self._repairs.note_asked(first, last, now)
+            self.requests.append((first, last))
