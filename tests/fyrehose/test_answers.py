@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.answers import QUEUE_LIMIT, REQUESTERS, Answers
+from fyrehose_twisted.fyrehose.answers import QUEUE_BYTES, QUEUE_LIMIT, REQUESTERS, Answers
 from fyrehose_twisted.fyrehose.history import History
 
 OTHER: Address = ("10.0.0.8", 4000)
@@ -46,6 +46,19 @@ def test_queues_and_requesters_have_limits(history: History) -> None:
     for port in range(REQUESTERS - 1):
         assert answers.requested(("10.0.0.9", port), 1, 1) is None
     assert answers.requested(("10.0.0.10", 1), 1, 1) == "forward_requesters"
+
+
+def test_a_queue_is_limited_in_bytes_too() -> None:
+    history = History()
+    for sequence in range(1, 301):
+        history.put(sequence, bytes(60_000))
+    answers = Answers(history)
+    assert answers.requested(OTHER, 1, 300) == "forward_queue"
+    waiting = len(answers._queues[OTHER])
+    assert QUEUE_BYTES - 60_000 < waiting * 60_000 <= QUEUE_BYTES
+    answers.due(0.0)
+    assert len(answers._queues[OTHER]) < waiting
+    assert answers.requested(OTHER, 1, 1) is None
 
 
 def test_what_is_no_longer_held_is_skipped() -> None:

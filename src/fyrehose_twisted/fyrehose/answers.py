@@ -12,8 +12,8 @@ from fyrehose_twisted.interfaces import IMessageStore
 ANSWER_LIMIT = 1_024
 """Messages with which one FORWARD is answered at most."""
 
-QUEUE_LIMIT = 4_096
-"""Messages that may wait for one requester."""
+QUEUE_LIMIT, QUEUE_BYTES = 4_096, 8 * 2**20
+"""What may wait for one requester: a FORWARD of 19 bytes must not start a flood."""
 
 REQUESTERS = 256
 """Requesters that may wait at once."""
@@ -32,7 +32,8 @@ class Answers:
         self.sent = 0
         self._store = store
         self._budgets: Buckets[Address] = Buckets(rate, burst, 4 * REQUESTERS)
-        self._queues: OrderedDict[Address, deque[int]] = OrderedDict()
+        self._queues: OrderedDict[Address, deque[tuple[int, int]]] = OrderedDict()
+        self._queued: dict[Address, int] = {}
 
     def requested(self, requester: Address, first: int, last: int) -> str | None:
         """Queue an answer to a FORWARD; return why not, if not."""
@@ -44,9 +45,14 @@ class Answers:
             if len(self._queues) >= REQUESTERS:
                 return "forward_requesters"
             queue = self._queues[requester] = deque()
-        room = QUEUE_LIMIT - len(queue)
-        queue.extend(numbers[:room])
-        return None if room >= len(numbers) else "forward_queue"
+            self._queued[requester] = 0
+        for sequence in numbers:
+            size = len(self._store.get(sequence) or b"")
+            if len(queue) >= QUEUE_LIMIT or self._queued[requester] + size > QUEUE_BYTES:
+                return "forward_queue"
+            queue.append((sequence, size))
+            self._queued[requester] += size
+        return None
 
     def due(self, now: float) -> list[Send]:
         """Return what may be sent now."""
@@ -56,7 +62,8 @@ class Answers:
             queue = self._queues[requester]
             datagrams: list[Datagram] = []
             while queue and budget.available(now) > 0:
-                sequence = queue.popleft()
+                sequence, size = queue.popleft()
+                self._queued[requester] -= size
                 data = self._store.get(sequence)
                 if data is not None:
                     datagram = encode_deliver(sequence, data)
@@ -66,7 +73,7 @@ class Answers:
                 sends.append(Send(datagrams, (requester,)))
                 self.sent += len(datagrams)
             if not queue:
-                del self._queues[requester]
+                del self._queues[requester], self._queued[requester]
         return sends
 
     def next_deadline(self, now: float) -> float | None:
