@@ -160,7 +160,7 @@ class Demo:
             while len(self.published) < goal:
                 await self.publisher.when_room()
                 for message in islice(waiting, BURST):
-                    self.source.update(message + b"\n")
+                    self.note_published(message)
                     self.publisher.publish(message).addCallbacks(self.published.append, self.stop)
                 await deferLater(self.reactor, 0.001)
                 progress.update(len(self.published) - start - progress.n)
@@ -170,6 +170,10 @@ class Demo:
                     kill_after = None
                     self.kill_and_restart()
         self.count, self.seconds = len(messages), time.monotonic() - started
+
+    def note_published(self, message: bytes) -> None:
+        """Hash what is published, to compare with what arrives."""
+        self.source.update(message + b"\n")
 
     def stop(self, failure: Failure) -> None:
         """A message was not published."""
