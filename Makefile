@@ -23,7 +23,7 @@ test: lint ## style, types, import order and every test but the soak; run it bef
 
 soak: $(VENV)/.installed-test ## the tests that take long; SOAK_SECONDS=60 makes them short
 	@echo "Running the soak tests, each for at most $(SOAK_SECONDS) s"
-	@$(PY) -m pytest -m soak
+	@$(PY) -m pytest -m soak -rP
 
 bench: $(VENV)/.installed-test ## run the benchmarks
 	@set -e; for bench in benchmarks/bench_*.py; do \

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import signal
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tqdm import tqdm
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ReactorNotRunning
 from twisted.internet.task import react
 
 from fyrehose_twisted.errors import FyrehoseError
@@ -32,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     outcome = 1
 
     def run(reactor: Any) -> Deferred[Any]:
+        _stop_on_interrupt(reactor)
         running: Deferred[Any] = Deferred.fromCoroutine(_run(options, reactor))
 
         def finish(status: int) -> None:
@@ -50,6 +54,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(_flush(outcome))
     except KeyboardInterrupt:  # Before the reactor ran.
         sys.exit(complain("interrupted"))
+
+
+def _stop_on_interrupt(reactor: Any) -> None:
+    def stop() -> None:
+        with suppress(ReactorNotRunning):
+            reactor.stop()
+
+    # Twisted's own handler comes with the running reactor; before that, an interrupt could end up in any callback.
+    signal.signal(signal.SIGINT, lambda number, frame: reactor.callFromThread(stop))
 
 
 def _cancel(running: Deferred[Any]) -> Deferred[None]:
