@@ -9,12 +9,10 @@ from enum import Enum
 from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address, Datagram, Send
-from fyrehose_twisted.errors import MalformedPacket
 from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM, Columns, number, scan
 from fyrehose_twisted.fyrehose.clients import Clients
-from fyrehose_twisted.fyrehose.codec import decode, encode, encode_deliver
+from fyrehose_twisted.fyrehose.codec import encode, encode_deliver
 from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.drops import Drops
 from fyrehose_twisted.fyrehose.events import Client, ClientExpired, ClientJoined, Exhausted, StreamKnown
 from fyrehose_twisted.fyrehose.held import HeldPushes
 from fyrehose_twisted.fyrehose.messages import (
@@ -33,6 +31,7 @@ from fyrehose_twisted.fyrehose.messages import (
 )
 from fyrehose_twisted.fyrehose.numbering import Mark, Numbering
 from fyrehose_twisted.fyrehose.pacing import Buckets
+from fyrehose_twisted.fyrehose.receiving import PacketNode
 from fyrehose_twisted.interfaces import Drained, IDatagramNode, IForwardPolicy
 from fyrehose_twisted.net.batch import Batch
 
@@ -68,7 +67,7 @@ class BackboneCounters:
 
 
 @implementer(IDatagramNode)
-class Backbone:
+class Backbone(PacketNode):
     """One backbone as a node.
 
     :param last: the last number given, 0 for none.
@@ -89,10 +88,10 @@ class Backbone:
         ask: bool = False,
         own_address: Callable[[Address], Address] = lambda peer: ANY_ADDRESS,
     ) -> None:
+        super().__init__()
         self.config = config
         self.numbering = Numbering(last, bound)
         self.phase = Phase.SERVING if settle_until is None else Phase.SETTLING
-        self.drops = Drops()
         self.counters = BackboneCounters()
         self._policy = policy
         self._settle_until = settle_until
@@ -103,8 +102,6 @@ class Backbone:
         self._clients = Clients(config)
         self._requests: Buckets[Address] = Buckets(config.request_rate, config.request_burst, config.max_clients)
         self._persisted = self.numbering.mark
-        self._effects: list[Send] = []
-        self._events: list[object] = []
         if self.numbering.left == 0:
             self._exhaust()
 
@@ -233,14 +230,6 @@ class Backbone:
             persist = self._persisted = self.numbering.mark
         return Drained(persist, effects, events)
 
-    def _receive_datagram(self, datagram: Datagram, peer: Address, truncated: bool, now: float) -> None:
-        try:
-            packet = decode(datagram, truncated=truncated)
-        except MalformedPacket as error:
-            self._drop(error.reason, peer, str(error), now)
-        else:
-            self.receive(packet, peer, now)
-
     def _publish_run(self, batch: Batch, columns: Columns, start: int, stop: int, now: float) -> None:
         longest = columns.lengths[start:stop].max()
         if longest > MAX_DELIVERABLE or stop - start >= self.numbering.left:
@@ -280,11 +269,6 @@ class Backbone:
     def _exhaust(self) -> None:
         self.phase = Phase.EXHAUSTED
         self._events.append(Exhausted())
-
-    def _drop(self, reason: str, peer: Address, detail: str, now: float) -> None:
-        event = self.drops.count(reason, peer, detail, now)
-        if event is not None:
-            self._events.append(event)
 
 
 def _resolve(address: Address, peer: Address) -> Address:

@@ -8,12 +8,10 @@ from random import Random
 from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address, Datagram, Send
-from fyrehose_twisted.errors import MalformedPacket
 from fyrehose_twisted.fyrehose.answers import Answers
 from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM, scan
-from fyrehose_twisted.fyrehose.codec import decode, encode, encode_push
+from fyrehose_twisted.fyrehose.codec import encode, encode_push
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.drops import Drops
 from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, Seen, unwrap
 from fyrehose_twisted.fyrehose.events import (
     Acknowledged,
@@ -36,6 +34,7 @@ from fyrehose_twisted.fyrehose.messages import (
 from fyrehose_twisted.fyrehose.outbox import Outbox, Published, PublishFailed
 from fyrehose_twisted.fyrehose.presence import Presence
 from fyrehose_twisted.fyrehose.reassembly import Lost, Reassembly, Run
+from fyrehose_twisted.fyrehose.receiving import PacketNode
 from fyrehose_twisted.fyrehose.subscription import Subscription
 from fyrehose_twisted.interfaces import Drained, IDatagramNode, IMessageStore
 from fyrehose_twisted.net.batch import Batch
@@ -50,7 +49,7 @@ class Phase(Enum):
 
 
 @implementer(IDatagramNode)
-class Client:
+class Client(PacketNode):
     """One client of a backbone as a node.
 
     :param backbone: the backbone's address.
@@ -67,10 +66,10 @@ class Client:
         *,
         store: IMessageStore | None = None,
     ) -> None:
+        super().__init__()
         self.backbone = backbone
         self.config = config
         self.counters = ClientCounters()
-        self.drops = Drops()
         self.presence = Presence(config, rng, now)
         self.outbox = Outbox(config.outbox, rng.randbytes(8))
         self._store: IMessageStore = History(config.history_bytes if config.journal else 0) if store is None else store
@@ -90,8 +89,6 @@ class Client:
         self._seen = Seen()
         self._failed = False
         self._now = now
-        self._effects: list[Send] = []
-        self._events: list[object] = []
 
     @property
     def next_sequence(self) -> int | None:
@@ -336,16 +333,3 @@ class Client:
 
     def _send(self, datagram: bytes) -> None:
         self._effects.append(Send([datagram], (self.backbone,)))
-
-    def _receive_datagram(self, datagram: Datagram, peer: Address, truncated: bool, now: float) -> None:
-        try:
-            packet = decode(datagram, truncated=truncated)
-        except MalformedPacket as error:
-            self._drop(error.reason, peer, str(error), now)
-        else:
-            self.receive(packet, peer, now)
-
-    def _drop(self, reason: str, peer: Address, detail: str, now: float) -> None:
-        event = self.drops.count(reason, peer, detail, now)
-        if event is not None:
-            self._events.append(event)
