@@ -68,7 +68,7 @@ class NodeDriver:
                 pass
         finally:
             self._flushing = False
-        self._arm()
+            self._arm()
 
     def _carry_out(self) -> bool:
         persist, effects, events = self.node.drain()

@@ -37,7 +37,10 @@ class INode(Interface):
         """When :meth:`tick` wants to be called; ``None`` for never. Time may already have passed it."""
 
     def drain() -> Drained:
-        """Take everything that has been decided since the last call."""
+        """Take what has been decided since the last call.
+
+        Call it until it returns no events: what the application does with one may change what comes next.
+        """
 
 
 class IDatagramNode(INode):

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from fyrehose_twisted.fyrehose.config import Start
-from fyrehose_twisted.fyrehose.joining import ASK_INTERVAL, ASKS, PATIENCE, Joining
+from fyrehose_twisted.fyrehose.joining import ASK_INTERVAL, ASKS, NEIGHBOURS, PATIENCE, Joining
+from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD
 
 
@@ -9,7 +10,7 @@ def test_the_first_message_found_while_asking_does_not_end_the_asking() -> None:
     joining = Joining(Start.OLDEST, 10_000, 0.02)
     joining.begin(0.0)
     now, asked = 0.0, 0
-    while not joining.done(now):
+    while joining.done(now) is None:
         deadline = joining.next_deadline()
         assert deadline is not None
         now = max(now, deadline)
@@ -34,4 +35,16 @@ def test_what_comes_early_has_a_limit_but_one_message_always_fits() -> None:
 def test_live_asks_nothing_and_has_no_deadline_before_a_message() -> None:
     joining = Joining(Start.LIVE, 1_000, 0.02)
     joining.begin(0.0)
-    assert (joining.next_deadline(), joining.ask(9.0), joining.done(9.0)) == (None, None, False)
+    assert (joining.next_deadline(), joining.ask(9.0), joining.done(9.0)) == (None, None, None)
+
+
+def test_one_high_number_alone_may_be_forged_and_waits_for_another_near_it() -> None:
+    joining = Joining(Start.LIVE, 10_000, 0.02)
+    joining.add(MAX_SEQUENCE, b"forged", 0.0, live=True)
+    assert joining.done(1.0) is None
+    assert joining.ask(1.0) == (MAX_SEQUENCE - NEIGHBOURS, MAX_SEQUENCE)
+    assert (joining.ask(2.0), joining.next_deadline()) == (None, None)
+    joining.add(10**9, b"true", 2.0, live=True)
+    assert joining.done(3.0) is None
+    joining.add(10**9 + 1, b"true too", 3.0, live=True)
+    assert joining.done(4.0) == 10**9

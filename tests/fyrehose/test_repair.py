@@ -67,14 +67,15 @@ def test_what_was_asked_for_is_forgotten_after_a_while() -> None:
     plan = repairs()
     plan.note_asked(5, 9, 0.0)
     plan.note_asked(20, 20, MEMORY_OF_REQUESTS - 1)
-    assert plan.was_asked(5)
-    assert not plan.was_asked(10)
-    plan.note_asked(30, 30, MEMORY_OF_REQUESTS)
-    assert plan.was_asked(5)
-    assert plan.was_asked(20)
-    plan.note_asked(40, 40, 2 * MEMORY_OF_REQUESTS)
-    assert not plan.was_asked(5)
-    assert plan.was_asked(30)
+    now = MEMORY_OF_REQUESTS - 1
+    assert plan.was_asked(5, now)
+    assert not plan.was_asked(10, now)
+    plan.note_asked(30, 30, now + 1)
+    assert plan.was_asked(5, now + 1)
+    assert plan.was_asked(20, now + 1)
+    assert not plan.was_asked(5, 2 * MEMORY_OF_REQUESTS)
+    assert plan.was_asked(30, 2 * MEMORY_OF_REQUESTS)
+    assert not plan.was_asked(30, 10 * MEMORY_OF_REQUESTS)  # Although nothing was asked for in between.
 
 
 def test_memory_of_requests_has_a_limit() -> None:

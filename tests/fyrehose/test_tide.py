@@ -23,16 +23,30 @@ def test_the_tide_does_not_fall() -> None:
     assert tide.highest == 100
 
 
-def test_a_number_is_old_when_the_backbone_was_beyond_it_for_a_while() -> None:
+def test_the_first_number_is_expected_near_the_start_that_was_given() -> None:
+    tide = Tide(0.0, 5)
+    assert not tide.plausible(MAX_SEQUENCE)
+    assert tide.plausible(5)
+    assert tide.plausible(PLAUSIBLE_JUMP)
+
+
+def test_several_rising_numbers_from_long_ago_are_a_fall() -> None:
     tide = Tide(0.0)
     tide.reached(100)
     tide.time_passed(OLD)
     tide.reached(200)
-    assert not tide.is_old(1)
-    tide.time_passed(2 * OLD - 0.1)
-    assert not tide.is_old(1)
+    assert [tide.falls(number) for number in range(1, 9)] == [False] * 8
     tide.time_passed(2 * OLD)
-    assert tide.is_old(100)
-    assert not tide.is_old(101)
-    tide.time_passed(3 * OLD)
-    assert tide.is_old(200)
+    assert not tide.falls(101)
+    assert [tide.falls(number) for number in (7, 7, 3, 4)] == [False] * 4
+    assert tide.falls(5)
+
+
+def test_old_numbers_while_the_stream_goes_on_are_late_duplicates() -> None:
+    tide = Tide(0.0)
+    tide.reached(100)
+    tide.time_passed(OLD)
+    tide.time_passed(2 * OLD)
+    for number in range(1, 90):
+        tide.reached(100 + number)
+        assert not tide.falls(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
 from random import Random
 
@@ -70,7 +71,8 @@ class Client(PacketNode):
         self.backbone = backbone
         self.config = config
         self.counters = ClientCounters()
-        self.presence = Presence(config, rng, now)
+        self._journals = config.journal and (config.subscribe or store is not None)
+        self.presence = Presence(config, rng, now, journals=self._journals)
         self.outbox = Outbox(config.outbox, rng.randbytes(8))
         self._store: IMessageStore = History(config.history_bytes if config.journal else 0) if store is None else store
         self.answers = Answers(self._store)
@@ -87,6 +89,8 @@ class Client(PacketNode):
                 kept=self._returned,
             )
         self._seen = Seen()
+        self._handover: deque[Lost | Delivered] = deque()
+        self._paused = False
         self._failed = False
         self._now = now
 
@@ -123,11 +127,13 @@ class Client(PacketNode):
 
     def pause(self) -> None:
         """Hand nothing over until :meth:`resume`; what finds no room meanwhile is asked for again later."""
+        self._paused = True
         if self._subscription is not None:
             self._subscription.paused = True
 
     def resume(self, now: float) -> None:
         """Hand over again."""
+        self._paused = False
         if self._subscription is not None:
             self._subscription.paused = False
         self._settle(now)
@@ -183,11 +189,11 @@ class Client(PacketNode):
 
     def ack_received(self, token: bytes, peer: Address, now: float) -> None:
         """The backbone knows us."""
-        round_trip = self.presence.answered(token, now) if peer == self.backbone else None
-        if round_trip is None:
+        if peer != self.backbone or not self.presence.answered(token, now):
             self._drop("stray_ack", peer, "KEEPALIVE-ACK that answers none of ours", now)
             return
-        self._events.append(Acknowledged(round_trip))
+        if self.presence.round_trip is not None:
+            self._events.append(Acknowledged(self.presence.round_trip))
         if not self.presence.connected:
             self.presence.connected = True
             if self._subscription is not None:
@@ -198,7 +204,9 @@ class Client(PacketNode):
         """Somebody misses what we may have (000, client rule 4)."""
         if peer != self.backbone:
             self._drop("foreign_forward", peer, "FORWARD from an address that is not our backbone's", now)
-        elif self.config.journal and forward.address[1]:
+        elif not (self._journals and forward.address[1]):
+            self.drops.counts["forward_unwanted"] += 1
+        else:
             refusal = self.answers.requested(forward.address, forward.first, forward.last)
             if refusal is not None:
                 self.drops.counts[refusal] += 1
@@ -214,8 +222,8 @@ class Client(PacketNode):
             else:
                 self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not asked for", now)
         elif subscription.failure is not None:
-            return
-        elif not live and not subscription.asked_for(sequence):
+            self.drops.counts["stopped"] += 1
+        elif not live and not subscription.asked_for(sequence, now):
             self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not asked for", now)
         elif sequence < 1 or (live and not subscription.tide.plausible(sequence)):
             detail = f"DELIVER {sequence} while the stream is at {subscription.tide.highest}"
@@ -257,6 +265,9 @@ class Client(PacketNode):
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is always ``None``."""
         effects, self._effects = self._effects, []
         events, self._events = self._events, []
+        if self._handover and not self._paused:
+            # One at a time: what it is handed may make the application pause.
+            events.append(self._handover.popleft())
         return Drained(None, effects, events)
 
     @property
@@ -289,7 +300,7 @@ class Client(PacketNode):
         for item in ready:
             if isinstance(item, Lost):
                 self.counters.lost += item.last - item.first + 1
-                self._events.append(item)
+                self._handover.append(item)
             else:
                 self._deliver_run(item)
         requests, subscription.requests = subscription.requests, []
@@ -316,7 +327,7 @@ class Client(PacketNode):
                 self.counters.repeats += 1
         self.counters.delivered += len(messages)
         if messages:
-            self._events.append(Delivered(messages))
+            self._handover.append(Delivered(messages))
 
     # Sending
 

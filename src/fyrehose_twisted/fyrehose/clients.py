@@ -11,6 +11,9 @@ from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import Client
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Flags, Keepalive
 
+LATE = 1.0
+"""Seconds by which an expiry may be late before something else than load must be the reason."""
+
 CLIENT_LIFETIME = 5.0
 """Seconds for which a KEEPALIVE keeps a client (000, backbone rule 2)."""
 
@@ -25,6 +28,8 @@ class Clients:
     def __init__(self, config: BackboneConfig) -> None:
         self.subscribers: tuple[Address, ...] = ()
         self.journals: tuple[Address, ...] = ()
+        self._subscribing: dict[Address, None] = {}
+        self._journalling: dict[Address, None] = {}
         self._config = config
         self._clients: OrderedDict[Address, Client] = OrderedDict()
         self._sources: dict[Address, Address] = {}
@@ -55,17 +60,22 @@ class Clients:
         elif client.source != peer and self._sources.get(client.source) == address:
             del self._sources[client.source]
         self._sources[peer] = address
-        regroup = joined or client.flags != keepalive.flags
+        if joined or client.flags != keepalive.flags:
+            self._group(address, keepalive.flags)
         client.source, client.flags, client.dialect = peer, keepalive.flags, keepalive.dialect
         client.expires_at = now + CLIENT_LIFETIME
         self._clients.move_to_end(address)
-        if regroup:
-            self._regroup()
         return client if joined else None
 
     def expire(self, now: float) -> list[Client]:
         """Remove and return those who have not been heard of for 5 s."""
         expired: list[Client] = []
+        first = self.next_expiry()
+        if first is not None and now > first + LATE:
+            # Nobody looked when this was due: the process was stopped, or the clock set forward. The KEEPALIVEs of that
+            # time may still wait to be read, and without their senders messages would be numbered for nobody.
+            for client in self._clients.values():
+                client.expires_at += now - first
         while self._clients:
             client = next(iter(self._clients.values()))
             if client.expires_at > now + CLIENT_LIFETIME:
@@ -75,9 +85,8 @@ class Clients:
             del self._clients[client.address]
             if self._sources.get(client.source) == client.address:
                 del self._sources[client.source]
+            self._group(client.address, Flags.NOSUBSCRIBE | Flags.NOJOURNAL)
             expired.append(client)
-        if expired:
-            self._regroup()
         return expired
 
     def next_expiry(self) -> float | None:
@@ -116,7 +125,12 @@ class Clients:
         for client in self._clients.values():
             client.expires_at = min(client.expires_at, now + CLIENT_LIFETIME)
 
-    def _regroup(self) -> None:
-        clients = sorted(self._clients.values(), key=lambda client: client.address)
-        self.subscribers = tuple(client.address for client in clients if not client.flags & Flags.NOSUBSCRIBE)
-        self.journals = tuple(client.address for client in clients if not client.flags & Flags.NOJOURNAL)
+    def _group(self, address: Address, flags: int) -> None:
+        # Cheap, because anybody who is served may change flags as often as packets come.
+        for group, flag in ((self._subscribing, Flags.NOSUBSCRIBE), (self._journalling, Flags.NOJOURNAL)):
+            if flags & flag:
+                group.pop(address, None)
+            else:
+                group[address] = None
+        self.subscribers = tuple(self._subscribing)
+        self.journals = tuple(self._journalling)

@@ -24,6 +24,9 @@ COUNTER_WINDOW = 65_536
 
 PUBLISHERS_REMEMBERED = 4_096
 
+MAX_RANGES = 1_024
+"""Separate ranges of counters that one publisher may cost."""
+
 
 class Envelope(NamedTuple):
     """Who published a message, and which of theirs it is."""
@@ -50,6 +53,7 @@ class Seen:
 
     def __init__(self, publishers: int = PUBLISHERS_REMEMBERED) -> None:
         self._limit = publishers
+        self._suspect: Envelope | None = None
         self._counters: OrderedDict[bytes, RangeSet] = OrderedDict()
 
     def add(self, envelope: Envelope) -> bool:
@@ -64,7 +68,21 @@ class Seen:
             self._counters.move_to_end(publisher)
             if counter in counters or counter <= counters.last - COUNTER_WINDOW:
                 return False
+            if counter > counters.last + COUNTER_WINDOW and not self._confirmed(envelope):
+                return True
         counters.add(counter)
         if len(counters) > 1 and counters.last > COUNTER_WINDOW:
             counters.discard(0, counters.last - COUNTER_WINDOW)
+        if len(counters) > MAX_RANGES:
+            counters.discard(counters.first, next(iter(counters))[1])
         return True
+
+    def _confirmed(self, envelope: Envelope) -> bool:
+        # A publisher that was not heard of for long may be far ahead; one message alone may as well be forged, and
+        # would make all that its publisher really sends look like repeats.
+        suspect, self._suspect = self._suspect, envelope
+        return (
+            suspect is not None
+            and suspect.publisher == envelope.publisher
+            and 0 < envelope.counter - suspect.counter <= COUNTER_WINDOW
+        )

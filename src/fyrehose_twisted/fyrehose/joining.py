@@ -5,9 +5,13 @@ from __future__ import annotations
 from fyrehose_twisted.fyrehose.config import Start
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD
+from fyrehose_twisted.fyrehose.tide import PLAUSIBLE_JUMP
 
 ASKS, ASK_INTERVAL = 5, 0.1
 """How often the oldest message is asked for, and every how many seconds; each time another client may answer."""
+
+NEIGHBOURS = 15
+"""How many numbers below the only one that is known are asked for, to confirm it."""
 
 PATIENCE = 3
 """Intervals to wait after the last time."""
@@ -29,6 +33,7 @@ class Joining:
         self._asks = ASKS if start is Start.OLDEST else 0
         self._reorder_delay = reorder_delay
         self._wait_until: float | None = None
+        self._confirm: int | None = None
 
     def begin(self, now: float) -> None:
         """The backbone is there: start asking."""
@@ -51,19 +56,34 @@ class Joining:
 
     def ask(self, now: float) -> tuple[int, int] | None:
         """Return the range to ask for now, if any."""
+        if self._confirm is not None:
+            suspect, self._confirm = self._confirm, None
+            return max(1, suspect - NEIGHBOURS), suspect
         if not self._asks or self._wait_until is None or now < self._wait_until:
             return None
         self._asks -= 1
         self._wait_until = now + ASK_INTERVAL * (1 if self._asks else PATIENCE)
         return 1, max(self.live, default=MAX_SEQUENCE)
 
-    def done(self, now: float) -> bool:
-        """Say whether the lowest of :attr:`early` is the beginning."""
+    def beginning(self) -> int | None:
+        """Return the lowest number that can be true: a high one needs another near it, for one alone may be forged."""
+        numbers = sorted(self.early)
+        for index, number in enumerate(numbers):
+            near = index + 1 < len(numbers) and numbers[index + 1] - number <= PLAUSIBLE_JUMP
+            if near or number <= PLAUSIBLE_JUMP:
+                return number
+        return None
+
+    def done(self, now: float) -> int | None:
+        """Return the number to begin with, once it is known."""
         if self._asks or self._wait_until is None or now < self._wait_until:
-            return False
-        if not self.early:
-            self._wait_until = None  # Nobody has anything: whatever comes first is the oldest.
-        return bool(self.early)
+            return None
+        beginning = self.beginning()
+        if beginning is None:
+            # Nobody has anything, so whatever comes first is the oldest; or only one number, which others can confirm.
+            self._wait_until = None
+            self._confirm = next(iter(sorted(self.early)), None)
+        return beginning
 
     def next_deadline(self) -> float | None:
         """Return when :meth:`ask` or :meth:`done` may say something new."""

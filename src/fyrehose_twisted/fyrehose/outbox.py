@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,6 +10,9 @@ from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull
 from fyrehose_twisted.fyrehose.envelope import COUNTER_WINDOW, MAX_ENVELOPED, Envelope, wrap
 from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
 from fyrehose_twisted.fyrehose.window import Window, WindowConfig
+
+REMEMBERED = 4_096
+"""Messages that were sent again and came back, of which the first copy may come too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class Outbox:
         self._again: deque[Outgoing] = deque()
         self._expiry: deque[tuple[float, int]] = deque()
         self._returned: dict[int, float] = {}
+        self._sent_again: OrderedDict[int, None] = OrderedDict()
         self._by_data: dict[bytes, deque[int]] = {}
 
     def __len__(self) -> int:
@@ -146,7 +150,8 @@ class Outbox:
             return None
         message = self._waiting.get(ticket)
         if message is None or not message.attempts:
-            if ticket < self._next_ticket and envelope is not None:
+            if ticket in self._sent_again:
+                del self._sent_again[ticket]
                 self.window.spurious()
             return None
         self._forget(message)
@@ -155,6 +160,9 @@ class Outbox:
             self.window.returned(now - message.sent_at)
         else:
             self.window.returned(None)
+            self._sent_again[ticket] = None
+            if len(self._sent_again) > REMEMBERED:
+                self._sent_again.popitem(last=False)
         return ticket
 
     def delivered(self, ticket: int) -> None:
@@ -183,6 +191,9 @@ class Outbox:
             if message is not None:
                 self._forget(message)
                 tickets.append(ticket)
+        for waiting in (self._queue, self._resend):
+            while waiting and waiting[0].ticket not in self._waiting:
+                waiting.popleft()
         return tickets
 
     def next_expiry(self) -> float | None:

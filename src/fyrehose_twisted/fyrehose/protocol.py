@@ -132,8 +132,12 @@ class BackboneProtocol(DatagramNodeProtocol):
     def _own_address(self, peer: Address) -> Address:
         port: Any = self.transport
         bound = port.getHost()
-        host = local_host_towards(peer) if bound.host == ANY_ADDRESS[0] else bound.host
-        return host, bound.port
+        if bound.host != ANY_ADDRESS[0]:
+            return bound.host, bound.port
+        try:
+            return local_host_towards(peer), bound.port
+        except OSError:
+            return ANY_ADDRESS  # There is no way to it, so no answer either.
 
 
 class ClientProtocol(DatagramNodeProtocol):

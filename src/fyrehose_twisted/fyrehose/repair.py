@@ -135,14 +135,20 @@ class Repairs:
 
     def note_asked(self, first: int, last: int, now: float) -> None:
         """Remember that ``first`` to ``last`` were asked for, so that :meth:`was_asked` lets answers in."""
+        self._forget_old_requests(now)
+        self._asked.add(first, last)
+
+    def was_asked(self, sequence: int, now: float) -> bool:
+        """Say whether ``sequence`` was asked for lately."""
+        self._forget_old_requests(now)
+        return sequence in self._asked or sequence in self._asked_before
+
+    def _forget_old_requests(self, now: float) -> None:
+        if now >= self._asked_until + MEMORY_OF_REQUESTS:
+            self._asked = RangeSet()
         if now >= self._asked_until or len(self._asked) >= MAX_REMEMBERED_RANGES:
             self._asked_before, self._asked = self._asked, RangeSet()
             self._asked_until = now + MEMORY_OF_REQUESTS
-        self._asked.add(first, last)
-
-    def was_asked(self, sequence: int) -> bool:
-        """Say whether ``sequence`` was asked for lately."""
-        return sequence in self._asked or sequence in self._asked_before
 
     def backoff(self, attempt: int) -> float:
         """Return the seconds to wait for an answer to attempt number ``attempt``, from 0, with jitter."""

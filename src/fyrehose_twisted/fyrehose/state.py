@@ -119,8 +119,8 @@ class SequenceFile:
             raise
         if start_at is not None:
             last = start_at - 1
-        self._words[_LAST] = last
         self._words[_BOUND] = bound = max(last, bound)
+        self._words[_LAST] = last
         self._map[_BOOT] = boot_id
         self._sync()
         self.last, self.bound = last, bound

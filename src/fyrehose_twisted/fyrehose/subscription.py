@@ -49,7 +49,7 @@ class Subscription:
         self.paused = False
         self.failure: SequenceRegressed | None = None
         self.stream: Reassembly | None = None
-        self.tide = Tide(now)
+        self.tide = Tide(now, config.start if isinstance(config.start, int) else None)
         self._backbone = backbone
         self._config = config
         self._store = store
@@ -59,6 +59,7 @@ class Subscription:
         self._kept = kept
         self._repairs = Repairs(config.repair, rng, now)
         self._joining: Joining | None = None
+        self._began = 1
         self._probe_at = now
         self._probe_interval = config.keepalive_interval
         if isinstance(config.start, int):
@@ -72,11 +73,11 @@ class Subscription:
         if self._joining is not None:
             self._joining.begin(now)
 
-    def asked_for(self, sequence: int) -> bool:
+    def asked_for(self, sequence: int, now: float) -> bool:
         """Say whether a repair of ``sequence`` is welcome."""
         # Who looks for the oldest message asks for any; once there is a stream, none leads far beyond its end.
         near = self.stream is None or sequence <= self.stream.highest + MAX_RANGE
-        return near and self._repairs.was_asked(sequence)
+        return near and self._repairs.was_asked(sequence, now)
 
     def received(self, sequence: int, data: bytes, now: float, *, live: bool) -> None:
         """Take a message in. ``live``: it came from the backbone's address."""
@@ -114,6 +115,7 @@ class Subscription:
 
     def _follow(self, start: int) -> Reassembly:
         self._joining = None
+        self._began = start
         self.stream = Reassembly(start, limit=self._config.buffer_bytes)
         return self.stream
 
@@ -121,11 +123,15 @@ class Subscription:
         asked = joining.ask(now)
         if asked is not None:
             self._ask(*asked, now)
-        elif joining.done(now):
-            stream = self._follow(min(joining.early))
+            return
+        beginning = joining.done(now)
+        if beginning is not None:
+            stream = self._follow(beginning)
             for sequence, data in sorted(joining.early.items()):
                 if sequence <= stream.highest + PLAUSIBLE_JUMP:
                     self._arrived(stream, sequence, data, now, sequence in joining.live)
+                else:
+                    self._drops.counts["implausible"] += 1
 
     def _arrived(self, stream: Reassembly, sequence: int, data: bytes, now: float, live: bool) -> None:
         known = stream.highest
@@ -133,7 +139,9 @@ class Subscription:
         if arrival is Arrival.DUPLICATE:
             self._counters.duplicates += 1
             if live:
-                self._check_regress(sequence, data)
+                self._check_regress(sequence, data, now)
+                if sequence < self._began:
+                    self._kept(sequence, data, now)
             return
         if live:
             self.tide.reached(sequence)
@@ -156,11 +164,11 @@ class Subscription:
             self._repairs.refused(sequence)
         return arrival
 
-    def _check_regress(self, sequence: int, data: bytes) -> None:
-        if self._repairs.was_asked(sequence):
+    def _check_regress(self, sequence: int, data: bytes, now: float) -> None:
+        if self._repairs.was_asked(sequence, now):
             return
         held = self._store.get(sequence)
-        if held == data or (held is None and not self.tide.is_old(sequence)):
+        if held == data or (held is None and not self.tide.falls(sequence)):
             return
         self.failure = SequenceRegressed(
             f"backbone {self._backbone} sent message {sequence} anew after {self.tide.highest};"

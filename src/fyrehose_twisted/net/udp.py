@@ -117,7 +117,7 @@ class DatagramPort(udp.Port):
     def send(self, datagrams: Sequence[Datagram], peers: Sequence[Address]) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IDatagramSender.send`."""
         if self._waiting:
-            self._wait([(bytes(datagram), peer) for peer in peers for datagram in datagrams])
+            self._wait([bytes(datagram) for datagram in datagrams], peers)
             return
         send = self.socket.sendto
         for index, peer in enumerate(peers):
@@ -125,9 +125,9 @@ class DatagramPort(udp.Port):
                 try:
                     send(datagram, peer)
                 except BlockingIOError:
-                    rest = [(bytes(late), peer) for late in datagrams[number:]]
-                    rest += [(bytes(late), other) for other in peers[index + 1 :] for late in datagrams]
-                    self._wait(rest)
+                    copies = [bytes(late) for late in datagrams]
+                    self._wait(copies[number:], (peer,))
+                    self._wait(copies, peers[index + 1 :])
                     return
                 except OSError as error:
                     self.send_errors[errorcode.get(error.errno or 0, "unknown")] += 1
@@ -166,13 +166,17 @@ class DatagramPort(udp.Port):
         for stopped in stopping:
             stopped.callback(None)
 
-    def _wait(self, datagrams: list[tuple[bytes, Address]]) -> None:
-        for datagram, peer in datagrams:
-            if self._waiting_bytes + len(datagram) > WAITING_BYTES:
-                self.send_errors["EAGAIN"] += 1
-                continue
-            self._waiting.append((datagram, peer))
-            self._waiting_bytes += len(datagram)
+    def _wait(self, datagrams: Sequence[bytes], peers: Sequence[Address]) -> None:
+        for index, peer in enumerate(peers):
+            if self._waiting_bytes >= WAITING_BYTES:
+                self.send_errors["EAGAIN"] += len(datagrams) * (len(peers) - index)
+                break
+            for datagram in datagrams:
+                if self._waiting_bytes + len(datagram) > WAITING_BYTES:
+                    self.send_errors["EAGAIN"] += 1
+                    continue
+                self._waiting.append((datagram, peer))
+                self._waiting_bytes += len(datagram)
         self.stopReading()
         self.startWriting()
 
