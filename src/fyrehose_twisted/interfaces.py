@@ -76,6 +76,7 @@ class ISequenceStore(Interface):
 
     last = Attribute("The last number given, 0 before the first.")
     bound = Attribute("No number above this may be given until :meth:`persist` has made a higher one durable.")
+    hole = Attribute("First and last of the numbers that had to be skipped at the start, or None.")
     fresh = Attribute("True if nothing is known about the stream: no number was ever given, as far as we know.")
 
     def persist(mark: Any) -> None:
@@ -91,11 +92,14 @@ class ISequenceStore(Interface):
 class IMessageStore(Interface):
     """What a client answers FORWARDs from."""
 
-    def put(sequence: int, data: bytes) -> None:
-        """Keep a message; older ones may make room for it."""
+    def put(sequence: int, data: bytes, received_at: int = 0) -> None:
+        """Keep a message; older ones may make room for it. ``received_at`` is in UTC microseconds since 1970."""
 
     def get(sequence: int) -> bytes | None:
         """Return a message, or ``None`` if it is not held."""
+
+    def received_at(sequence: int) -> int | None:
+        """Return when a message was received, or ``None`` if it is not held."""
 
     def lowest(first: int, last: int, limit: int) -> list[int]:
         """Return at most ``limit`` numbers held in ``first`` to ``last``, lowest first."""

@@ -8,6 +8,7 @@ from fyrehose_twisted.fyrehose.envelope import (
     COUNTER_WINDOW,
     ENVELOPE_SIZE,
     MAX_ENVELOPED,
+    MAX_RANGES,
     Envelope,
     Seen,
     unwrap,
@@ -65,3 +66,28 @@ def test_memory_has_a_limit() -> None:
         seen.add(Envelope(b"%08d" % number, 0))
     assert len(seen._counters) == 3
     assert not seen.add(Envelope(b"%08d" % 9, 0))
+
+
+def test_one_forged_counter_does_not_silence_its_publisher() -> None:
+    seen = Seen()
+    assert seen.add(Envelope(b"someones", 0))
+    assert seen.add(Envelope(b"someones", 2**64 - 1))
+    assert all(seen.add(Envelope(b"someones", counter)) for counter in range(1, 100))
+    assert not seen.add(Envelope(b"someones", 50))
+
+
+def test_a_publisher_that_got_far_ahead_is_believed_at_the_second_message() -> None:
+    seen = Seen()
+    far = 10 * COUNTER_WINDOW
+    assert seen.add(Envelope(b"someones", 0))
+    assert seen.add(Envelope(b"someones", far))
+    assert seen.add(Envelope(b"someones", far + 1))
+    assert not seen.add(Envelope(b"someones", far + 1))
+    assert not seen.add(Envelope(b"someones", 1))
+
+
+def test_scattered_counters_cost_a_bounded_number_of_ranges() -> None:
+    seen = Seen()
+    for counter in range(0, 8 * MAX_RANGES, 2):
+        seen.add(Envelope(b"someones", counter))
+    assert len(seen._counters[b"someones"]) <= MAX_RANGES

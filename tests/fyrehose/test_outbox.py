@@ -83,3 +83,12 @@ def test_what_expired_is_not_sent_again() -> None:
     assert box.expired(1.5) == [0]
     assert box.due(1.6) == []
     assert box.expired(9.0) == []
+
+
+def test_what_is_given_up_before_it_was_ever_sent_is_let_go() -> None:
+    outbox = Outbox(OutboxConfig(timeout=1.0), bytes(8))
+    for round_number in range(5):
+        for _ in range(100):
+            outbox.add(bytes(100), 10.0 * round_number)
+        assert len(outbox.expired(10.0 * round_number + 1)) == 100
+    assert (len(outbox), len(outbox._queue)) == (0, 0)

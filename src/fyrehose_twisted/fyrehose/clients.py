@@ -14,6 +14,9 @@ from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Flags, Keepalive
 LATE = 1.0
 """Seconds by which an expiry may be late before something else than load must be the reason."""
 
+GRACE = 1.25
+"""Seconds that clients then have to be heard of: a keepalive interval and some."""
+
 CLIENT_LIFETIME = 5.0
 """Seconds for which a KEEPALIVE keeps a client (000, backbone rule 2)."""
 
@@ -75,7 +78,7 @@ class Clients:
             # Nobody looked when this was due: the process was stopped, or the clock set forward. The KEEPALIVEs of that
             # time may still wait to be read, and without their senders messages would be numbered for nobody.
             for client in self._clients.values():
-                client.expires_at += now - first
+                client.expires_at += now - first + GRACE
         while self._clients:
             client = next(iter(self._clients.values()))
             if client.expires_at > now + CLIENT_LIFETIME:

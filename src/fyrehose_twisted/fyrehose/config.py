@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from ipaddress import IPv4Address
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
@@ -41,6 +42,18 @@ class BackboneConfig:
             raise ConfigurationError(f"a table of {self.max_clients} clients serves nobody; allow at least 1")
         if self.secret is not None:
             check_secret(self.secret)
+
+
+def check_exposure(interface: str, config: BackboneConfig) -> None:
+    """Refuse to serve anybody who asks, except on loopback: packets can be forged to flood others.
+
+    :raises ConfigurationError: if ``interface`` is not loopback and ``config`` does not say whom to serve.
+    """
+    if not IPv4Address(interface).is_loopback and config.secret is None and config.allow is None:
+        raise ConfigurationError(
+            f"--interface {interface} is not loopback, and packets can be forged to flood others."
+            " Say whom to serve: --secret-file FILE, --allow CIDR, or --open for everybody"
+        )
 
 
 class Start(Enum):

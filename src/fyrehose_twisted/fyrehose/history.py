@@ -23,26 +23,32 @@ class History:
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self.limit = limit
         self.size = 0
-        self._messages: dict[int, bytes] = {}
+        self._messages: dict[int, tuple[bytes, int]] = {}
         self._order: deque[int] = deque()
         self._held = RangeSet()
 
-    def put(self, sequence: int, data: bytes) -> None:
+    def put(self, sequence: int, data: bytes, received_at: int = 0) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.put`; the first message under a number stays."""
         if sequence in self._messages:
             return
-        self._messages[sequence] = data
+        self._messages[sequence] = data, received_at
         self._order.append(sequence)
         self._held.add(sequence)
         self.size += len(data) + MESSAGE_OVERHEAD
         while self.size > self.limit:
             oldest = self._order.popleft()
-            self.size -= len(self._messages.pop(oldest)) + MESSAGE_OVERHEAD
+            self.size -= len(self._messages.pop(oldest)[0]) + MESSAGE_OVERHEAD
             self._held.discard(oldest)
 
     def get(self, sequence: int) -> bytes | None:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.get`."""
-        return self._messages.get(sequence)
+        held = self._messages.get(sequence)
+        return None if held is None else held[0]
+
+    def received_at(self, sequence: int) -> int | None:
+        """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.received_at`."""
+        held = self._messages.get(sequence)
+        return None if held is None else held[1]
 
     def lowest(self, first: int, last: int, limit: int) -> list[int]:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.lowest`."""

@@ -31,6 +31,7 @@ class VolatileSequence:
         self.last = last
         self.bound = last
         self.fresh = False
+        self.hole: tuple[int, int] | None = None
 
     def persist(self, mark: Mark) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.ISequenceStore.persist`."""

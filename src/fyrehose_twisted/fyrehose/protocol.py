@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import SystemRandom
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
@@ -176,6 +176,13 @@ class ClientProtocol(DatagramNodeProtocol):
         """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.make_node`."""
         return Client(self.backbone, self.config, SystemRandom(), now, store=self._store)
 
+    def stopProtocol(self) -> None:
+        """Twisted: the port is gone."""
+        super().stopProtocol()
+        if not self.connected_first.called:
+            self.connected_first.errback(NotConnected("the protocol stopped before the backbone answered"))
+            self.connected_first.addErrback(lambda failure: None)  # Whoever waits has it by now.
+
     def leave(self) -> Deferred[None]:
         """Say goodbye and close the port; the Deferred fires when that is done."""
         node, driver = self.node, self.driver
@@ -287,6 +294,8 @@ class PublisherProtocol(SubscriberProtocol):
         """Return a Deferred that fires when the publisher is less than half full; at once if it is."""
         if self._has_room():
             return succeed(None)
+        if self.transport is None or self.node is None:
+            return fail(NotConnected("the publisher is not running"))
         room: Deferred[None] = Deferred()
         self._room.append(room)
         return room

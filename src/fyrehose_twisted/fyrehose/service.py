@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
@@ -18,6 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import FyrehoseError, NotConnected, OperationalError
+from fyrehose_twisted.fyrehose.config import check_exposure
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS
 from fyrehose_twisted.fyrehose.metrics import metrics_site
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, ClientProtocol
@@ -135,6 +136,8 @@ class BackboneService(DatagramService):
     """A backbone under ``twistd``: binds its port before privileges are dropped, opens its state file after.
 
     :param open_state: called when the service starts; returns the state.
+    :param open_to_all: serve anybody on an interface that is not loopback; without it, ``protocol.config`` has to say
+        whom to serve there, or :class:`~fyrehose_twisted.errors.ConfigurationError` is raised.
     :param metrics: where to serve Prometheus metrics, an endpoint description; a TCP one that names no
         interface listens on loopback.
     """
@@ -147,9 +150,12 @@ class BackboneService(DatagramService):
         interface: str,
         *,
         metrics: str | None = None,
+        open_to_all: bool = False,
         reactor: Any = None,
     ) -> None:
         super().__init__(reactor)
+        if not open_to_all:
+            check_exposure(interface, protocol.config)
         self.protocol = protocol
         self._open_state = open_state
         self._metrics_description = metrics
@@ -179,6 +185,12 @@ class BackboneService(DatagramService):
             port=bound.port,
             number=self.protocol.state.last + 1,
         )
+        if self.protocol.state.hole is not None:
+            self.log.warn(
+                "the last stop left no exact record: numbers {first} to {last} are lost, or were never given",
+                first=self.protocol.state.hole[0],
+                last=self.protocol.state.hole[1],
+            )
         if self._metrics is not None:
             listening = self._metrics.listen(metrics_site(self.protocol))
             listening.addCallbacks(self._metrics_listening, self._metrics_failed)
@@ -224,17 +236,20 @@ class ClientService(DatagramService):
         self.protocol = protocol
         self.backbone = backbone
         self._local_port = port
+        self._binding: Deferred[None] = succeed(None)
 
     def startService(self) -> None:
         """Twisted: start."""
         super().startService()
         self.watch(self.protocol)
-        binding = Deferred.fromCoroutine(bind(self.reactor, self.protocol, self.backbone, port=self._local_port))
-        binding.addErrback(self.fail)
+        binding = bind(self.reactor, self.protocol, self.backbone, port=self._local_port)
+        self._binding = Deferred.fromCoroutine(binding)
+        self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
 
     def stopService(self) -> Deferred[None]:
         """Twisted: say goodbye and stop."""
         super().stopService()
+        self._binding.cancel()  # Or a name that is still being looked up would open a port afterwards.
         return self.protocol.leave()
 
 

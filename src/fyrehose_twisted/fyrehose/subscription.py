@@ -135,7 +135,7 @@ class Subscription:
 
     def _arrived(self, stream: Reassembly, sequence: int, data: bytes, now: float, live: bool) -> None:
         known = stream.highest
-        arrival = self._add(stream, sequence, data, now)
+        arrival = self._add(stream, sequence, data, int(now * 1_000_000))
         if arrival is Arrival.DUPLICATE:
             self._counters.duplicates += 1
             if live:
@@ -153,13 +153,13 @@ class Subscription:
         if arrival is Arrival.OVERFLOW:
             self._drops.counts["buffer_full"] += 1
         if self._config.journal:
-            self._store.put(sequence, data)
+            self._store.put(sequence, data, int(now * 1_000_000))
         self._kept(sequence, data, now)
 
-    def _add(self, stream: Reassembly, sequence: int, data: bytes, now: float) -> Arrival:
+    def _add(self, stream: Reassembly, sequence: int, data: bytes, received_at: int) -> Arrival:
         if not (self.paused or stream.has_room(len(data))):
             self.ready += stream.take()
-        arrival = stream.add(sequence, data, int(now * 1_000_000))
+        arrival = stream.add(sequence, data, received_at)
         if arrival is Arrival.OVERFLOW and sequence in stream.missing:
             self._repairs.refused(sequence)
         return arrival
@@ -179,7 +179,7 @@ class Subscription:
         deadline = self._repairs.next_deadline()
         if deadline is not None and deadline <= now:
             due = self._repairs.due(stream.missing, now, hold_from=stream.no_room_from(paused=self.paused))
-            self.requests += [asked for asked in due.requests if not self._recall(stream, *asked, now)]
+            self.requests += [asked for asked in due.requests if not self._recall(stream, *asked)]
             for first, last in due.given_up:
                 stream.give_up(first, last)
         if now >= self._probe_at:
@@ -188,14 +188,14 @@ class Subscription:
             self._probe_at = now + self._probe_interval * (0.75 + 0.5 * self._rng.random())
             self._probe_interval = min(self._probe_interval * 2, SLOWEST_PROBE)
 
-    def _recall(self, stream: Reassembly, first: int, last: int, now: float) -> bool:
+    def _recall(self, stream: Reassembly, first: int, last: int) -> bool:
         """Take what the buffer had no room for from our own memory; say whether that is all of it."""
         held = self._store.lowest(first, last, MAX_RANGE)
         for sequence in held:
             data = self._store.get(sequence)
             if data is None or sequence not in stream.missing:
                 continue
-            if self._add(stream, sequence, data, now) is Arrival.NEW:
+            if self._add(stream, sequence, data, self._store.received_at(sequence) or 0) is Arrival.NEW:
                 self._repairs.arrived(sequence)
         return len(held) == last - first + 1
 

@@ -15,7 +15,7 @@ from twisted.python import usage
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.admission import AddressList
 from fyrehose_twisted.fyrehose.backbone import SETTLE_TIME
-from fyrehose_twisted.fyrehose.config import BackboneConfig
+from fyrehose_twisted.fyrehose.config import BackboneConfig, check_exposure
 from fyrehose_twisted.fyrehose.forwarding import RandomForward, RoundRobinForward
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.options import existing_directory, integer, number, protocol_class, read_secret
@@ -97,12 +97,9 @@ class Options(usage.Options):
             raise usage.UsageError(f"--forward {self['forward']!r}: choose random or round-robin")
         if not 0 <= self["settle-time"] <= 60:
             raise usage.UsageError(f"--settle-time {self['settle-time']}: choose 0 to 60 s")
-        if not interface.is_loopback and not (self["secret-file"] or self["allow"] or self["open"]):
-            raise usage.UsageError(
-                f"--interface {interface} is not loopback, and packets can be forged to flood others."
-                " Say whom to serve: --secret-file FILE, --allow CIDR, or --open for everybody"
-            )
-        self["state"] = existing_directory(Path(self["state"] or f"fyrehose-{name}.state").absolute())
+        # twistd goes there before the service starts.
+        directory = Path(self.parent["rundir"] if self.parent is not None else ".")
+        self["state"] = existing_directory((directory / (self["state"] or f"fyrehose-{name}.state")).absolute())
         self["config"] = BackboneConfig(
             max_clients=self["max-subscribers"],
             allow=AddressList(self["allow"]) if self["allow"] else None,
@@ -110,6 +107,8 @@ class Options(usage.Options):
             secret=read_secret(self["secret-file"]) if self["secret-file"] else None,
             trust_addresses=bool(self["trust-addresses"]),
         )
+        if not self["open"]:
+            check_exposure(str(interface), self["config"])
         self["class"] = protocol_class(self["protocol"], BackboneProtocol) if self["protocol"] else BackboneProtocol
 
 
@@ -136,7 +135,12 @@ def makeService(options: Options) -> IService:
         else:
             _try_directory(path)
         service: Any = BackboneService(
-            protocol, open_state, options["port"], options["interface"], metrics=options["metrics"]
+            protocol,
+            open_state,
+            options["port"],
+            options["interface"],
+            metrics=options["metrics"],
+            open_to_all=bool(options["open"]),
         )
     except FyrehoseError as error:
         raise SystemExit(f"fyrehose-backbone: {error}") from None

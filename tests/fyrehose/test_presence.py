@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from random import Random
+
+from fyrehose_twisted.fyrehose.codec import decode
+from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.messages import Dialect, Flags, Keepalive
+from fyrehose_twisted.fyrehose.presence import UNANSWERED, Presence
+
+
+def token_of(datagram: bytes) -> bytes:
+    packet = decode(datagram)
+    assert isinstance(packet, Keepalive)
+    return packet.token
+
+
+def test_a_round_trip_is_that_of_its_own_keepalive() -> None:
+    presence = Presence(ClientConfig(), Random(1), 0.0)
+    tokens = [token_of(presence.keepalive(now)) for now in (0.0, 0.1, 0.2, 0.3)]
+    assert len(set(tokens)) == 4
+    assert presence.answered(tokens[0], 0.35)
+    assert presence.round_trip == 0.35
+    assert not presence.answered(tokens[0], 0.36)
+    assert not presence.answered(bytes(16), 0.36)
+
+
+def test_where_tokens_are_equal_only_a_single_one_under_way_can_be_timed() -> None:
+    presence = Presence(ClientConfig(dialect=Dialect.V1), Random(1), 0.0)
+    presence.keepalive(0.0)
+    presence.keepalive(1.0)
+    assert presence.answered(b"", 1.1)
+    assert presence.round_trip is None
+    assert presence.answered(b"", 1.2)
+    assert presence.round_trip is not None
+    assert not presence.answered(b"", 1.3)
+
+
+def test_unanswered_keepalives_are_forgotten() -> None:
+    presence = Presence(ClientConfig(), Random(1), 0.0)
+    first = token_of(presence.keepalive(0.0))
+    for second in range(UNANSWERED):
+        presence.keepalive(float(second))
+    assert not presence.answered(first, 99.0)
+
+
+def test_a_farewell_wants_nothing() -> None:
+    presence = Presence(ClientConfig(), Random(1), 0.0)
+    farewell = presence.farewell(0.0)
+    assert farewell is not None
+    packet = decode(farewell)
+    assert isinstance(packet, Keepalive)
+    assert packet.flags == Flags.NOSUBSCRIBE | Flags.NOJOURNAL
