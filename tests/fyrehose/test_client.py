@@ -646,6 +646,20 @@ class TestForwards:
         assert self.answers(bench) == [1, 3, 4]
 
 
+class TestForgedFirst:
+    @pytest.mark.parametrize("start", [Start.OLDEST, Start.LIVE, 5])
+    def test_one_forged_number_begins_no_stream(self, start: Start | int) -> None:
+        bench = Bench(ClientConfig(start=start))
+        bench.run(1)
+        bench.receive(Deliver(MAX_SEQUENCE, b"forged"), peer=OTHER if start is Start.OLDEST else BACKBONE)
+        bench.run(2)
+        for sequence in range(5, 15):
+            bench.deliver(sequence)
+            bench.run(0.1)
+        bench.run(10)
+        assert (bench.sequences, bench.told(Lost), bench.told(Failed)) == (list(range(5, 15)), [], [])
+
+
 class TestPause:
     def test_nothing_is_handed_over_until_resume(self) -> None:
         bench = Bench()

@@ -13,7 +13,7 @@ from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM, Columns, number, sca
 from fyrehose_twisted.fyrehose.clients import Clients
 from fyrehose_twisted.fyrehose.codec import encode, encode_deliver
 from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.events import Client, ClientExpired, ClientJoined, Exhausted, StreamKnown
+from fyrehose_twisted.fyrehose.events import ClientExpired, ClientJoined, Exhausted, ServedClient, StreamKnown
 from fyrehose_twisted.fyrehose.held import HeldPushes
 from fyrehose_twisted.fyrehose.messages import (
     ANY_ADDRESS,
@@ -106,7 +106,7 @@ class Backbone(PacketNode):
             self._exhaust()
 
     @property
-    def clients(self) -> list[Client]:
+    def clients(self) -> list[ServedClient]:
         """The living clients, the one that expires first at the front."""
         return list(self._clients)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.admission import token_is_valid
 from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.events import Client
+from fyrehose_twisted.fyrehose.events import ServedClient
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Flags, Keepalive
 
 LATE = 1.0
@@ -34,7 +34,7 @@ class Clients:
         self._subscribing: dict[Address, None] = {}
         self._journalling: dict[Address, None] = {}
         self._config = config
-        self._clients: OrderedDict[Address, Client] = OrderedDict()
+        self._clients: OrderedDict[Address, ServedClient] = OrderedDict()
         self._sources: dict[Address, Address] = {}
 
     def refusal(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
@@ -54,12 +54,12 @@ class Clients:
             return "table_full"
         return None
 
-    def keep(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> Client | None:
+    def keep(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> ServedClient | None:
         """Serve a client for the next 5 s; return it if it is new."""
         client = self._clients.get(address)
         joined = client is None
         if client is None:
-            client = self._clients[address] = Client(address, peer, keepalive.flags, keepalive.dialect, now)
+            client = self._clients[address] = ServedClient(address, peer, keepalive.flags, keepalive.dialect, now)
         elif client.source != peer and self._sources.get(client.source) == address:
             del self._sources[client.source]
         self._sources[peer] = address
@@ -70,9 +70,9 @@ class Clients:
         self._clients.move_to_end(address)
         return client if joined else None
 
-    def expire(self, now: float) -> list[Client]:
+    def expire(self, now: float) -> list[ServedClient]:
         """Remove and return those who have not been heard of for 5 s."""
-        expired: list[Client] = []
+        expired: list[ServedClient] = []
         first = self.next_expiry()
         if first is not None and now > first + LATE:
             # Nobody looked when this was due: the process was stopped, or the clock set forward. The KEEPALIVEs of that
@@ -117,7 +117,7 @@ class Clients:
         client = self._clients.get(address)
         return client is not None and not client.flags & Flags.NOSUBSCRIBE
 
-    def __iter__(self) -> Iterator[Client]:
+    def __iter__(self) -> Iterator[ServedClient]:
         return iter(self._clients.values())
 
     def __len__(self) -> int:

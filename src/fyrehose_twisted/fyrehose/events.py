@@ -53,7 +53,7 @@ class Failed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Client:
+class ServedClient:
     """Somebody who sent a KEEPALIVE in the last 5 s."""
 
     address: Address
@@ -67,14 +67,14 @@ class Client:
 class ClientJoined:
     """Event: a client was admitted."""
 
-    client: Client
+    client: ServedClient
 
 
 @dataclass(frozen=True, slots=True)
 class ClientExpired:
     """Event: a client sent no KEEPALIVE for 5 s."""
 
-    client: Client
+    client: ServedClient
 
 
 @dataclass(frozen=True, slots=True)
