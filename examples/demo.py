@@ -245,7 +245,7 @@ async def main(reactor: Any, options: argparse.Namespace) -> None:
         raise SystemExit("\ndemo: something went wrong, see above")
     total = len(demo.published)
     print(f"\nmake demo: {total:,} flights were published, reached {SUBSCRIBERS} subscribers in order, each once,")
-    print("through lossy links and a kill -9 of the backbone; no number was given twice and nothing was lost.")
+    print("through lossy links and a kill -9 of the backbone; no number was given twice and no flight was lost.")
 
 
 if __name__ == "__main__":
