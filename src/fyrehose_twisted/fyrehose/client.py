@@ -189,11 +189,11 @@ class Client(PacketNode):
 
     def ack_received(self, token: bytes, peer: Address, now: float) -> None:
         """The backbone knows us."""
-        if peer != self.backbone or not self.presence.answered(token, now):
+        round_trip = self.presence.answered(token, now) if peer == self.backbone else None
+        if round_trip is None:
             self._drop("stray_ack", peer, "KEEPALIVE-ACK that answers none of ours", now)
             return
-        if self.presence.round_trip is not None:
-            self._events.append(Acknowledged(self.presence.round_trip))
+        self._events.append(Acknowledged(round_trip))
         if not self.presence.connected:
             self.presence.connected = True
             if self._subscription is not None:

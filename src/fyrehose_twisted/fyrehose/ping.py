@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol import ClientProtocol
 from fyrehose_twisted.fyrehose.service import join
-from fyrehose_twisted.fyrehose.terminal import secret_of
+from fyrehose_twisted.fyrehose.terminal import complain, secret_of
 
 _PERCENTILES = (("min", 0.0), ("median", 0.5), ("90%", 0.9), ("99%", 0.99), ("max", 1.0))
 
@@ -39,10 +40,14 @@ async def ping(options: argparse.Namespace, reactor: Any) -> int:
     pinger.done.addTimeout(options.count * options.interval + 5, reactor)
     try:
         await pinger.done
-    except Exception:
+    except DeferredTimeout:
+        pass  # What was answered until then is what there is to report.
+    except CancelledError:
         if not pinger.round_trips:
             raise
     await pinger.leave()
+    if not pinger.round_trips:
+        return complain(f"none of {options.count} KEEPALIVEs was answered by {options.backbone}")
     times = sorted(1e3 * seconds for seconds in pinger.round_trips)
     columns = [f"{name} {times[round(share * (len(times) - 1))]:.3f}" for name, share in _PERCENTILES]
     print(f"{len(times)} of {options.count} answered by {options.backbone}, round trip in ms: {', '.join(columns)}")

@@ -26,16 +26,14 @@ class Presence:
     :ivar connected: whether the backbone answered lately.
     :param journals: whether this client answers FORWARDs.
     :ivar due_at: when the next KEEPALIVE is due.
-    :ivar round_trip: seconds that the answer took that came last, ``None`` if that cannot be told.
     """
 
     def __init__(self, config: ClientConfig, rng: Random, now: float, *, journals: bool = True) -> None:
         self.connected = False
         self.due_at = now
-        self.round_trip: float | None = None
         self._config = config
         self._rng = rng
-        self._unanswered: OrderedDict[bytes, list[float]] = OrderedDict()
+        self._sent_at: OrderedDict[bytes, float] = OrderedDict()
         self._answered_at = now
         self._flags = Flags.NONE if config.subscribe else Flags.NOSUBSCRIBE
         if not journals:
@@ -45,12 +43,10 @@ class Presence:
         """Return the KEEPALIVE to send now and plan the next."""
         self.due_at = now + (self._config.keepalive_interval if self.connected else FIRST_RETRY)
         token, datagram = self._encode(self._flags, now)
-        self._unanswered.setdefault(token, []).append(now)
-        if sum(map(len, self._unanswered.values())) > UNANSWERED:
-            oldest = next(iter(self._unanswered))
-            self._unanswered[oldest].pop(0)
-            if not self._unanswered[oldest]:
-                del self._unanswered[oldest]
+        self._sent_at[token] = now
+        self._sent_at.move_to_end(token)
+        if len(self._sent_at) > UNANSWERED:
+            self._sent_at.popitem(last=False)
         return datagram
 
     def farewell(self, now: float) -> bytes | None:
@@ -59,21 +55,19 @@ class Presence:
             return None
         return self._encode(Flags.NOSUBSCRIBE | Flags.NOJOURNAL, now)[1]
 
-    def answered(self, token: bytes, now: float) -> bool:
-        """Take a KEEPALIVE-ACK; say whether it answers one of ours.
+    def answered(self, token: bytes, now: float) -> float | None:
+        """Take a KEEPALIVE-ACK; return the seconds since its KEEPALIVE was sent, ``None`` if it answers none of ours.
 
-        :attr:`round_trip` is then how long that took in seconds, or ``None`` if several with this token were under way:
-        a secret makes one token for 30 s, and version 1 has none.
+        A secret makes one token for 30 s, and version 1 has none; then the last KEEPALIVE counts, and the time
+        is too short where an answer takes longer than the interval.
         """
-        sent = self._unanswered.get(token)
-        if sent is None:
-            return False
-        self.round_trip = max(0.0, now - sent[0]) if len(sent) == 1 else None
-        sent.pop(0)
-        if not sent:
-            del self._unanswered[token]
+        sent_at = self._sent_at.get(token)
+        if sent_at is None:
+            return None
+        if self._config.secret is None and self._config.dialect is Dialect.V2:
+            del self._sent_at[token]
         self._answered_at = now
-        return True
+        return max(0.0, now - sent_at)
 
     @property
     def silent_at(self) -> float:
