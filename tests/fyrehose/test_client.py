@@ -646,6 +646,17 @@ class TestForwards:
         assert self.answers(bench) == [1, 3, 4]
 
 
+class TestStartAhead:
+    def test_a_publisher_that_starts_ahead_of_the_stream_is_acknowledged(self) -> None:
+        bench = Bench(ClientConfig(start=1_000))
+        bench.run(1)
+        bench.client.publish(b"early", bench.now)
+        bench.drain()
+        bench.receive(Deliver(7, bench.packets(Push)[-1].data))
+        assert [sequence for _, sequence in bench.published] == [7]
+        assert bench.sequences == []
+
+
 class TestForgedFirst:
     @pytest.mark.parametrize("start", [Start.OLDEST, Start.LIVE, 5])
     def test_one_forged_number_begins_no_stream(self, start: Start | int) -> None:
@@ -709,6 +720,17 @@ class TestPause:
                     bench.deliver(*range(first, min(last, 300) + 1), peer=OTHER)
         assert bench.told(Lost) == []
         assert bench.sequences == list(range(1, 301))
+
+    def test_what_is_recalled_after_a_pause_was_received_when_it_came(self) -> None:
+        bench = Bench(ClientConfig(start=1, buffer_bytes=2_000))
+        bench.client.pause()
+        bench.deliver(*range(1, 101))
+        came = int(bench.now * 1_000_000)
+        bench.run(60)
+        bench.client.resume(bench.now)
+        bench.run(5)
+        assert bench.sequences == list(range(1, 101))
+        assert {message.received_at for message in bench.messages} == {came}
 
     def test_a_pause_from_within_holds_from_the_next_run_on(self) -> None:
         bench = Bench()

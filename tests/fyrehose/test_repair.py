@@ -78,6 +78,12 @@ def test_what_was_asked_for_is_forgotten_after_a_while() -> None:
     assert not plan.was_asked(30, 10 * MEMORY_OF_REQUESTS)  # Although nothing was asked for in between.
 
 
+def test_it_is_forgotten_by_time_alone() -> None:
+    plan = repairs()
+    plan.note_asked(5, 9, 0.0)
+    assert not plan.was_asked(5, 2 * MEMORY_OF_REQUESTS)
+
+
 def test_memory_of_requests_has_a_limit() -> None:
     plan = repairs()
     for number in range(3 * MAX_REMEMBERED_RANGES):

@@ -160,7 +160,9 @@ class Backbone(PacketNode):
         elif len(push.data) > MAX_DELIVERABLE:
             self._drop("too_long", peer, f"PUSH of {len(push.data)} bytes cannot be delivered over IPv4", now)
         elif self.phase is Phase.SETTLING:
-            if not self._held.add(push, peer):
+            if self._held.repeats(push):
+                self.drops.counts["held_already"] += 1
+            elif not self._held.add(push, peer):
                 self._drop("not_numbering", peer, f"PUSH while {self.phase.value}, and too many wait already", now)
         elif self.phase is Phase.SERVING:
             sequence = self.numbering.take(1, now)

@@ -10,22 +10,19 @@ HELD_MESSAGES, HELD_BYTES = 4_096, 8 * 2**20
 
 
 class HeldPushes:
-    """PUSHes in order of arrival, up to 4,096 or 8 MiB of them.
-
-    :ivar repeats: PUSHes that were the same message again.
-    """
+    """PUSHes in order of arrival, up to 4,096 or 8 MiB of them."""
 
     def __init__(self) -> None:
         self._pushes: list[tuple[Push, Address]] = []
         self._bytes = 0
-        self.repeats = 0
         self._enveloped: set[bytes] = set()
+
+    def repeats(self, push: Push) -> bool:
+        """Say whether this enveloped message waits already: its publisher grew impatient, and one number is enough."""
+        return push.data in self._enveloped
 
     def add(self, push: Push, peer: Address) -> bool:
         """Keep a PUSH; say whether there was room."""
-        if push.data in self._enveloped:
-            self.repeats += 1  # The publisher grew impatient; two numbers for one message would serve nobody.
-            return True
         if len(self._pushes) >= HELD_MESSAGES or self._bytes + len(push.data) > HELD_BYTES:
             return False
         self._pushes.append((push, peer))

@@ -8,6 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IPushProducer
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address
@@ -110,14 +111,8 @@ class BackboneProtocol(DatagramNodeProtocol):
                 host, port = client.address
                 self.log.info("client {host}:{port} is gone", host=host, port=port)
                 self.client_expired(client.address)
-            case Dropped(reason, (host, port), detail):
-                self.log.warn(
-                    "dropped ({reason}) from {host}:{port}: {detail}",
-                    reason=reason,
-                    host=host,
-                    port=port,
-                    detail=detail,
-                )
+            case Dropped():
+                _log_drop(self.log, event)
             case StreamKnown((host, port), sequence):
                 self.fail(
                     StreamAlreadyNumbered(
@@ -204,14 +199,8 @@ class ClientProtocol(DatagramNodeProtocol):
                 host, port = self.backbone
                 self.log.warn("backbone {host}:{port} has not answered for 5 s", host=host, port=port)
                 self.backbone_disconnected()
-            case Dropped(reason, (host, port), detail):
-                self.log.warn(
-                    "dropped ({reason}) from {host}:{port}: {detail}",
-                    reason=reason,
-                    host=host,
-                    port=port,
-                    detail=detail,
-                )
+            case Dropped():
+                _log_drop(self.log, event)
             case Failed(error):
                 self.fail(error)
 
@@ -335,3 +324,10 @@ class PublisherProtocol(SubscriberProtocol):
     def _has_room(self) -> bool:
         node = self.node
         return node is not None and node.outbox.fill < 0.5
+
+
+def _log_drop(log: Logger, drop: Dropped) -> None:
+    host, port = drop.peer
+    log.warn(
+        "dropped ({reason}) from {host}:{port}: {detail}", reason=drop.reason, host=host, port=port, detail=drop.detail
+    )

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
+from fyrehose_twisted.fyrehose.service import ClientService
+
+
+class Resolving(Clock):
+    """A reactor whose name server takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cancelled = False
+        self.answer: Deferred[str] = Deferred(self._cancel)
+
+    def resolve(self, name: str) -> Deferred[str]:
+        return self.answer
+
+    def _cancel(self, answer: Deferred[str]) -> None:
+        self.cancelled = True
+
+
+def test_a_client_that_stops_while_its_name_is_looked_up_opens_no_port_afterwards() -> None:
+    reactor = Resolving()
+    subscriber = SubscriberProtocol(reactor=reactor)
+    service: Any = ClientService(subscriber, "backbone.example:2323", reactor=reactor)
+    service.startService()
+    service.stopService()
+    assert reactor.cancelled
+    assert subscriber.transport is None
