@@ -892,6 +892,7 @@ class TestSettling:
         bench = Bench(settle=SETTLE_TIME)
         first, second = (Push(wrap(b"publish!", counter, b"x")) for counter in (1, 2))
         bench.hear(BOB, first, first, Push(b"raw"), second, Push(b"raw"), first)
+        assert bench.drops == {"held_already": 2}
         bench.join(ALICE)
         bench.wait(SETTLE_TIME)
         assert [packet.data for packet in bench.to(ALICE) if isinstance(packet, Deliver)] == [
