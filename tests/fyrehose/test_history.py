@@ -23,7 +23,7 @@ def test_it_holds_the_last_that_fit(seed: int) -> None:
         sequence, data = rng.randrange(100), bytes(rng.randrange(200))
         if history.get(sequence) is None:
             put.pop(sequence, None)
-            put[sequence] = data
+        put[sequence] = data  # In the place of what is held.
         history.put(sequence, data)
         while sum(len(kept) + MESSAGE_OVERHEAD for kept in put.values()) > 2_000:
             del put[next(iter(put))]
@@ -34,11 +34,11 @@ def test_it_holds_the_last_that_fit(seed: int) -> None:
         assert history.lowest(20, 60, 2) == [number for number in sorted(put) if 20 <= number <= 60][:2]
 
 
-def test_the_first_message_under_a_number_stays() -> None:
+def test_the_newer_message_under_a_number_counts() -> None:
     history = History()
-    history.put(1, b"first")
-    history.put(1, b"second")
-    assert history.get(1) == b"first"
+    history.put(1, b"first", 5)
+    history.put(1, b"second", 6)
+    assert (history.get(1), history.received_at(1), len(history)) == (b"second", 6, 1)
 
 
 def test_without_memory_it_holds_nothing() -> None:

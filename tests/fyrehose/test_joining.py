@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from fyrehose_twisted.fyrehose.config import Start
-from fyrehose_twisted.fyrehose.joining import ASK_INTERVAL, ASKS, NEIGHBOURS, PATIENCE, Joining
+from fyrehose_twisted.fyrehose.joining import ASK_INTERVAL, ASKS, DOUBT, NEIGHBOURS, PATIENCE, Joining
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD
+from fyrehose_twisted.fyrehose.tide import LEAP
 
 
 def test_the_first_message_found_while_asking_does_not_end_the_asking() -> None:
@@ -38,13 +39,36 @@ def test_live_asks_nothing_and_has_no_deadline_before_a_message() -> None:
     assert (joining.next_deadline(), joining.ask(9.0), joining.done(9.0)) == (None, None, None)
 
 
-def test_one_high_number_alone_may_be_forged_and_waits_for_another_near_it() -> None:
+def joined_by(number: int) -> Joining:
     joining = Joining(Start.LIVE, 10_000, 0.02)
-    joining.add(MAX_SEQUENCE, b"forged", 0.0, live=True)
-    assert joining.done(1.0) is None
+    joining.add(number, b"a", 0.0, live=True)
+    return joining
+
+
+def test_one_high_number_alone_may_be_forged_and_waits_for_another_near_it() -> None:
+    joining = joined_by(MAX_SEQUENCE)
+    assert (joining.done(1.0), joining.next_deadline()) == (None, 1.0)
     assert joining.ask(1.0) == (MAX_SEQUENCE - NEIGHBOURS, MAX_SEQUENCE)
-    assert (joining.ask(2.0), joining.next_deadline()) == (None, None)
-    joining.add(10**9, b"true", 2.0, live=True)
-    assert joining.done(3.0) is None
-    joining.add(10**9 + 1, b"true too", 3.0, live=True)
-    assert joining.done(4.0) == 10**9
+    assert (joining.ask(1.5), joining.next_deadline()) == (None, 1.0 + DOUBT)
+    assert (joining.done(1.0 + DOUBT), joining.next_deadline()) == (None, None)
+    joining.add(10**9, b"true", 3.0, live=True)
+    assert joining.done(4.0) is None
+    joining.add(10**9 + 1, b"true too", 4.0, live=True)
+    assert joining.done(5.0) == 10**9
+
+
+def test_a_number_that_may_well_be_true_is_asked_about_and_then_believed() -> None:
+    joining = joined_by(LEAP + 1)
+    assert (joining.done(1.0), joining.ask(1.0)) == (None, (LEAP + 1 - NEIGHBOURS, LEAP + 1))
+    assert joining.done(1.0 + DOUBT - 0.01) is None
+    assert joining.done(1.0 + DOUBT) == LEAP + 1
+    assert joined_by(LEAP).done(1.0) == LEAP
+
+
+def test_whoever_confirms_it_ends_the_doubt_at_once() -> None:
+    joining = joined_by(LEAP + 1)
+    joining.done(1.0)
+    joining.ask(1.0)
+    joining.add(LEAP, b"b", 1.1, live=False)
+    assert joining.next_deadline() == 1.12
+    assert joining.done(1.12) == LEAP

@@ -75,6 +75,33 @@ def test_lower_numbers_push_out_higher_ones() -> None:
     assert stream.no_room_from(paused=False) is None
 
 
+def test_a_buffer_in_which_nothing_waits_has_room() -> None:
+    stream = Reassembly(1, limit=3 * MESSAGE_OVERHEAD)
+    for sequence in (2, 3, 900):
+        stream.add(sequence, bytes(MESSAGE_OVERHEAD), 0)
+    assert stream.no_room_from(paused=False) is not None
+    stream.give_up(1, 899)
+    stream.take()
+    assert stream.missing == RangeSet([(900, 900)])
+    assert stream.no_room_from(paused=False) is None
+
+
+def test_what_waits_can_be_corrected_within_the_limit_and_what_was_handed_over_cannot() -> None:
+    stream = Reassembly(1, limit=3 * MESSAGE_OVERHEAD)
+    stream.add(2, b"wrong", 0)
+    assert stream.correct(2, b"right!", 7)
+    assert stream.size == MESSAGE_OVERHEAD + 6
+    assert not stream.correct(2, b"right!", 7)
+    assert not stream.correct(2, bytes(2 * MESSAGE_OVERHEAD + 1), 7)
+    assert not stream.correct(1, b"", 7)
+    stream.add(1, b"", 0)
+    [run] = stream.take()
+    assert isinstance(run, Run)
+    assert run.messages == [(b"", 0), (b"right!", 7)]
+    assert not stream.correct(2, b"other", 7)
+    assert stream.size == 0
+
+
 def test_gaps_have_a_limit() -> None:
     stream = Reassembly(1, max_gaps=3)
     for sequence in (2, 4, 6):

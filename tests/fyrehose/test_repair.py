@@ -4,7 +4,13 @@ from random import Random
 
 import pytest
 
-from fyrehose_twisted.fyrehose.repair import MAX_REMEMBERED_RANGES, MEMORY_OF_REQUESTS, RepairConfig, Repairs
+from fyrehose_twisted.fyrehose.repair import (
+    DOUBT_INTERVAL,
+    MAX_REMEMBERED_RANGES,
+    MEMORY_OF_REQUESTS,
+    RepairConfig,
+    Repairs,
+)
 from fyrehose_twisted.ranges import RangeSet
 
 
@@ -100,3 +106,29 @@ def test_what_came_and_found_no_room_starts_over_instead_of_being_given_up() -> 
     assert plan.due(missing, 1.0) == ([(2, 2)], [(1, 1), (3, 3)])
     missing = RangeSet([(2, 2)])
     assert plan.due(missing, 2.0) == ([], [(2, 2)])
+
+
+def test_what_was_asked_for_before_it_was_there_is_asked_for_again() -> None:
+    plan = repairs(attempts=2, reorder_delay=0.0, first_retry=0.1, last_retry=0.1)
+    missing = RangeSet([(1, 9)])
+    plan.gap_found(1, 9, 0.0)
+    for now in (0.0, 0.2):
+        assert plan.due(missing, now).requests == [(1, 9)]
+    assert plan.due(missing, 0.4).given_up == [(1, 9)]
+    plan.doubted(5, 9, 0.4)
+    assert plan.certain(1, 9, 0.5) == [(1, 4)]
+    for now in (0.5, 0.7):
+        assert plan.due(missing, now).requests == [(5, 9)]
+    assert plan.due(missing, 0.9).given_up == [(5, 9)]
+    assert plan.certain(5, 9, 0.9) == [(5, 9)]
+
+
+def test_what_is_in_doubt_is_asked_for_once_in_a_while_until_it_comes() -> None:
+    plan = repairs(attempts=3)
+    plan.doubted(5, 9, 0.0)
+    assert plan.next_deadline() == DOUBT_INTERVAL
+    assert plan.due(RangeSet([(5, 9)]), DOUBT_INTERVAL).requests == [(5, 9)]
+    assert plan.due(RangeSet([(5, 9)]), DOUBT_INTERVAL + 1).given_up == [(5, 9)]
+    for sequence in range(5, 10):
+        plan.arrived(sequence)
+    assert plan.certain(5, 9, 9.0) == [(5, 9)]  # Nothing of it is in doubt any more.

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
-from fyrehose_twisted.fyrehose.tide import OLD, PLAUSIBLE_JUMP, Tide
+from fyrehose_twisted.fyrehose.tide import DOUBT, LEAP, OLD, PLAUSIBLE_JUMP, Tide
 
 
 def test_two_that_agree_are_believed() -> None:
     tide = Tide(0.0)
     tide.reached(100)
-    assert tide.plausible(100 + PLAUSIBLE_JUMP)
+    assert tide.plausible(100 + LEAP)
+    assert not tide.plausible(101 + LEAP)
     assert not tide.plausible(10**9)
     assert not tide.plausible(10**9)  # The same once more proves nothing: it may have been duplicated.
     assert tide.plausible(10**9 + 1)
+    assert tide.plausible(10**9 - 1)
+    assert not tide.plausible(10**9 + 1 + LEAP)
     assert not tide.plausible(MAX_SEQUENCE)
     assert not tide.plausible(MAX_SEQUENCE)
     assert tide.plausible(101)
@@ -27,14 +30,21 @@ def test_the_first_number_is_expected_near_the_start_that_was_given() -> None:
     tide = Tide(0.0, 5)
     assert not tide.plausible(MAX_SEQUENCE)
     assert tide.plausible(5)
-    assert tide.plausible(PLAUSIBLE_JUMP)
+    assert tide.plausible(5 + PLAUSIBLE_JUMP)
+    assert not tide.plausible(6 + PLAUSIBLE_JUMP)
+
+
+def sent(tide: Tide, *numbers: int) -> None:
+    for number in numbers:
+        tide.came(number, 0.0)
+        tide.reached(number)
 
 
 def test_several_rising_numbers_from_long_ago_are_a_fall() -> None:
     tide = Tide(0.0)
-    tide.reached(100)
+    sent(tide, 100, 101, 102)
     tide.time_passed(OLD)
-    tide.reached(200)
+    sent(tide, 200, 201, 202)
     assert [tide.falls(number) for number in range(1, 9)] == [False] * 8
     tide.time_passed(2 * OLD)
     assert not tide.falls(101)
@@ -44,9 +54,43 @@ def test_several_rising_numbers_from_long_ago_are_a_fall() -> None:
 
 def test_old_numbers_while_the_stream_goes_on_are_late_duplicates() -> None:
     tide = Tide(0.0)
-    tide.reached(100)
+    sent(tide, 100, 101, 102)
     tide.time_passed(OLD)
     tide.time_passed(2 * OLD)
     for number in range(1, 90):
         tide.reached(100 + number)
         assert not tide.falls(number)
+
+
+def test_what_contradicts_needs_no_age_but_three_in_a_row_and_nothing_new_between() -> None:
+    tide = Tide(0.0)
+    tide.reached(100)
+    assert [tide.falls(number, contradicted=True) for number in (98, 99)] == [False, False]
+    tide.reached(90)  # A gap is filled, so the backbone has not begun anew.
+    assert [tide.falls(number, contradicted=True) for number in (97, 98, 99)] == [False, False, True]
+
+
+def test_one_number_from_beyond_proves_nothing_and_the_last_three_do() -> None:
+    tide = Tide(0.0)
+    for number in (10, 500, 501):
+        tide.came(number, 1.0)
+    assert not tide.beyond(10)
+    for number in (13, 12, 14):
+        tide.came(number, 2.0)
+    assert tide.beyond(11)
+    assert not tide.beyond(12)
+
+
+def test_a_backbone_that_sends_nothing_for_long_contradicts_nobody() -> None:
+    tide = Tide(100.0)
+    tide.came(7, 101.0)
+    assert not tide.stands(101.0 + DOUBT - 0.01)
+    assert tide.stands(101.0 + DOUBT)
+
+
+def test_one_number_too_high_makes_none_old() -> None:
+    tide = Tide(0.0)
+    sent(tide, 1, 2, 3, 900)
+    for turn in (1, 2):
+        tide.time_passed(turn * OLD)
+    assert [tide.falls(number) for number in (4, 5, 6, 7)] == [False] * 4

@@ -28,13 +28,16 @@ class History:
         self._held = RangeSet()
 
     def put(self, sequence: int, data: bytes, received_at: int = 0) -> None:
-        """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.put`; the first message under a number stays."""
-        if sequence in self._messages:
-            return
+        """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.put`."""
+        held = self._messages.get(sequence)
+        if held is None:
+            self._order.append(sequence)
+            self._held.add(sequence)
+            self.size += MESSAGE_OVERHEAD
+        else:
+            self.size -= len(held[0])
         self._messages[sequence] = data, received_at
-        self._order.append(sequence)
-        self._held.add(sequence)
-        self.size += len(data) + MESSAGE_OVERHEAD
+        self.size += len(data)
         while self.size > self.limit:
             oldest = self._order.popleft()
             self.size -= len(self._messages.pop(oldest)[0]) + MESSAGE_OVERHEAD

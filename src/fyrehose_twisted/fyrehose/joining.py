@@ -5,7 +5,7 @@ from __future__ import annotations
 from fyrehose_twisted.fyrehose.config import Start
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD
-from fyrehose_twisted.fyrehose.tide import PLAUSIBLE_JUMP
+from fyrehose_twisted.fyrehose.tide import LEAP, PLAUSIBLE_JUMP
 
 ASKS, ASK_INTERVAL = 5, 0.1
 """How often the oldest message is asked for, and every how many seconds; each time another client may answer."""
@@ -15,6 +15,9 @@ NEIGHBOURS = 15
 
 PATIENCE = 3
 """Intervals to wait after the last time."""
+
+DOUBT = 1.0
+"""Seconds to wait for somebody to confirm the only number that is known."""
 
 
 class Joining:
@@ -34,6 +37,7 @@ class Joining:
         self._reorder_delay = reorder_delay
         self._wait_until: float | None = None
         self._confirm: int | None = None
+        self._doubt_until: float | None = None
 
     def begin(self, now: float) -> None:
         """The backbone is there: start asking."""
@@ -42,8 +46,9 @@ class Joining:
 
     def add(self, sequence: int, data: bytes, now: float, *, live: bool) -> bool:
         """Keep a message; say whether there was room. ``live``: it came from the backbone."""
-        if self._wait_until is None:
-            self._wait_until = now + self._reorder_delay
+        soon = now + self._reorder_delay
+        if self._wait_until is None or (self._doubt_until is not None and soon < self._wait_until):
+            self._wait_until = soon
         if sequence not in self.early:
             cost = len(data) + MESSAGE_OVERHEAD
             if self._size + cost > self._limit and self.early:
@@ -58,6 +63,7 @@ class Joining:
         """Return the range to ask for now, if any."""
         if self._confirm is not None:
             suspect, self._confirm = self._confirm, None
+            self._wait_until = self._doubt_until
             return max(1, suspect - NEIGHBOURS), suspect
         if not self._asks or self._wait_until is None or now < self._wait_until:
             return None
@@ -65,12 +71,13 @@ class Joining:
         self._wait_until = now + ASK_INTERVAL * (1 if self._asks else PATIENCE)
         return 1, max(self.live, default=MAX_SEQUENCE)
 
-    def beginning(self) -> int | None:
+    def beginning(self, now: float) -> int | None:
         """Return the lowest number that can be true: a high one needs another near it, for one alone may be forged."""
         numbers = sorted(self.early)
+        believed = PLAUSIBLE_JUMP if self._doubt_until is not None and now >= self._doubt_until else LEAP
         for index, number in enumerate(numbers):
-            near = index + 1 < len(numbers) and numbers[index + 1] - number <= PLAUSIBLE_JUMP
-            if near or number <= PLAUSIBLE_JUMP:
+            near = index + 1 < len(numbers) and numbers[index + 1] - number <= LEAP
+            if near or number <= believed:
                 return number
         return None
 
@@ -78,12 +85,17 @@ class Joining:
         """Return the number to begin with, once it is known."""
         if self._asks or self._wait_until is None or now < self._wait_until:
             return None
-        beginning = self.beginning()
-        if beginning is None:
-            # Nobody has anything, so whatever comes first is the oldest; or only one number, which others can confirm.
-            self._wait_until = None
-            self._confirm = next(iter(sorted(self.early)), None)
-        return beginning
+        beginning = self.beginning(now)
+        if beginning is not None:
+            return beginning
+        if not self.early:
+            self._wait_until = None  # Nobody has anything, so whatever comes first is the oldest.
+        elif self._doubt_until is None:
+            self._confirm = min(self.early)
+            self._doubt_until, self._wait_until = now + DOUBT, now
+        else:
+            self._wait_until = self._doubt_until if now < self._doubt_until else None
+        return None
 
     def next_deadline(self) -> float | None:
         """Return when :meth:`ask` or :meth:`done` may say something new."""

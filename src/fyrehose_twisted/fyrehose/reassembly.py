@@ -72,7 +72,7 @@ class Reassembly:
 
         Those below it push out higher ones, which is no use while the application takes none (``paused``).
         """
-        if not self._full:
+        if not (self._full and self._waiting):
             return None
         return self.next if paused else (self._highest_waiting() or self.next) + 1
 
@@ -98,6 +98,15 @@ class Reassembly:
         self._waiting[sequence] = Waiting(data, received_at)
         self.size += cost
         return Arrival.NEW
+
+    def correct(self, sequence: int, data: bytes, received_at: int) -> bool:
+        """Let a message take the place of another that waits under its number; say whether it did."""
+        waiting = self._waiting.get(sequence)
+        if waiting is None or waiting.data == data or self.size + len(data) - len(waiting.data) > self._limit:
+            return False
+        self.size += len(data) - len(waiting.data)
+        self._waiting[sequence] = Waiting(data, received_at)
+        return True
 
     def give_up(self, first: int, last: int) -> None:
         """Stop waiting for those of ``first`` to ``last`` that are missing."""

@@ -19,6 +19,9 @@ MEMORY_OF_REQUESTS = 30.0
 PAUSE = 0.005
 """Seconds to wait when a limit is reached."""
 
+DOUBT_INTERVAL = 3.0
+"""Seconds between REQUESTs for numbers of which it is not certain that they exist."""
+
 MAX_REMEMBERED_RANGES = 65_536
 
 
@@ -62,6 +65,7 @@ class Repairs:
         self._in_flight = RangeSet()
         self._unanswered = RangeSet()
         self._refused = RangeSet()
+        self._doubted = RangeSet()
         self._arrivals = 0
         self._asked = RangeSet()
         self._asked_before = RangeSet()
@@ -71,6 +75,22 @@ class Repairs:
         """Plan to ask for ``first`` to ``last`` unless they come by themselves."""
         heapq.heappush(self._schedule, (now + self.config.reorder_delay, first, last, 0, -1))
 
+    def doubted(self, first: int, last: int, now: float) -> None:
+        """It is not certain that ``first`` to ``last`` exist: ask once more after a while."""
+        self._doubted.add(first, last)
+        heapq.heappush(self._schedule, (now + DOUBT_INTERVAL, first, last, self.config.attempts - 1, -1))
+
+    def certain(self, first: int, last: int, now: float) -> list[tuple[int, int]]:
+        """``first`` to ``last``, whose attempts are used up, exist: return what can be given up.
+
+        What was in doubt cannot yet, for nobody had it when it was asked for: its attempts start over.
+        """
+        given_up = list(self._doubted.gaps(first, last))
+        for start, end in list(self._doubted.intersection(first, last)):
+            self._doubted.discard(start, end)
+            self.gap_found(start, end, now)
+        return given_up
+
     def arrived(self, sequence: int) -> bool:
         """A number that was missing is here; say whether it was asked for."""
         asked = sequence in self._in_flight
@@ -78,8 +98,9 @@ class Repairs:
             self._arrivals += 1
             self._in_flight.discard(sequence)
             self._unanswered.discard(sequence)
-        if self._refused:
-            self._refused.discard(sequence)
+        for doubtful in (self._refused, self._doubted):
+            if doubtful:
+                doubtful.discard(sequence)
         return asked
 
     def refused(self, sequence: int) -> None:

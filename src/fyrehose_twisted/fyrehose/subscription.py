@@ -13,7 +13,7 @@ from fyrehose_twisted.fyrehose.joining import Joining
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.reassembly import Arrival, Lost, Reassembly, Run
 from fyrehose_twisted.fyrehose.repair import MAX_RANGE, Repairs
-from fyrehose_twisted.fyrehose.tide import PLAUSIBLE_JUMP, Tide
+from fyrehose_twisted.fyrehose.tide import LEAP, Tide
 from fyrehose_twisted.interfaces import IMessageStore
 
 SLOWEST_PROBE = 30.0
@@ -128,20 +128,25 @@ class Subscription:
         if beginning is not None:
             stream = self._follow(beginning)
             for sequence, data in sorted(joining.early.items()):
-                if sequence <= stream.highest + PLAUSIBLE_JUMP:
+                if sequence <= stream.highest + LEAP:
                     self._arrived(stream, sequence, data, now, sequence in joining.live)
                 else:
                     self._drops.counts["implausible"] += 1
 
     def _arrived(self, stream: Reassembly, sequence: int, data: bytes, now: float, live: bool) -> None:
         known = stream.highest
+        if live:
+            self.tide.came(sequence, now)
         arrival = self._add(stream, sequence, data, int(now * 1_000_000))
         if arrival is Arrival.DUPLICATE:
             self._counters.duplicates += 1
-            if live:
+            if live and stream.correct(sequence, data, int(now * 1_000_000)):
+                # It was forged, or the number of another that got damaged: nobody knows better than the backbone.
+                self._keep(sequence, data, now)
+            elif live:
                 self._check_regress(sequence, data, now)
-                if sequence < self._began:
-                    self._kept(sequence, data, now)
+                if sequence < self._began or not self._config.outbox.raw:
+                    self._kept(sequence, data, now)  # What was given up here may still be a message of ours.
             return
         if live:
             self.tide.reached(sequence)
@@ -152,6 +157,9 @@ class Subscription:
             self._probe_at = now + self._probe_interval
         if arrival is Arrival.OVERFLOW:
             self._drops.counts["buffer_full"] += 1
+        self._keep(sequence, data, now)
+
+    def _keep(self, sequence: int, data: bytes, now: float) -> None:
         if self._config.journal:
             self._store.put(sequence, data, int(now * 1_000_000))
         self._kept(sequence, data, now)
@@ -165,10 +173,10 @@ class Subscription:
         return arrival
 
     def _check_regress(self, sequence: int, data: bytes, now: float) -> None:
-        if self._repairs.was_asked(sequence, now):
-            return
         held = self._store.get(sequence)
-        if held == data or (held is None and not self.tide.falls(sequence)):
+        if held == data or (held is None and self._repairs.was_asked(sequence, now)):
+            return
+        if not self.tide.falls(sequence, contradicted=held is not None):
             return
         self.failure = SequenceRegressed(
             f"backbone {self._backbone} sent message {sequence} anew after {self.tide.highest};"
@@ -181,7 +189,13 @@ class Subscription:
             due = self._repairs.due(stream.missing, now, hold_from=stream.no_room_from(paused=self.paused))
             self.requests += [asked for asked in due.requests if not self._recall(stream, *asked)]
             for first, last in due.given_up:
-                stream.give_up(first, last)
+                if self.tide.stands(now):
+                    stream.give_up(first, last)
+                elif not self.tide.beyond(last):
+                    self._repairs.doubted(first, last, now)
+                else:
+                    for lost in self._repairs.certain(first, last, now):
+                        stream.give_up(*lost)
         if now >= self._probe_at:
             # A tail probe: the last message of a burst may be lost with nothing after it to show the gap.
             self._ask(stream.highest + 1, min(stream.highest + MAX_RANGE, MAX_SEQUENCE), now)

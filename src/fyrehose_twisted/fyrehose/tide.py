@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+LEAP = 1_280
+"""Numbers by which a DELIVER may be ahead of all others; more, and a second that agrees has to come. A power failure
+costs a quiet stream up to 1,024, and on a busy one the second is there at once."""
+
 PLAUSIBLE_JUMP = 2**24
-"""Numbers that a backbone may skip; more, and the DELIVER waits for a second one that agrees."""
+"""The same for a subscriber that knows only where it wants to begin."""
+
+WITNESSES = 3
+"""Messages from the backbone, the last that came, that have to lie beyond a number before it can be lost."""
+
+DOUBT = 10.0
+"""Seconds after which a backbone that has sent nothing more proves nothing about how far its stream goes."""
 
 OLD_ONES = 3
 """Old numbers in rising order that make a backbone that counts anew; one is just a datagram that came twice."""
@@ -27,31 +37,60 @@ class Tide:
         self._mark = 0
         self._marked_at = now
         self._suspect: int | None = None
+        self._latest = (0,) * WITNESSES
+        self._proven = 0
+        self._sent_at = now
 
     def plausible(self, sequence: int) -> bool:
         """Say whether the backbone may have got this far: one forged number must not ruin a stream."""
-        baseline = self.highest or self._start
-        if baseline is None or sequence <= baseline + PLAUSIBLE_JUMP:
+        if self.highest:
+            limit = self.highest + LEAP
+        elif self._start is not None:
+            limit = self._start + PLAUSIBLE_JUMP
+        else:
             return True
-        if self._suspect is not None and self._suspect < sequence <= self._suspect + PLAUSIBLE_JUMP:
+        suspect = self._suspect
+        if sequence <= limit or (suspect is not None and 0 < abs(sequence - suspect) <= LEAP):
             return True
         self._suspect = sequence
         return False
 
+    def came(self, sequence: int, now: float) -> None:
+        """The backbone sent this number, be it new or not."""
+        self._latest = (*self._latest[1:], sequence)
+        self._proven = max(self._proven, min(self._latest))
+        self._sent_at = now
+
     def reached(self, sequence: int) -> None:
-        """The backbone sent this number."""
+        """The backbone sent this number, and it is new."""
         if sequence > self.highest:
             self.highest = sequence
-            self._old_ones = 0
+        self._old_ones = 0
+
+    def beyond(self, sequence: int) -> bool:
+        """Say whether the backbone must have got beyond ``sequence``.
+
+        That one message came from beyond does not prove it, for it may be forged or damaged, and others repeat it in
+        good faith. The last few that the backbone itself sent do.
+        """
+        return min(self._latest) > sequence
+
+    def stands(self, now: float) -> bool:
+        """Say whether the backbone has sent nothing for so long that there is no better evidence to wait for."""
+        return now - self._sent_at >= DOUBT
 
     def time_passed(self, now: float) -> None:
         """Remember where the tide stood."""
         if now - self._marked_at >= OLD:
-            self._floor, self._mark, self._marked_at = self._mark, self.highest, now
+            self._floor, self._mark, self._marked_at = self._mark, self._proven, now
 
-    def falls(self, sequence: int) -> bool:
-        """Say whether the backbone counts anew: several numbers in rising order, and it was beyond them long ago."""
-        if sequence > self._floor:
+    def falls(self, sequence: int, *, contradicted: bool = False) -> bool:
+        """Say whether the backbone counts anew: several old numbers in rising order, and nothing new between them.
+
+        :param contradicted: something else is known under this number; otherwise it counts as old if the backbone was
+            beyond it long ago.
+        """
+        if not contradicted and sequence > self._floor:
             return False
         self._old_ones = self._old_ones + 1 if sequence > self._old else 1
         self._old = sequence
