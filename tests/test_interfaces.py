@@ -148,7 +148,9 @@ def test_an_interface_is_documented_and_small(interface: InterfaceClass) -> None
 
 @pytest.mark.parametrize("interface", all_interfaces(), ids=lambda interface: interface.__name__)
 def test_an_interface_is_implemented_by_somebody(interface: InterfaceClass) -> None:
-    assert any(interface in implementedBy(found(name)).flattened() for name in NAMES)
+    implemented = any(interface in implementedBy(found(name)).flattened() for name in NAMES)
+    # The simulator calls these, and the nodes of its own tests implement them.
+    assert implemented != (interface in (interfaces.ILinkNode, interfaces.IStreamCodec, interfaces.IStreamDecoder))
 
 
 def test_a_missing_attribute_would_be_noticed() -> None:

@@ -1,4 +1,4 @@
-"""The ``fyrehose`` command: publish, subscribe and measure from a shell."""
+"""The ``fyrehose`` command: publish, subscribe, measure and simulate from a shell."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ReactorNotRunning
-from twisted.internet.task import react
+from fyrehose_twisted.sim import command as simulate
+from fyrehose_twisted.sim.command import complain
 
-from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.fyrehose.client_tap import parse_start
-from fyrehose_twisted.fyrehose.config import Start
-from fyrehose_twisted.fyrehose.ping import ping
-from fyrehose_twisted.fyrehose.pub import publish
-from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
-from fyrehose_twisted.fyrehose.sub import subscribe
-from fyrehose_twisted.fyrehose.terminal import complain
+# Each command imports what it needs when it is run: Twisted and its reactor take a second, and --help waits for them.
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
+    from fyrehose_twisted.fyrehose.config import Start
+    from fyrehose_twisted.sim.scenario import Scenario
+
+BACKBONE = "127.0.0.1:2323"
+"""The same as :data:`fyrehose_twisted.fyrehose.service.DEFAULT_BACKBONE`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -31,6 +30,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if sys.stderr is None:  # Closed by whoever started us; print() would take standard output instead.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     options = _parser().parse_args(arguments)
+    try:
+        status = _react(options) if options.simulate is None else options.simulate(options)
+    except KeyboardInterrupt:
+        status = complain("interrupted")
+    # Whatever was printed by then may still wait in a pipe that nobody reads any more.
+    sys.exit(_flush(status))
+
+
+def _react(options: argparse.Namespace) -> int:
+    """Run a command that needs a reactor, and return its exit status."""
+    from tqdm import tqdm
+    from twisted.internet.defer import Deferred
+    from twisted.internet.task import react
+
     tqdm.monitor_interval = 0  # Its thread would outlive the reactor.
     outcome = 1
 
@@ -47,16 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         reactor.addSystemEventTrigger("before", "shutdown", _cancel, running)
         return running
 
-    try:
+    with suppress(SystemExit):
         react(run)
-    except SystemExit:
-        # Whatever was printed by then may still wait in a pipe that nobody reads any more.
-        sys.exit(_flush(outcome))
-    except KeyboardInterrupt:  # Before the reactor ran.
-        sys.exit(complain("interrupted"))
+    return outcome
 
 
 def _stop_on_interrupt(reactor: Any) -> None:
+    from twisted.internet.error import ReactorNotRunning
+
     def stop() -> None:
         with suppress(ReactorNotRunning):
             reactor.stop()
@@ -66,6 +77,8 @@ def _stop_on_interrupt(reactor: Any) -> None:
 
 
 def _cancel(running: Deferred[Any]) -> Deferred[None]:
+    from twisted.internet.defer import Deferred
+
     done: Deferred[None] = Deferred()
     running.addBoth(lambda result: done.callback(None))
     running.cancel()
@@ -84,6 +97,10 @@ def _flush(status: int) -> int:
 
 
 async def _run(options: argparse.Namespace, reactor: Any) -> int:
+    from twisted.internet.defer import CancelledError
+
+    from fyrehose_twisted.errors import FyrehoseError
+
     command: Callable[[argparse.Namespace, Any], Coroutine[Any, Any, int]] = options.command
     try:
         return await command(options, reactor)
@@ -95,45 +112,70 @@ async def _run(options: argparse.Namespace, reactor: Any) -> int:
         return complain("interrupted")
 
 
+async def _publish(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.fyrehose.pub import publish
+
+    return await publish(options, reactor)
+
+
+async def _subscribe(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.fyrehose.sub import subscribe
+
+    return await subscribe(options, reactor)
+
+
+async def _ping(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.fyrehose.ping import ping
+
+    return await ping(options, reactor)
+
+
+def _scenarios() -> Iterable[type[Scenario]]:
+    from fyrehose_twisted.fyrehose.scenarios import SCENARIOS
+
+    return SCENARIOS
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fyrehose", description="Publish to a fyrehose backbone and subscribe to it.")
+    parser = argparse.ArgumentParser(
+        prog="fyrehose", description="Publish to a fyrehose backbone, subscribe to it, simulate it."
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Callable[..., Any], description: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=description, description=description)
-        made.add_argument(
-            "-b", "--backbone", default=DEFAULT_BACKBONE, metavar="HOST:PORT", help="the backbone [%(default)s]"
-        )
+        made.add_argument("-b", "--backbone", default=BACKBONE, metavar="HOST:PORT", help="the backbone [%(default)s]")
         made.add_argument("--secret-file", metavar="FILE", help="file with the backbone's secret")
         made.add_argument(
             "--connect-timeout", type=_positive, default=10.0, metavar="S", help="wait S seconds for it [%(default)g]"
         )
-        made.set_defaults(command=run)
+        made.set_defaults(command=run, simulate=None)
         return made
 
-    pub = command("pub", publish, "Publish a message a line.")
+    pub = command("pub", _publish, "Publish a message a line.")
     pub.add_argument("file", nargs="?", metavar="FILE", help="where to read; standard input if not given or -")
     pub.add_argument("--raw", action="store_true", help="no envelope: for subscribers that do not know it")
     pub.add_argument(
         "--timeout", type=_positive, default=30.0, metavar="S", help="give a message up after S seconds [%(default)g]"
     )
-    sub = command("sub", subscribe, "Print messages in order, gaps repaired.")
+    sub = command("sub", _subscribe, "Print messages in order, gaps repaired.")
     sub.add_argument(
         "--from",
         dest="start",
         type=_start,
-        default=Start.LIVE,
+        default="live",
         metavar="WHERE",
         help="live, oldest or a sequence number [live]",
     )
     sub.add_argument("--count", type=_count, metavar="N", help="stop after N messages")
     sub.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
     sub.add_argument("--raw", action="store_true", help="print messages as they are on the wire, repeats included")
-    measure = command("ping", ping, "Measure round trips to the backbone with KEEPALIVEs.")
+    measure = command("ping", _ping, "Measure round trips to the backbone with KEEPALIVEs.")
     measure.add_argument("--count", type=_count, default=10, metavar="N", help="how many [%(default)s]")
     measure.add_argument(
         "--interval", type=_interval, default=0.2, metavar="S", help="seconds between them, 0.1 to 1 [%(default)g]"
     )
+    simulate.add_parser(commands, _scenarios)
     return parser
 
 
@@ -165,6 +207,8 @@ def _count(text: str) -> int:
 
 
 def _start(text: str) -> Start | int:
+    from fyrehose_twisted.fyrehose.client_tap import parse_start
+
     try:
         return parse_start(text)
     except ValueError as error:

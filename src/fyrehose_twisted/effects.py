@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 Address = tuple[str, int]
 """An IPv4 address in dotted form and a port number."""
@@ -21,3 +22,38 @@ class Send:
 
     datagrams: Sequence[Datagram]
     peers: Sequence[Address]
+
+
+class Peer(NamedTuple):
+    """One end of one stream connection. Two nodes may have several, each with a number of its own."""
+
+    address: Address
+    """Whom it leads to; for a connection that was accepted, where it came from."""
+    number: int
+    dialled: bool
+    """Whether this side opened it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Open a stream connection: ``connected`` or ``dial_failed`` tells what became of it."""
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Write messages to a stream connection, in order. One that is gone takes them in silence."""
+
+    messages: Sequence[Any]
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """Close a stream connection once what was written has left; the node is not told ``disconnected`` for it."""
+
+    peer: Peer
+
+
+Effect = Send | Dial | Write | HangUp

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zope.interface import Attribute, Interface
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.effects import Address, Datagram, Send
+    from fyrehose_twisted.effects import Address, Datagram, Peer
     from fyrehose_twisted.net.batch import Batch
 
 
@@ -21,8 +21,8 @@ class Drained(NamedTuple):
 
     persist: Any
     """What must be durable before anything else happens, or ``None``; its type is the node's."""
-    effects: list[Send]
-    """What to send."""
+    effects: list[Any]
+    """What to send, dial or hang up: see :mod:`fyrehose_twisted.effects`."""
     events: list[Any]
     """What to tell the application."""
 
@@ -48,6 +48,51 @@ class IDatagramNode(INode):
 
     def receive_batch(batch: Batch, now: float) -> None:
         """Datagrams arrived. The outcome does not depend on how a stream of them is split into batches."""
+
+
+class ILinkNode(INode):
+    """A node that lives on stream connections.
+
+    Its effects are ``Dial``, ``Write`` and ``HangUp``. How messages become bytes is for an :class:`IStreamCodec`.
+    """
+
+    def connected(peer: Peer, now: float) -> None:
+        """A connection is open: one that was dialled, or one from somebody else."""
+
+    def dial_failed(address: Address, reason: str, now: float) -> None:
+        """A connection that was dialled did not open."""
+
+    def disconnected(peer: Peer, reason: str, now: float) -> None:
+        """A connection has ended, and not because this node hung up."""
+
+    def receive(message: Any, peer: Peer, now: float) -> None:
+        """A message arrived."""
+
+    def blocked(peer: Peer, now: float) -> None:
+        """Much waits to be written to ``peer``; whatever is written now waits too."""
+
+    def unblocked(peer: Peer, now: float) -> None:
+        """What waited has been written."""
+
+
+class IStreamCodec(Interface):
+    """How the messages of a wing travel on a stream."""
+
+    def encode(message: Any) -> bytes:
+        """Return the bytes of one message."""
+
+    def decoder() -> IStreamDecoder:
+        """Return what takes the bytes of one connection apart."""
+
+
+class IStreamDecoder(Interface):
+    """Takes the bytes of one connection apart."""
+
+    def feed(data: bytes) -> list[Any]:
+        """Return the messages that are complete now.
+
+        :raises RemoteError: if the bytes are none of the protocol; then the connection is of no more use.
+        """
 
 
 class IBatchReceiver(Interface):
@@ -93,7 +138,10 @@ class IMessageStore(Interface):
     """What a client answers FORWARDs from."""
 
     def put(sequence: int, data: bytes, received_at: int = 0) -> None:
-        """Keep a message; older ones may make room for it. ``received_at`` is in UTC microseconds since 1970."""
+        """Keep a message; older ones may make room for it, and what is held under its number makes way.
+
+        ``received_at`` is in UTC microseconds since 1970.
+        """
 
     def get(sequence: int) -> bytes | None:
         """Return a message, or ``None`` if it is not held."""

@@ -1,205 +1,230 @@
 from __future__ import annotations
 
+import json
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from random import Random, SystemRandom
+from io import StringIO
+from typing import Any, ClassVar
 
 import pytest
 
-from fyrehose_twisted.effects import Send
-from fyrehose_twisted.fyrehose.backbone import Backbone
-from fyrehose_twisted.fyrehose.codec import encode
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
 from fyrehose_twisted.fyrehose.events import Delivered, Message
-from fyrehose_twisted.fyrehose.forwarding import RandomForward
-from fyrehose_twisted.fyrehose.messages import Deliver, Dialect
-from fyrehose_twisted.fyrehose.outbox import OutboxConfig
+from fyrehose_twisted.fyrehose.invariants import Acknowledged, ExactlyOnce, FyrehoseInvariant, GoesOn, InOrder
+from fyrehose_twisted.fyrehose.outbox import Published
 from fyrehose_twisted.fyrehose.reassembly import Lost
-from fyrehose_twisted.fyrehose.repair import RepairConfig
-from fyrehose_twisted.fyrehose.scenarios import BACKBONE, FyrehoseScenario, InvariantViolated, Participant
-from fyrehose_twisted.sim.network import Link
+from fyrehose_twisted.fyrehose.scenarios import SCENARIOS, FyrehoseScenario, Garbage, Restarts, Role, Storm
+from fyrehose_twisted.sim.invariants import InvariantViolated
+from fyrehose_twisted.sim.pytest_plugin import Simulate
+from fyrehose_twisted.sim.runner import soak
+from fyrehose_twisted.sim.scenario import Outcome, Scenario
+from fyrehose_twisted.sim.schedule import FaultSchedule
 
-PATIENT = ClientConfig(repair=RepairConfig(attempts=40))
-"""Gives up so late that a number is lost only if nobody has it."""
+pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
-RAW = replace(PATIENT, raw=True, outbox=OutboxConfig(raw=True))
-
-
-def faulty_link(rng: Random) -> Link:
-    return Link(loss=rng.uniform(0, 0.2), duplication=rng.uniform(0, 0.2), delay=0.002, jitter=rng.uniform(0, 0.03))
+FIXED_SEEDS = (1, 2)
 
 
-def everything_at_once(seed: int) -> FyrehoseScenario:
-    """Both dialects, every kind of client, a faulty network, late joiners and one restart of the backbone."""
-    rng = Random(seed)
-    scenario = FyrehoseScenario(seed, faulty_link(rng))
-    for config in (
-        PATIENT,
-        replace(PATIENT, dialect=Dialect.V1),
-        replace(PATIENT, journal=False),
-        replace(PATIENT, raw=True),
-        replace(PATIENT, buffer_bytes=2_000, history_bytes=20_000),
-    ):
-        scenario.join(config)
-    publishers = [
-        scenario.join(config)
-        for config in (PATIENT, replace(PATIENT, dialect=Dialect.V1), replace(PATIENT, subscribe=False), RAW)
-    ]
-    scenario.run(2)
-    scenario.publish(publishers, 60, over=4)
-    scenario.run(rng.uniform(0.5, 3))
-    scenario.join(replace(PATIENT, start=Start.OLDEST))
-    scenario.join(replace(PATIENT, start=20))
-    scenario.run(0.5)
-    scenario.stop_backbone()
-    scenario.run(rng.uniform(0, 2))
-    scenario.start_backbone()
-    scenario.settle()
-    scenario.check()
+def worth_its_seed(outcome: Outcome) -> bool:
+    return outcome.simulated >= 600 and outcome.faults >= 20 and outcome.operations >= 500
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate, fresh_seed: int) -> None:
+    outcomes = simulate(scenario, seeds=(*FIXED_SEEDS, fresh_seed), jobs=2)
+    assert all(worth_its_seed(outcome) for outcome in outcomes), outcomes
+    for outcome in outcomes[: len(FIXED_SEEDS)]:
+        for what in ("handed over", "repaired", "acknowledged", "dropped"):
+            assert outcome.counts[what] > 0, f"seed {outcome.seed}: {outcome.counts}"
+
+
+def test_names_begin_with_the_wing_and_are_unique() -> None:
+    names = [scenario.name for scenario in SCENARIOS]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("fyrehose.") for name in names)
+
+
+def test_one_seed_is_one_run_to_the_last_byte_and_another_is_another() -> None:
+    class Short(Storm):
+        name = "fyrehose.short"
+        duration = 60.0
+        messages = 80
+
+    def trace(seed: int) -> str:
+        out = StringIO()
+        Short(seed).run(out)
+        return out.getvalue()
+
+    first = trace(1)
+    assert first == trace(1)
+    assert first != trace(2)
+    kinds = {json.loads(line)["kind"] for line in first.splitlines()}
+    assert {"run", "send", "arrive", "drop", "event", "persist", "operation", "fault", "end"} <= kinds
+    assert "<" not in {json.loads(line).get("what", " ")[0] for line in first.splitlines()}  # No repr of an object.
+
+
+@pytest.mark.parametrize("scenario", [Storm, Garbage], ids=lambda scenario: scenario.name)
+def test_where_batches_are_cut_changes_nothing(scenario: type[Scenario], simulate: Simulate) -> None:
+    [one], [other] = (simulate(scenario, seeds=[3], split_seed=split_seed) for split_seed in (0, 1))
+    assert one.counts["batches"] != other.counts["batches"]
+    assert one.digest == other.digest
+
+
+class Quiet(FyrehoseScenario):
+    """Nothing goes wrong."""
+
+    name: ClassVar[str] = "fyrehose.quiet"
+    duration: ClassVar[float] = 60.0
+    messages: ClassVar[int] = 300
+    pauses: ClassVar[int] = 0
+    fault_counts: ClassVar[tuple[int, int]] = (0, 0)
+    roles: ClassVar[Sequence[Role]] = (
+        Role("one"),
+        Role("two"),
+        Role("publisher", publishes=True),
+        Role("oldest", ClientConfig(start=Start.OLDEST), begins=30.0),
+        Role("numbered", ClientConfig(start=100), begins=50.0),
+    )
+
+    def make_link(self, rng: Any) -> Any:
+        return replace(super().make_link(rng), loss=0.0, duplication=0.0, jitter=0.0)
+
+
+def ran(scenario: FyrehoseScenario) -> FyrehoseScenario:
+    violation = scenario.run().violation
+    assert violation is None, violation
     return scenario
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_a_stream_stays_whole_whatever_the_network_does(seed: int) -> None:
-    scenario = everything_at_once(seed)
-    counts = scenario.counts()
-    assert counts["acknowledged"] == 240, f"seed {seed}: {counts}"
-    assert counts["unpublished"] == 0, f"seed {seed}: {counts}"
-    assert counts["repaired"] > 0, f"seed {seed}: {counts}"
-    assert scenario.participants[-1].first == 20, f"seed {seed}"
-
-
-def test_one_seed_is_one_run() -> None:
-    first, second = everything_at_once(1), everything_at_once(1)
-    assert first.truth == second.truth
-    assert first.counts() == second.counts()
-    assert [one.messages for one in first.participants] == [one.messages for one in second.participants]
-
-
-def test_without_faults_nothing_is_sent_twice_and_nothing_asked_for() -> None:
-    scenario = FyrehoseScenario(1, Link(delay=0.002))
-    subscribers = [scenario.join() for _ in range(3)]
-    publisher = scenario.join()
-    scenario.run(1)
-    scenario.publish([publisher], 200, over=1)
-    scenario.settle()
-    scenario.check()
-    assert len(scenario.truth) == 200
-    assert publisher.client.outbox.retransmissions == 0
-    for subscriber in subscribers:
-        assert [message.sequence for message in subscriber.messages] == list(range(1, 201))
-        assert subscriber.client.counters.duplicates == 0
-
-
-def test_who_joins_late_gets_the_stream_from_its_first_message() -> None:
-    scenario = FyrehoseScenario(2, Link(delay=0.002))
-    publisher = scenario.join()
-    scenario.run(1)
-    scenario.publish([publisher], 3_000, over=2)  # More than one FORWARD is answered with.
-    scenario.run(3)
-    oldest, numbered = scenario.join(ClientConfig(start=Start.OLDEST)), scenario.join(ClientConfig(start=2_500))
-    scenario.settle()
-    scenario.check()
-    assert oldest.first == 1
-    assert len(oldest.messages) == 3_000
-    assert numbered.first == 2_500
-    assert len(numbered.messages) == 501
+def test_without_faults_nothing_is_sent_twice_and_nothing_asked_for_again() -> None:
+    scenario = ran(Quiet(1))
+    numbers = 300 + 3
+    assert scenario.statistics()["numbered"] == numbers
+    one, two, publisher, oldest, numbered = scenario.participants
+    for subscriber in (one, two, publisher, oldest):
+        assert list(subscriber.application.handed) == [(1, numbers)]
+    assert list(numbered.application.handed) == [(100, numbers)]
+    assert publisher.application.client.outbox.retransmissions == 0
+    assert scenario.statistics()["repaired"] == 0
+    assert scenario.statistics()["reported lost"] == 0
 
 
 def test_the_numbers_go_on_where_the_killed_backbone_left_off() -> None:
-    scenario = FyrehoseScenario(3, Link(delay=0.002))
-    publisher = scenario.join()
-    scenario.run(1)
-    scenario.publish([publisher], 100, over=2)
-    scenario.run(1)
-    before = max(scenario.truth)
-    scenario.stop_backbone()
-    scenario.run(1)
-    assert max(scenario.truth) == before
-    scenario.start_backbone()
-    scenario.settle()
-    scenario.check()
-    assert sorted(scenario.truth) == list(range(1, max(scenario.truth) + 1))
-    assert len(publisher.published) == 100
+    faults = FaultSchedule.parse("30.0 crash backbone killed for 3.0\n40.0 crash backbone killed for 0.1")
+    scenario = ran(Quiet(2, faults=faults))
+    assert scenario.backbone.host.boots == 3
+    assert sorted(scenario.content.truth) == list(range(1, scenario.content.last + 1))
 
 
-def start_without_memory(scenario: FyrehoseScenario) -> None:
-    """Start the killed backbone as one that would number from 1."""
-    scenario.backbone.restart(Backbone(scenario.config, RandomForward(Random(0))))
+def test_a_power_failure_leaves_a_hole_and_no_number_twice() -> None:
+    scenario = ran(Quiet(3, faults=FaultSchedule.parse("30.0 crash backbone power lost for 3.0")))
+    assert list(scenario.participants[0].application.lost)
+    assert scenario.content.last > 1_000
 
 
-def deliver(scenario: FyrehoseScenario, sequence: int, data: bytes) -> None:
-    """Let the backbone send something of its own to the first participant."""
-    peer = scenario.participants[0].host.address
-    scenario.network.send(BACKBONE, Send([encode(Deliver(sequence, data))], (peer,)))
+def test_who_was_away_for_a_while_goes_on_where_it_was() -> None:
+    class Away(Quiet):
+        roles = (Role("publisher", publishes=True), Role("one", resumes=True), Role("two"))
+
+    scenario = ran(
+        Away(4, faults=FaultSchedule.parse("20.0 crash one killed for 10.0\n20.0 crash two killed for 10.0"))
+    )
+    _, one, two = scenario.participants
+    assert one.former[0].next == one.application.first
+    assert two.former[0].next != two.application.first
+    assert not one.application.lost
 
 
-def tell(participant: Participant, event: object) -> None:
-    participant.host.on_event(event)
+def test_a_backbone_that_loses_its_disk_refuses_to_number_a_stream_that_clients_know() -> None:
+    scenario = Quiet(5, faults=FaultSchedule.parse("30.0 crash backbone disk lost for 1.0"))
+    violation = scenario.run().violation
+    assert violation is not None
+    assert violation.invariant == GoesOn.name
+    assert "published after the last fault, was given up" in violation.what
+    assert scenario.backbone.node.phase.value == "a client knows the stream, and this backbone does not"
 
 
-def again(participant: Participant) -> None:
-    """Hand over the last message once more, under the number that follows."""
-    last = participant.messages[-1]
-    tell(participant, Delivered([last._replace(sequence=last.sequence + 1)]))
+def spoiled(spoil: Callable[[FyrehoseScenario], object]) -> InvariantViolated:
+    """Return what the invariants say of a run that was well until ``spoil`` was let loose on what they look at."""
+    scenario = ran(Quiet(6))
+    try:
+        spoil(scenario)
+        for watching in scenario.invariants:
+            watching.sample()
+            watching.check()
+    except InvariantViolated as violation:
+        return violation
+    pytest.fail("nobody noticed")
 
 
-SPOILERS: dict[str, Callable[[FyrehoseScenario, Participant], object]] = {
-    "handed over after": lambda scenario, one: tell(one, Delivered([one.messages[0]])),
-    "handed over again": lambda scenario, one: again(one),
-    "not what the backbone sent": lambda scenario, one: tell(one, Delivered([Message(21, 0, b"x", b"x")])),
-    "neither came nor": lambda scenario, one: one.messages.pop(10),
-    "somebody holds it": lambda scenario, one: one.lost.add(one.messages.pop().sequence),
-    "after it was reported lost": lambda scenario, one: (
-        one.lost.add(30),
-        tell(one, Delivered([Message(30, 0, b"x", b"x")])),
-    ),
-    "lost 3 to 4 after": lambda scenario, one: tell(one, Lost(3, 4)),
-    "which is another message": lambda scenario, one: one.published.update({0: one.published[1]}),
-    "given .* to two messages|gave 5 to two": lambda scenario, one: deliver(scenario, 5, b"another"),
-    "nothing of": lambda scenario, one: one.messages.clear(),
-    "its limit is": lambda scenario, one: (setattr(one.history, "size", 2**40), one.check_limits()),
-}
+def invariant(scenario: FyrehoseScenario, kind: type[FyrehoseInvariant]) -> Any:
+    return next(one for one in scenario.invariants if isinstance(one, kind))
 
 
-@pytest.mark.parametrize("expected", SPOILERS)
-def test_a_broken_invariant_is_seen_and_the_seed_named(expected: str) -> None:
-    scenario = FyrehoseScenario(77, Link())
-    one = scenario.join()
-    scenario.join()
-    scenario.run(1)
-    scenario.publish([one], 20, over=1)
-    scenario.settle()
-    scenario.run(2)
-    scenario.check()
-    SPOILERS[expected](scenario, one)
-    with pytest.raises(InvariantViolated, match=rf"(?s)seed 77: .*({expected})"):
-        scenario.check()
+def tell(kind: type[FyrehoseInvariant], event: object) -> Callable[[FyrehoseScenario], object]:
+    """Let an invariant hear of something that the first subscriber tells, after the last number, 303."""
+    return lambda scenario: invariant(scenario, kind).told(scenario.participants[0].host, event)
 
 
-def test_a_backbone_that_forgets_its_numbers_is_seen() -> None:
-    scenario = FyrehoseScenario(78, Link())
-    one = scenario.join()
-    scenario.run(1)
-    scenario.publish([one], 20, over=1)
-    scenario.run(2)
-    scenario.stop_backbone()
-    start_without_memory(scenario)
-    scenario.run(2)
-    scenario.publish([one], 5, over=1)
-    scenario.run(2)
-    with pytest.raises(InvariantViolated, match=r"(?s)gave 1 to two messages.*stopped: "):
-        scenario.check()
+def forget(scenario: FyrehoseScenario) -> None:
+    application = scenario.participants[0].application
+    application.handed.discard(17)
+    application.envelopes = {envelope for envelope in application.envelopes if envelope.counter != 16}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (tell(InOrder, Delivered([Message(303, 0, b"", b"")])), "303 handed over or reported, and 303 was before"),
+        (tell(InOrder, Delivered([Message(305, 0, b"", b"")])), "304 neither came nor was reported as lost"),
+        (tell(InOrder, Delivered([Message(304, 0, b"", b"")])), "which was not sent under it"),
+        (tell(InOrder, Lost(303, 310)), "303 handed over or reported"),
+        (tell(InOrder, Lost(306, 310)), "304 neither came"),
+        (tell(InOrder, Lost(304, 303)), "which is no range"),
+        (
+            lambda scenario: invariant(scenario, ExactlyOnce).told(
+                scenario.participants[0].host, Delivered([Message(304, 0, b"", scenario.content.truth[17])])
+            ),
+            "handed over again, as 304",
+        ),
+        (
+            lambda scenario: invariant(scenario, Acknowledged).told(scenario.participants[2].host, Published([(4, 5)])),
+            "message 4 reported twice",
+        ),
+        (forget, "17 of publisher was acknowledged, and neither came nor was reported as lost"),
+        (lambda scenario: scenario.participants[0].host.stop(), "does not run, long after the last fault"),
+    ],
+)
+def test_a_broken_invariant_says_what_broke_and_where(
+    spoil: Callable[[FyrehoseScenario], object], expected: str
+) -> None:
+    violation = spoiled(spoil)
+    assert expected in violation.what
+    assert violation.nodes
+    assert f"at {violation.elapsed:.6f} s, {violation.nodes[0]}" in str(violation)
+
+
+def test_the_faults_of_a_seed_can_be_written_down_and_replayed() -> None:
+    text = str(Restarts(7).faults)
+    again = FaultSchedule.parse(text)
+    assert again == Restarts(7).faults
+    assert len(text.splitlines()) >= 20
 
 
 @pytest.mark.soak
 def test_random_seeds() -> None:
-    until = time.monotonic() + float(os.environ.get("SOAK_SECONDS", "60"))
-    done = 0
-    while time.monotonic() < until:
-        seed = SystemRandom().getrandbits(48)
-        everything_at_once(seed)
-        done += 1
-    print(f"{done} seeds")
+    summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
+    for name, summary in summaries.items():
+        print(
+            f"{name}: {summary.count:,} seeds, {summary.simulated / 3600:,.1f} hours simulated,"
+            f" {summary.operations:,} operations, {summary.faults:,} faults"
+        )
+    simulated = sum(summary.simulated for summary in summaries.values())
+    took = max(summary.took for summary in summaries.values())
+    count = sum(summary.count for summary in summaries.values())
+    print(f"{count:,} seeds, {simulated / took:,.0f} simulated hours an hour")
+    failures = [outcome for summary in summaries.values() for outcome in summary.failures]
+    assert not failures, "\n".join(
+        f"fyrehose simulate {outcome.scenario} --seed {outcome.seed}\n  {outcome.violation}" for outcome in failures
+    )

@@ -1,289 +1,363 @@
-"""What the simulator runs for this wing: a backbone and its clients, a workload, and what must hold of any of it."""
+"""What the simulator runs for this wing: a backbone and its clients, a workload, and faults."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
 from random import Random
+from typing import Any, ClassVar, NamedTuple
 
-from fyrehose_twisted.effects import Address, Send
-from fyrehose_twisted.errors import MalformedPacket
-from fyrehose_twisted.fyrehose.backbone import RESTART_TIME, Backbone
+from fyrehose_twisted.errors import MalformedPacket, PublishQueueFull
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.codec import decode
-from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
-from fyrehose_twisted.fyrehose.envelope import Envelope, unwrap, wrap
-from fyrehose_twisted.fyrehose.events import Delivered, Failed, Message
-from fyrehose_twisted.fyrehose.forwarding import RandomForward
-from fyrehose_twisted.fyrehose.history import History
-from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE, Deliver
-from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
-from fyrehose_twisted.fyrehose.reassembly import Lost
-from fyrehose_twisted.ranges import RangeSet
-from fyrehose_twisted.sim.network import Link, Network
+from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
+from fyrehose_twisted.fyrehose.events import Acknowledged as AckReceived
+from fyrehose_twisted.fyrehose.events import Delivered
+from fyrehose_twisted.fyrehose.invariants import (
+    STRANGER,
+    Acknowledged,
+    Cast,
+    ExactlyOnce,
+    GoesOn,
+    InOrder,
+    Numbers,
+    OneContent,
+    Served,
+)
+from fyrehose_twisted.fyrehose.losses import Forwarded, NoNeedlessLoss
+from fyrehose_twisted.fyrehose.messages import Deliver, Dialect, Push
+from fyrehose_twisted.fyrehose.outbox import OutboxConfig
+from fyrehose_twisted.fyrehose.participants import BackboneHost, Participant
+from fyrehose_twisted.fyrehose.stranger import STRANGER_ADDRESS, Stranger
+from fyrehose_twisted.fyrehose.usage import Bounded
+from fyrehose_twisted.sim import mishaps
+from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.network import Network
+from fyrehose_twisted.sim.scenario import Scenario
+from fyrehose_twisted.sim.schedule import FaultSchedule
 
-BACKBONE: Address = ("10.0.0.1", 2323)
+SILENCE = 5.0
+"""Seconds before the last words: what is on its way arrives."""
+
+LAST_WORDS = 3
+"""Messages of each publisher once faults are over, so that everybody can know how far the stream goes."""
 
 
-class InvariantViolated(AssertionError):
-    """Something that must hold in every run did not; the message names the seed."""
+class Role(NamedTuple):
+    """A client of a scenario."""
+
+    name: str
+    config: ClientConfig = ClientConfig()
+    publishes: bool = False
+    resumes: bool = False
+    begins: float = 0.0
 
 
-class Participant:
-    """One client of the simulated backbone, and everything that its application was told.
+RAW = ClientConfig(raw=True, outbox=OutboxConfig(raw=True))
 
-    :ivar messages: every message handed over, in that order.
-    :ivar lost: every number reported as lost.
-    :ivar payloads: what it published, by ticket.
-    :ivar published: sequence numbers of acknowledged messages, by ticket.
-    :ivar unpublished: tickets of messages that timed out.
-    :ivar errors: why it stopped, if it did.
-    :ivar violations: what was wrong with what it was told.
+EVERYBODY = (
+    Role("subscriber", resumes=True),
+    Role("subscriber-v1", ClientConfig(dialect=Dialect.V1), resumes=True),
+    Role("subscriber-raw", ClientConfig(raw=True)),
+    Role("subscriber-small", ClientConfig(buffer_bytes=4_000, history_bytes=40_000), resumes=True),
+    Role("subscriber-forgetful", ClientConfig(journal=False)),
+    Role("publisher", publishes=True),
+    Role("publisher-v1", ClientConfig(dialect=Dialect.V1), publishes=True),
+    Role("publisher-only", ClientConfig(subscribe=False), publishes=True),
+    Role("publisher-raw", RAW, publishes=True),
+    Role("late-oldest", ClientConfig(start=Start.OLDEST), begins=200.0),
+    Role("late-numbered", ClientConfig(start=50), begins=250.0, resumes=True),
+    Role("late", begins=300.0),
+)
+
+
+class FyrehoseScenario(Scenario):
+    """Base of the wing's scenarios: one backbone, :attr:`roles`, a workload, and :meth:`mix` of faults.
+
+    :cvar messages: how many are published before the last words.
+    :cvar large: share of them that has up to 20,000 bytes; the others have about 20.
+    :cvar pauses: how often an application stops taking messages for a while.
+    :cvar fault_counts: fewest and most faults of a run.
     """
 
-    def __init__(self, network: Network, address: Address, config: ClientConfig, rng: Random) -> None:
-        self.config = config
-        self.history = History(config.history_bytes if config.journal else 0)
-        self.client = Client(BACKBONE, config, rng, network.now, store=self.history)
-        self.messages: list[Message] = []
-        self.lost = RangeSet()
-        self.payloads: dict[int, bytes] = {}
-        self.published: dict[int, int] = {}
-        self.unpublished: set[int] = set()
-        self.errors: list[Exception] = []
-        self.violations: list[str] = []
-        self._enveloped: set[Envelope] = set()
-        self.host = network.add(address, self.client)
-        self.host.on_event = self._told
-        network.scheduler.call_at(network.now, self.host.flush)
+    roles: ClassVar[Sequence[Role]] = EVERYBODY
+    messages: ClassVar[int] = 800
+    large: ClassVar[float] = 0.02
+    pauses: ClassVar[int] = 20
+    fault_counts: ClassVar[tuple[int, int]] = (25, 60)
 
-    @property
-    def first(self) -> int | None:
-        """The first number handed over or reported, once there is one."""
-        firsts = [message.sequence for message in self.messages[:1]] + [first for first, _ in self.lost][:1]
-        return min(firsts, default=None)
+    backbone: BackboneHost
+    participants: list[Participant]
 
-    @property
-    def settled(self) -> bool:
-        """Whether nothing waits to be published or to be handed over."""
-        client = self.client
-        return not len(client.outbox) and not client.buffered
+    def build(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        self.backbone = BackboneHost(self.network, BackboneConfig(), self._rng())
+        self.participants = [
+            Participant(
+                self.network,
+                role.name,
+                (f"10.0.1.{number}", 4_000),
+                role.config,
+                self._rng(),
+                resumes=role.resumes,
+                begins=role.begins,
+            )
+            for number, role in enumerate(self.roles, 1)
+        ]
+        self.publishers = [one for one, role in zip(self.participants, self.roles, strict=True) if role.publishes]
+        self._arrange_workload()
+        self.add_invariants(Cast(self.network, self.backbone, self.participants))
 
-    def publish(self, payload: bytes, now: float) -> int:
-        """Publish, and return the ticket."""
-        ticket = self.client.publish(payload, now)
-        self.payloads[ticket] = payload
-        self.host.flush()
-        return ticket
+    def make_network(self, split_seed: int) -> Network:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        rng = Random(f"{self.seed}/link")
+        moment = rng.choice((0.001, 0.01, 0.05))
+        return Network(self.seed, self.make_link(rng), moment=moment, split=0.3, split_seed=split_seed)
 
-    def check_limits(self) -> None:
-        """Note where more memory is in use than the configuration allows."""
-        config, client = self.config, self.client
-        for what, used, limit in (
-            ("history", self.history.size, config.history_bytes),
-            ("buffer", client.buffered, config.buffer_bytes + MAX_DELIVERABLE),
-            ("outbox", len(client.outbox), config.outbox.queue_messages),
-        ):
-            if used > limit:
-                self._violated(f"{what} holds {used:,}, its limit is {limit:,}")
-
-    def _told(self, event: object) -> None:
-        match event:
-            case Delivered(messages):
-                for message in messages:
-                    self._handed_over(message)
-            case Lost(first, last):
-                if self.messages and first <= self.messages[-1].sequence:
-                    self._violated(f"lost {first} to {last} after {self.messages[-1].sequence} was handed over")
-                self.lost.add(first, last)
-            case Published(messages=pairs):
-                for ticket, sequence in pairs:
-                    if ticket in self.published or ticket in self.unpublished:
-                        self._violated(f"ticket {ticket} reported twice")
-                    self.published[ticket] = sequence
-            case PublishFailed(tickets):
-                if not self.unpublished.isdisjoint(tickets) or not self.published.keys().isdisjoint(tickets):
-                    self._violated(f"tickets {tickets} reported twice")
-                self.unpublished.update(tickets)
-            case Failed(error):
-                self.errors.append(error)
-
-    def _handed_over(self, message: Message) -> None:
-        sequence = message.sequence
-        if self.messages and sequence <= self.messages[-1].sequence:
-            self._violated(f"{sequence} handed over after {self.messages[-1].sequence}")
-        if sequence in self.lost:
-            self._violated(f"{sequence} handed over after it was reported lost")
-        envelope = None if self.config.raw else unwrap(message.payload)
-        if envelope is not None:
-            if envelope in self._enveloped:
-                self._violated(
-                    f"message {envelope.counter} of {envelope.publisher.hex()} handed over again, as {sequence}"
-                )
-            self._enveloped.add(envelope)
-        self.messages.append(message)
-
-    def _violated(self, what: str) -> None:
-        self.violations.append(f"{self.host.address[0]}: {what}")
-
-
-class FyrehoseScenario:
-    """A backbone and its clients on one simulated network; everything random comes from ``seed``.
-
-    :ivar truth: DATA by number, as the backbone sent it.
-    """
-
-    def __init__(self, seed: int, link: Link | None = None, *, config: BackboneConfig | None = None) -> None:
-        self.seed = seed
-        self.rng = Random(seed)
-        self.network = Network(self.rng.getrandbits(64), link, moment=0.001, split=0.1)
-        self.network.on_send = self._sent
-        self.config = BackboneConfig() if config is None else config
-        self.participants: list[Participant] = []
-        self.truth: dict[int, bytes] = {}
-        self.violations: list[str] = []
-        self.backbone = self.network.add(BACKBONE, self._make_backbone(0, 0, None))
-
-    def join(self, config: ClientConfig | None = None) -> Participant:
-        """Add a client."""
-        address = (f"10.0.1.{len(self.participants) + 1}", 4000)
-        participant = Participant(self.network, address, ClientConfig() if config is None else config, self._rng())
-        self.participants.append(participant)
-        return participant
-
-    def run(self, seconds: float) -> None:
-        """Let time pass, and look at the limits now and then."""
-        end = self.network.now + seconds
-        while self.network.now < end:
-            self.network.scheduler.run_until(min(end, self.network.now + 0.25))
-            for participant in self.participants:
-                participant.check_limits()
-
-    def publish(self, publishers: list[Participant], messages: int, *, over: float) -> None:
-        """Let each of ``publishers`` publish ``messages`` messages at random times in the next ``over`` seconds."""
-        now = self.network.now
-        for index, publisher in enumerate(publishers):
-            for number in range(messages):
-                payload = b"%d/%d/%d " % (index, number, self.rng.getrandbits(32)) + bytes(self.rng.randrange(100))
-                self._publish_at(now + over * self.rng.random(), publisher, payload)
-
-    def stop_backbone(self) -> None:
-        """Kill the backbone."""
-        self.backbone.stop()
-
-    def start_backbone(self) -> None:
-        """Start the backbone again, with what it persisted and nothing else."""
-        last, bound = 0, 0
-        if self.backbone.persisted:
-            last, bound = self.backbone.persisted[-1].last, self.backbone.persisted[-1].bound
-        self.backbone.restart(self._make_backbone(last, bound, self.network.now + RESTART_TIME))
-
-    def settle(self, limit: float = 180.0) -> None:
-        """Let time pass until everybody has everything, or for ``limit`` seconds."""
-        end = self.network.now + limit
-        while self.network.now < end and not self._settled():
-            self.run(0.5)
-
-    def check(self) -> None:
-        """Look at everything that has happened.
-
-        :raises InvariantViolated: naming the seed, if any of it must not happen.
-        """
-        violations = list(self.violations)
-        for participant in self.participants:
-            name = participant.host.address[0]
-            violations += participant.violations
-            violations += [f"{name}: {violation}" for violation in self._wrongly_acknowledged(participant)]
-            if participant.config.subscribe:
-                violations += [f"{name}: {violation}" for violation in self._wrongly_handed_over(participant)]
-        if violations:
-            shown = "\n  ".join(violations[:20])
-            raise InvariantViolated(f"seed {self.seed}: {len(violations)} violations\n  {shown}")
-
-    def counts(self) -> Counter[str]:
-        """Return what happened, so that a test can see that anything did."""
-        total = Counter(self.network.counts)
-        for participant in self.participants:
-            counters = participant.client.counters
-            total["delivered_to_applications"] += counters.delivered
-            total["repeats"] += counters.repeats
-            total["repaired"] += counters.repaired
-            total["reported_lost"] += counters.lost
-            total["acknowledged"] += len(participant.published)
-            total["unpublished"] += len(participant.unpublished)
-        return total
-
-    def _wrongly_acknowledged(self, participant: Participant) -> list[str]:
-        outbox = participant.client.outbox
-        violations = []
-        for ticket, sequence in participant.published.items():
-            payload = participant.payloads[ticket]
-            data = payload if outbox.config.raw else wrap(outbox.publisher, ticket, payload)
-            if self.truth.get(sequence) != data:
-                violations.append(f"ticket {ticket} was acknowledged as {sequence}, which is another message")
-        return violations
-
-    def _wrongly_handed_over(self, participant: Participant) -> list[str]:
-        first, last = participant.first, self._last_held()
-        if participant.errors:
-            return [f"stopped: {error}" for error in participant.errors]
-        if first is None:
-            return [f"was handed nothing of {last:,} messages"] if last else []
-        violations = []
-        got = {message.sequence: message.payload for message in participant.messages}
-        for sequence, payload in got.items():
-            if self.truth.get(sequence) != payload:
-                violations.append(f"{sequence} is not what the backbone sent under that number")
-        envelopes = {unwrap(payload) for payload in got.values()} - {None}
-        for sequence in range(first, last + 1):
-            if sequence in got:
-                continue
-            if sequence in participant.lost:
-                if self._is_held(sequence):
-                    violations.append(f"{sequence} is reported lost, and somebody holds it")
-            elif participant.config.raw or unwrap(self.truth.get(sequence, b"")) not in envelopes:
-                violations.append(f"{sequence} neither came nor is reported lost")
-        return violations
-
-    def _is_held(self, sequence: int) -> bool:
-        return any(participant.history.get(sequence) is not None for participant in self._journals())
-
-    def _last_held(self) -> int:
-        # What reached nobody who keeps it is gone, and if it was the last message nobody can know that it was.
-        return next((sequence for sequence in sorted(self.truth, reverse=True) if self._is_held(sequence)), 0)
-
-    def _journals(self) -> list[Participant]:
-        return [participant for participant in self.participants if participant.host.up and not participant.errors]
-
-    def _settled(self) -> bool:
-        last = self._last_held()
-        return all(
-            participant.settled and (not participant.config.subscribe or (participant.client.next_sequence or 0) > last)
-            for participant in self.participants
-            if participant.host.up and not participant.errors
+    def make_link(self, rng: Random) -> Link:
+        """Return what links are like without faults: in every other run nothing is lost or overtaken."""
+        bad = rng.random() < 0.5
+        return Link(
+            loss=bad * rng.uniform(0.0, 0.05),
+            duplication=bad * rng.uniform(0.0, 0.05),
+            delay=0.001,
+            jitter=bad * rng.uniform(0.0, 0.02),
         )
 
-    def _make_backbone(self, last: int, bound: int, settle_until: float | None) -> Backbone:
-        policy = RandomForward(self._rng())
-        return Backbone(self.config, policy, last=last, bound=bound, settle_until=settle_until)
+    def add_invariants(self, cast: Cast) -> None:
+        """Say what must hold."""
+        self.content: Numbers = OneContent(cast)
+        self.progress = GoesOn(cast, self.content)
+        for invariant in (
+            self.progress,  # The first to be checked: where nothing goes on, the others can only follow.
+            self.content,
+            InOrder(cast, self.content),
+            ExactlyOnce(cast),
+            Acknowledged(cast, self.content),
+            NoNeedlessLoss(cast),
+            Forwarded(cast),
+            Served(cast),
+            Bounded(cast),
+        ):
+            self.add_invariant(invariant)
 
-    def _publish_at(self, when: float, publisher: Participant, payload: bytes) -> None:
-        def publish() -> None:
-            if publisher.host.up:
-                publisher.publish(payload, self.network.now)
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        kinds = self.mix()
+        count = rng.randint(*self.fault_counts) if kinds else 0
+        return FaultSchedule.draw(rng, count, until=self.duration - 30, kinds=kinds) if count else FaultSchedule()
 
-        self.network.scheduler.call_at(when, publish)
+    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+        """Return how often which kind of fault is drawn."""
+        return ()
 
-    def _sent(self, source: Address, effect: Send) -> None:
-        if source != BACKBONE:
-            return
-        for datagram in effect.datagrams:
+    def finish(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        self.progress.begin()
+        for publisher in self.publishers:
+            for number in range(LAST_WORDS):
+                self.network.call_in(SILENCE + number, partial(self._publish, publisher, b"the last words"))
+        self.network.run(SILENCE + LAST_WORDS)
+
+    def settled(self) -> bool:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        return self.progress.unsettled() is None
+
+    def describe(self, thing: Any) -> str:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        match thing:
+            case bytes():
+                return _describe_packet(thing)
+            case Delivered(messages):
+                return f"Delivered {messages[0].sequence} to {messages[-1].sequence}, {len(messages)} messages"
+            case AckReceived(round_trip):
+                return f"Acknowledged after {round_trip:.6f} s"
+        return str(thing)
+
+    def digest(self) -> str:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        seen = [application.digest() for one in self.participants for application in one.applications]
+        return sha256(repr((sorted(self.content.truth.items()), seen)).encode()).hexdigest()
+
+    def statistics(self) -> Counter[str]:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        total: Counter[str] = Counter(numbered=len(self.content.truth))
+        for one in self.participants:
+            for application in one.applications:
+                counters = application.client.counters
+                total["handed over"] += application.handed.count
+                total["reported lost"] += application.lost.count
+                total["repaired"] += counters.repaired
+                total["repeats"] += counters.repeats
+                total["acknowledged"] += len(application.published)
+                total["unpublished"] += len(application.unpublished)
+        return total
+
+    # Workload
+
+    def _arrange_workload(self) -> None:
+        rng, network = self.rng, self.network
+        left = self.messages
+        while left > 0:
+            burst = min(left, rng.choice((1, 1, 1, 2, 5, 40)))
+            left -= burst
+            at, publisher = rng.uniform(5.0, self.duration), rng.choice(self.publishers)
+            for number in range(burst):
+                network.call_in(at + number * rng.choice((0.0, 0.001)), partial(self._publish, publisher, b""))
+        subscribers = [one for one in self.participants if one.config.subscribe]
+        for _ in range(self.pauses):
+            one, at = rng.choice(subscribers), rng.uniform(5.0, self.duration - 20)
+            network.call_in(at, partial(self.operate, one.host, "pause", lambda client, now: client.pause()))
+            network.call_in(
+                at + rng.uniform(0.1, 15.0),
+                partial(self.operate, one.host, "resume", lambda client, now: client.resume(now)),
+            )
+
+    def _publish(self, publisher: Participant, text: bytes) -> None:
+        # No two payloads are equal: without an envelope equal ones acknowledge each other.
+        payload = b"%s/%d %s" % (publisher.name.encode(), self.operations, text)
+        if self.rng.random() < self.large:
+            payload += bytes(self.rng.randrange(20_000))
+
+        def publish(client: Client, now: float) -> None:
             try:
-                packet = decode(datagram)
-            except MalformedPacket as error:
-                self.violations.append(f"the backbone sent {bytes(datagram)!r}: {error}")
-                continue
-            if isinstance(packet, Deliver) and self.truth.setdefault(packet.sequence, packet.data) != packet.data:
-                self.violations.append(f"the backbone gave {packet.sequence} to two messages")
+                publisher.application.payloads[client.publish(payload, now)] = payload
+            except PublishQueueFull:
+                self.network.counts["refused to publish"] += 1
+
+        self.operate(publisher.host, f"publish {len(payload)} bytes", publish)
 
     def _rng(self) -> Random:
         return Random(self.rng.getrandbits(64))
+
+    @property
+    def _clients(self) -> list[str]:
+        return [one.name for one in self.participants]
+
+    @property
+    def _names(self) -> list[str]:
+        return ["backbone", *self._clients]
+
+
+class Storm(FyrehoseScenario):
+    """Every kind of client, late joiners, and every kind of fault at once."""
+
+    name: ClassVar[str] = "fyrehose.storm"
+
+    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+        """See :class:`FyrehoseScenario`."""
+        return (
+            (3.0, mishaps.crashes(self._clients)),
+            (1.0, mishaps.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
+            (3.0, mishaps.pauses(self._clients, longest=12.0)),
+            (1.0, mishaps.pauses(["backbone"])),
+            (4.0, mishaps.cuts(self._names, hub="backbone")),
+            (6.0, mishaps.bad_links(self._names, hub="backbone")),
+            (2.0, mishaps.clocks(self._names)),
+        )
+
+
+class Restarts(FyrehoseScenario):
+    """The backbone is killed and loses power again and again, also between storing a number and sending it."""
+
+    name: ClassVar[str] = "fyrehose.restarts"
+
+    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+        """See :class:`FyrehoseScenario`."""
+        return (
+            (5.0, mishaps.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), longest=8.0, between=0.4)),
+            (2.0, mishaps.crashes(self._clients)),
+            (1.0, mishaps.pauses(["backbone"])),
+            (2.0, mishaps.bad_links(self._names, hub="backbone")),
+        )
+
+
+class Partitions(FyrehoseScenario):
+    """Hosts are cut off from the backbone or from one another for long, in one direction or both."""
+
+    name: ClassVar[str] = "fyrehose.partitions"
+
+    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+        """See :class:`FyrehoseScenario`."""
+        return (
+            (6.0, mishaps.cuts(self._names, longest=30.0, hub="backbone")),
+            (1.0, mishaps.bad_links(self._names, hub="backbone")),
+            (1.0, mishaps.clocks(self._names)),
+        )
+
+
+class Crowd(FyrehoseScenario):
+    """Many subscribers and busy publishers on narrow links."""
+
+    name: ClassVar[str] = "fyrehose.crowd"
+    messages: ClassVar[int] = 1_000
+    roles: ClassVar[Sequence[Role]] = (
+        *(Role(f"publisher-{number}", publishes=True) for number in range(5)),
+        *(Role(f"subscriber-{number}", resumes=True, begins=10.0 * number) for number in range(15)),
+    )
+
+    def make_link(self, rng: Random) -> Link:
+        """See :class:`FyrehoseScenario`."""
+        return replace(super().make_link(rng), bandwidth=rng.uniform(50_000, 500_000), queue=65_536)
+
+    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+        """See :class:`FyrehoseScenario`."""
+        return (
+            (1.0, mishaps.crashes(self._clients)),
+            (1.0, mishaps.pauses(self._clients, longest=12.0)),
+            (3.0, mishaps.bad_links(self._names, hub="backbone")),
+        )
+
+
+class Garbage(FyrehoseScenario):
+    """Damaged datagrams are delivered, and a stranger sends whatever it likes: nothing raises, nothing grows, and good
+    traffic goes on."""
+
+    name: ClassVar[str] = "fyrehose.garbage"
+
+    def build(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        super().build()
+        rng = self._rng()
+        # A number too high is contradicted while the stream goes on, and believed in the end if it stands still.
+        for second in range(3, int(self.duration + SILENCE), 3):
+            self.network.call_in(second, partial(self._publish, rng.choice(self.publishers), b"tick"))
+        self.network.add(STRANGER, STRANGER_ADDRESS, lambda boot: Stranger(self.network, rng, boot.now, self.duration))
+
+    def add_invariants(self, cast: Cast) -> None:
+        """See :class:`FyrehoseScenario`. What arrives damaged may say anything, so contents prove nothing."""
+        self.content = Numbers(cast)
+        self.progress = GoesOn(cast, self.content, share=0.99)
+        for invariant in (self.content, Bounded(cast), self.progress):
+            self.add_invariant(invariant)
+
+    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+        """See :class:`FyrehoseScenario`."""
+        return (
+            (8.0, mishaps.bad_links(self._names, hub="backbone", garbling=True)),
+            (1.0, mishaps.crashes(self._clients)),
+            (0.5, mishaps.crashes(["backbone"])),
+        )
+
+
+SCENARIOS: tuple[type[Scenario], ...] = (Storm, Restarts, Partitions, Crowd, Garbage)
+"""What ``fyrehose simulate --list`` shows."""
+
+
+def _describe_packet(datagram: bytes) -> str:
+    try:
+        packet = decode(datagram)
+    except MalformedPacket as error:
+        return f"{datagram[:16].hex()} ({error})"
+    kind = type(packet).__name__
+    name = "KEEPALIVE-ACK" if kind == "KeepaliveAck" else kind.upper()
+    match packet:
+        case Deliver(sequence, data):
+            return f"{name} {sequence} {data[-40:]!r}" if len(data) < 200 else f"{name} {sequence}, {len(data):,} bytes"
+        case Push(data=data):
+            return f"{name} {data[-40:]!r}" if len(data) < 200 else f"{name} {len(data):,} bytes"
+    return f"{name} {str(packet).removeprefix(kind)}"

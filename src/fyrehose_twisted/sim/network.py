@@ -1,132 +1,58 @@
-"""A datagram network in memory that loses, repeats and delays, and the hosts on it that run real nodes."""
+"""A network in memory that loses, repeats, delays, garbles and cuts, and the hosts on it that run real nodes."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import count
-from math import ceil
 from random import Random
 from typing import Any, NamedTuple
 
 from fyrehose_twisted.effects import Address, Send
-from fyrehose_twisted.interfaces import IDatagramNode
-from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.interfaces import INode
+from fyrehose_twisted.sim.crash import Boot
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.observer import Observer, Observers, Packet
+from fyrehose_twisted.sim.path import Path
 from fyrehose_twisted.sim.scheduler import Scheduler
+from fyrehose_twisted.sim.streams import Streams
 
-IDLE_TICKS = 100
-"""Ticks at one moment after which a node that still wants another at once is in an endless loop."""
+START = 1_767_225_600.0
+"""2026-01-01, so that times are as large, and as coarse, as those of production."""
 
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """What happens to a datagram on its way. Probabilities from 0 to 1, times in seconds.
-
-    :ivar delay: the shortest way takes this long.
-    :ivar jitter: up to this much is added at random, so that datagrams overtake one another.
-    """
-
-    loss: float = 0.0
-    duplication: float = 0.0
-    delay: float = 0.001
-    jitter: float = 0.0
+NAME = r"(?!(\*|for)$)[^\s,#]+"
+"""What a host may be called: the text of a fault has to make sense with it."""
 
 
-class Arriving(NamedTuple):
-    """A datagram on its way; they sort by when each really arrives."""
+class Change(NamedTuple):
+    """What some links are like for a while. ``None`` means every host."""
 
-    when: float
-    order: int
-    datagram: bytes
-    source: Address
-
-
-class Host:
-    """One node on the network.
-
-    :ivar node: the node; :meth:`restart` replaces it.
-    :ivar up: whether it receives, sends and keeps time; a host that is down loses what arrives.
-    :ivar persisted: everything that the node wanted durable, last one last; a restart does not lose it.
-    :ivar events: everything that the node told its application.
-    """
-
-    def __init__(self, network: Network, address: Address, node: IDatagramNode) -> None:
-        self.network = network
-        self.address = address
-        self.node = node
-        self.up = True
-        self.persisted: list[Any] = []
-        self.events: list[Any] = []
-        self.on_event: Callable[[Any], None] = self.events.append
-        self._tick_at: float | None = None
-        self._ticks_now = 0
-
-    def stop(self) -> None:
-        """Stop at once, as a crash does: nothing is sent or received until :meth:`restart`."""
-        self.up = False
-        self._tick_at = None
-
-    def restart(self, node: IDatagramNode | None = None) -> None:
-        """Start again, with ``node`` or, as after a long pause, with the one it had."""
-        if node is not None:
-            self.node = node
-        self.up = True
-        self._tick_at = None
-        self.flush()
-
-    def flush(self) -> None:
-        """Do what the node wants, and come back when it wants to be called."""
-        if not self.up:
-            return
-        while True:
-            persist, effects, events = self.node.drain()
-            if persist is not None:
-                self.persisted.append(persist)
-            for effect in effects:
-                self.network.send(self.address, effect)
-            for event in events:
-                self.on_event(event)
-            if not events:
-                break
-        deadline = self.node.next_deadline()
-        if deadline is not None and (self._tick_at is None or deadline < self._tick_at):
-            self._tick_at = max(deadline, self.network.now)
-            due = self._tick_at
-            self.network.scheduler.call_at(due, lambda: self._tick(due))
-
-    def receive(self, arrivals: list[tuple[bytes, Address]]) -> None:
-        """Datagrams arrived together."""
-        if self.up:
-            self._ticks_now = 0
-            self.node.receive_batch(Batch.pack(arrivals), self.network.now)
-            self.flush()
-
-    def _tick(self, due: float) -> None:
-        if due != self._tick_at or not self.up:
-            return
-        self._tick_at = None
-        now = self.network.now
-        self.node.tick(now)
-        deadline = self.node.next_deadline()
-        self._ticks_now = self._ticks_now + 1 if deadline is not None and deadline <= now else 0
-        if self._ticks_now > IDLE_TICKS:
-            raise RuntimeError(f"{self.node!r} at {self.address} ticks at {now} without end; it wants {deadline}")
-        self.flush()
+    sources: frozenset[Address] | None
+    destinations: frozenset[Address] | None
+    changes: dict[str, Any]
 
 
 class Network:
     """Hosts, and the links between them.
 
-    :param seed: everything random is drawn from it.
+    :param seed: everything random is drawn from it, for each direction between two hosts separately.
+    :param link: what a link is like that nobody has changed.
     :param start: virtual time at the start, UTC seconds since 1970.
     :param moment: seconds; what arrives at one host in one such span is handed over together at its end, as it is when
         a busy socket is read. 0: only what arrives at exactly the same time.
-    :param split: probability with which what arrives together is cut into two batches between any two datagrams.
-    :ivar link: the link between hosts that have none of their own in :attr:`links`.
-    :ivar links: links by ``(from, to)``.
-    :ivar counts: datagrams ``sent``, ``lost``, ``duplicated``, ``delivered`` and ``unreachable``, and ``batches``.
-    :ivar on_send: is told of everything that any host sends, before anything happens to it.
+    :param split: probability with which what is handed over together is cut into two batches between any two datagrams.
+    :param split_seed: where it is cut is drawn from this; nothing else is, so the outcome may not depend on it.
+    :ivar hosts: hosts by address.
+    :ivar counts: datagrams ``sent``, ``duplicated``, ``corrupted``, ``truncated``, ``arrived``, ``dropped`` and
+        ``dropped: why`` (a duplicate that is dropped counts too), and ``batches`` handed over. Of messages on streams,
+        those ``sent``, ``arrived`` and ``dropped`` as well; ``connections`` that opened, and ``stream_buffered``, the
+        most bytes that ever waited at one end of one.
+    :ivar version: grows whenever a link changes.
+    :ivar streams: stream connections; see :class:`~fyrehose_twisted.sim.streams.Streams`.
+    :ivar acting: whose node is being called, or was when something raised.
     """
 
     def __init__(
@@ -134,79 +60,130 @@ class Network:
         seed: int,
         link: Link | None = None,
         *,
-        start: float = 1_000_000.0,
+        start: float = START,
         moment: float = 0.0,
         split: float = 0.0,
+        split_seed: int = 0,
     ) -> None:
-        self.rng = Random(seed)
+        self.seed = seed
         self.scheduler = Scheduler(start)
         self.link = Link() if link is None else link
-        self.links: dict[tuple[Address, Address], Link] = {}
         self.hosts: dict[Address, Host] = {}
         self.counts: Counter[str] = Counter()
-        self.on_send: Callable[[Address, Send], None] = lambda source, effect: None
-        self._moment = moment
-        self._split = split
-        self._order = count()
-        self._arriving: dict[tuple[float, Address], list[Arriving]] = {}
+        self.observers = Observers()
+        self.start = start
+        self.moment = moment
+        self.split = split
+        self.split_rng = Random(f"{split_seed}/split")
+        self.numbers = count(1)
+        self.version = 0
+        self.acting: Host | None = None
+        self.streams = Streams(self)
+        self._names: dict[str, Host] = {}
+        self._changes: list[Change] = []
 
     @property
     def now(self) -> float:
-        """Virtual time, UTC seconds since 1970."""
+        """True virtual time, UTC seconds since 1970. A host's own clock may say something else."""
         return self.scheduler.now
 
-    def add(self, address: Address, node: IDatagramNode) -> Host:
-        """Put a node on the network and start it."""
-        host = self.hosts[address] = Host(self, address, node)
-        host.flush()
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start of the run."""
+        return self.scheduler.now - self.start
+
+    def add(self, name: str, address: Address, start: Callable[[Boot], INode], *, begins: float = 0.0) -> Host:
+        """Put a host on the network; :meth:`Host.start` starts it.
+
+        :param start: makes the node, at the first start and after every crash.
+        :param begins: seconds after the start of a run at which a scenario starts it.
+        :raises ValueError: if the name or the address is taken, or the name is none.
+        """
+        if not re.fullmatch(NAME, name):
+            raise ValueError(f"a host cannot be called {name!r}: no spaces, commas, '#', and neither '*' nor 'for'")
+        if name in self._names or address in self.hosts:
+            raise ValueError(f"there is a host {name!r} or one at {address} already")
+        host = self.hosts[address] = self._names[name] = Host(self, len(self.hosts), name, address, start)
+        host.begins = begins
         return host
+
+    def host(self, name: str) -> Host:
+        """Return the host with this name.
+
+        :raises KeyError: if there is none; the message lists those that there are.
+        """
+        try:
+            return self._names[name]
+        except KeyError:
+            raise KeyError(f"no host {name!r}; there are {', '.join(self._names)}") from None
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
         self.scheduler.run_until(self.scheduler.now + seconds)
 
-    def send(self, source: Address, effect: Send) -> None:
+    def call_in(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call ``call`` after a while."""
+        self.scheduler.call_at(self.scheduler.now + seconds, call)
+
+    # Links
+
+    def change(
+        self, sources: Iterable[Address] | None, destinations: Iterable[Address] | None, **changes: Any
+    ) -> Change:
+        """Change links from ``sources`` to ``destinations`` until :meth:`restore`; ``None`` stands for every host.
+
+        Where changes overlap, the later one counts.
+
+        :raises ConfigurationError: if no link can be like that.
+        :raises TypeError: if links have no such property.
+        """
+        replace(self.link, **changes)  # Here it raises; later, some host that sends would be blamed.
+        change = Change(
+            None if sources is None else frozenset(sources),
+            None if destinations is None else frozenset(destinations),
+            changes,
+        )
+        self._changes.append(change)
+        self.version += 1
+        return change
+
+    def restore(self, change: Change) -> None:
+        """End a change."""
+        self._changes = [other for other in self._changes if other is not change]
+        self.version += 1
+
+    def link_between(self, source: Host, to: Address) -> Link:
+        """Return what the way from ``source`` to ``to`` is like now."""
+        link = self.link
+        for sources, destinations, changes in self._changes:
+            if (sources is None or source.address in sources) and (destinations is None or to in destinations):
+                link = replace(link, **changes)
+        return link
+
+    # What travels
+
+    def path(self, source: Host, to: Address) -> Path:
+        """Return the way from ``source`` to ``to``."""
+        path = source.paths.get(to)
+        if path is None:
+            path = source.paths[to] = Path(self, source, to)
+        return path
+
+    def send(self, source: Host, effect: Send) -> None:
         """Send copies of the datagrams of ``effect`` on their way."""
-        self.on_send(source, effect)
+        datagrams = [bytes(datagram) for datagram in effect.datagrams]
         for peer in effect.peers:
-            link = self.links.get((source, peer), self.link)
-            for datagram in effect.datagrams:
-                self.counts["sent"] += 1
-                if self.rng.random() < link.loss:
-                    self.counts["lost"] += 1
-                    continue
-                copies = 1
-                if self.rng.random() < link.duplication:
-                    self.counts["duplicated"] += 1
-                    copies = 2
-                for _ in range(copies):
-                    delay = link.delay + link.jitter * self.rng.random()
-                    self._arrive(self.now + delay, peer, bytes(datagram), source)
+            path = self.path(source, peer)
+            for datagram in datagrams:
+                path.carry(datagram)
 
-    def _arrive(self, when: float, peer: Address, datagram: bytes, source: Address) -> None:
-        read_at = ceil(when / self._moment) * self._moment if self._moment else when
-        key = (max(read_at, when), peer)
-        arriving = self._arriving.get(key)
-        if arriving is None:
-            arriving = self._arriving[key] = []
-            self.scheduler.call_at(key[0], lambda: self._deliver(key))
-        arriving.append(Arriving(when, next(self._order), datagram, source))
+    def drop(self, packet: Packet, why: str) -> None:
+        """Count something that will not arrive."""
+        self.counts["dropped"] += 1
+        self.counts[f"dropped: {why}"] += 1
+        for observe in self.observers.dropped:
+            observe(packet, why)
 
-    def _deliver(self, key: tuple[float, Address]) -> None:
-        arriving = sorted(self._arriving.pop(key))
-        host = self.hosts.get(key[1])
-        if host is None or not host.up:
-            self.counts["unreachable"] += len(arriving)
-            return
-        self.counts["delivered"] += len(arriving)
-        batch: list[tuple[bytes, Address]] = []
-        for _, _, datagram, source in arriving:
-            if batch and self._split and self.rng.random() < self._split:
-                self._hand(host, batch)
-                batch = []
-            batch.append((datagram, source))
-        self._hand(host, batch)
-
-    def _hand(self, host: Host, batch: list[tuple[bytes, Address]]) -> None:
-        self.counts["batches"] += 1
-        host.receive(batch)
+    def watch(self, observer: Observer) -> None:
+        """Let ``observer`` watch from now on."""
+        self.observers.add(observer)

@@ -1,0 +1,85 @@
+"""How much the nodes hold of everything that a peer or an application can make grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
+
+from fyrehose_twisted.fyrehose.answers import QUEUE_BYTES, QUEUE_LIMIT, REQUESTERS
+from fyrehose_twisted.fyrehose.backbone import Backbone
+from fyrehose_twisted.fyrehose.client import Client
+from fyrehose_twisted.fyrehose.drops import SOURCES_REMEMBERED
+from fyrehose_twisted.fyrehose.envelope import MAX_RANGES, PUBLISHERS_REMEMBERED
+from fyrehose_twisted.fyrehose.held import HELD_BYTES, HELD_MESSAGES
+from fyrehose_twisted.fyrehose.history import History
+from fyrehose_twisted.fyrehose.invariants import FyrehoseInvariant
+from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
+from fyrehose_twisted.fyrehose.presence import UNANSWERED
+from fyrehose_twisted.fyrehose.reassembly import MAX_GAPS, MESSAGE_OVERHEAD
+from fyrehose_twisted.fyrehose.repair import MAX_REMEMBERED_RANGES
+from fyrehose_twisted.sim.host import Host
+
+ONE_MESSAGE = MAX_DELIVERABLE + MESSAGE_OVERHEAD
+
+
+class Usage(NamedTuple):
+    """How much of something is in use."""
+
+    what: str
+    used: int
+    limit: int
+
+
+def backbone_usage(backbone: Backbone) -> Iterator[Usage]:
+    """Yield what a backbone holds."""
+    limit = backbone.config.max_clients
+    yield Usage("clients", len(backbone.clients), limit)
+    yield Usage("budgets for REQUESTs", len(backbone._requests), limit)
+    yield Usage("messages held back", len(backbone._held._pushes), HELD_MESSAGES)
+    yield Usage("bytes held back", backbone._held._bytes, HELD_BYTES)
+    yield Usage("sources reported", len(backbone.drops._reported), SOURCES_REMEMBERED)
+
+
+def client_usage(client: Client, history: History) -> Iterator[Usage]:
+    """Yield what a client holds."""
+    config, outbox, answers = client.config, client.outbox, client.answers
+    yield Usage("bytes of history", history.size, history.limit)
+    yield Usage("messages to publish", len(outbox), config.outbox.queue_messages)
+    yield Usage("bytes to publish", outbox._size, config.outbox.queue_bytes + ONE_MESSAGE)
+    yield Usage("requesters waiting", len(answers._queues), REQUESTERS)
+    yield Usage("answers waiting for one", max(map(len, answers._queues.values()), default=0), QUEUE_LIMIT)
+    yield Usage("bytes waiting for one", max(answers._queued.values(), default=0), QUEUE_BYTES)
+    yield Usage("publishers remembered", len(client._seen._counters), PUBLISHERS_REMEMBERED)
+    yield Usage("ranges of one's counters", max(map(len, client._seen._counters.values()), default=0), MAX_RANGES)
+    yield Usage("KEEPALIVEs unanswered", len(client.presence._sent_at), UNANSWERED)
+    yield Usage("sources reported", len(client.drops._reported), SOURCES_REMEMBERED)
+    subscription = client._subscription
+    if subscription is None:
+        return
+    yield Usage("bytes waiting for others", client.buffered, config.buffer_bytes + ONE_MESSAGE)
+    repairs, joining, stream = subscription._repairs, subscription._joining, subscription.stream
+    yield Usage("ranges asked for", len(repairs._asked) + len(repairs._asked_before), 2 * MAX_REMEMBERED_RANGES)
+    yield Usage("repairs planned", len(repairs._schedule) + len(repairs._held), 2 * MAX_GAPS)
+    if stream is not None:
+        yield Usage("gaps", len(stream.missing), MAX_GAPS + 1)
+    if joining is not None:
+        yield Usage("bytes that came early", joining._size, config.buffer_bytes + ONE_MESSAGE)
+
+
+class Bounded(FyrehoseInvariant):
+    """Whatever a peer or an application can make grow stays within its limit."""
+
+    name: ClassVar[str] = "memory is bounded"
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        if self.cast.backbone.host.up:
+            self._check(self.cast.backbone.host, backbone_usage(self.cast.backbone.node))
+        for one in self.cast.participants:
+            if one.host.up:
+                self._check(one.host, client_usage(one.application.client, one.application.history))
+
+    def _check(self, host: Host, usage: Iterator[Usage]) -> None:
+        for what, used, limit in usage:
+            if used > limit:
+                self.violated(f"{what}: {used:,} in use, the limit is {limit:,}", host)

@@ -1,0 +1,234 @@
+"""``fyrehose simulate``: run scenarios from a shell."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from os.path import realpath
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+# What runs a scenario is imported when one is run: this module is imported for `fyrehose --help` too.
+if TYPE_CHECKING:
+    from fyrehose_twisted.sim.runner import Summary
+    from fyrehose_twisted.sim.scenario import Scenario
+
+Scenarios = Callable[[], Iterable["type[Scenario]"]]
+
+DESCRIPTION = "Run a scenario on simulated time and a simulated network, and check what must hold."
+
+SHOWN = 10
+"""So many broken seeds are shown at most."""
+
+ONE_SEED = ("--seed", "--trace", "--html", "--faults", "--print-faults", "--shrink")
+"""What makes no sense with --seeds."""
+
+MANY_SEEDS = ("--first", "--jobs", "--stop-at-first")
+"""What makes no sense without."""
+
+ONLY_DRAWN = ("--trace", "--html", "--faults", "--shrink", "--split-seed")
+"""What makes no sense with --print-faults, which runs nothing."""
+
+
+def add_parser(commands: Any, scenarios: Scenarios) -> argparse.ArgumentParser:
+    """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
+
+    What is parsed has :func:`run` as its ``simulate``.
+
+    :param scenarios: returns those that have a name on the command line; called when it is needed.
+    """
+    parser: argparse.ArgumentParser = commands.add_parser("simulate", help=DESCRIPTION, description=DESCRIPTION)
+    add = parser.add_argument
+    add("scenario", nargs="?", metavar="SCENARIO", help="its name, my_package.my_scenarios:Ticker or file.py:Ticker")
+    add("--list", action="store_true", help="list the scenarios that have a name")
+    add("--seed", type=_whole, metavar="N", help="which run [one that is drawn, and printed]")
+    add("--split-seed", type=_whole, metavar="N", help="where batches are cut; nothing may depend on it [0]")
+    one = parser.add_argument_group("one seed")
+    one.add_argument("--trace", metavar="FILE", help="write what happens, as JSON lines; - is standard output")
+    one.add_argument("--html", metavar="FILE", help="write a page that shows what happens")
+    one.add_argument(
+        "--print-faults", action="store_true", help="print the faults that the seed draws, and run nothing"
+    )
+    one.add_argument("--faults", metavar="FILE", help="let these faults happen instead; - is standard input")
+    one.add_argument("--shrink", action="store_true", help="if something breaks, find the fewest faults that break it")
+    many = parser.add_argument_group("many seeds")
+    many.add_argument("--seeds", type=_count, metavar="COUNT", help="run so many seeds")
+    many.add_argument("--first", type=_whole, metavar="N", help="the first of them [0]")
+    many.add_argument("--jobs", type=_count, metavar="N", help="in so many processes [one for each core]")
+    many.add_argument("--stop-at-first", action="store_true", help="stop when something breaks")
+    parser.set_defaults(simulate=run, scenarios=scenarios, parser=parser)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command and return its exit status: 0 if everything held, 1 if not, 2 if it cannot be run.
+
+    :raises SystemExit: 2, for wrong usage.
+    """
+    _check(options)
+    if options.list:
+        return _list(options.scenarios())
+    from tqdm import tqdm
+
+    from fyrehose_twisted.errors import ConfigurationError
+
+    tqdm.monitor_interval = 0  # No thread beside the processes that are to be started.
+    try:
+        scenario = _find(options)
+        if options.seeds is not None:
+            return _run_many(options, scenario)
+        return _run_one(options, scenario)
+    except ConfigurationError as error:
+        return complain(error, 2)
+    except BrokenPipeError:
+        # Whoever reads the trace has seen enough.
+        return 1
+    except OSError as error:
+        return complain(f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
+    except KeyboardInterrupt:
+        return complain("interrupted")
+
+
+def complain(problem: object, status: int = 1) -> int:
+    """Say what went wrong in one line, and return the exit status for it."""
+    print(f"fyrehose: {problem}", file=sys.stderr)
+    return status
+
+
+def _check(options: argparse.Namespace) -> None:
+    given = [flag for flag in (*ONE_SEED, *MANY_SEEDS, "--split-seed", "--seeds") if _is_given(options, flag)]
+    if options.list:
+        if given or options.scenario is not None:
+            options.parser.error("--list stands alone")
+        return
+    if options.scenario is None:
+        options.parser.error("which scenario? --list shows them")
+    if options.seeds is None:
+        _refuse(options, given, MANY_SEEDS, "is for many seeds; say how many with --seeds")
+    else:
+        _refuse(options, given, ONE_SEED, "is for one seed, and does not go together with --seeds")
+    if options.print_faults:
+        _refuse(options, given, ONLY_DRAWN, "does not go together with --print-faults, which runs nothing")
+    if options.html == "-":
+        options.parser.error("--html wants a file; only a trace can go to standard output")
+    if options.html is not None and options.trace is not None and realpath(options.html) == realpath(options.trace):
+        options.parser.error("--trace and --html name the same file")
+
+
+def _refuse(options: argparse.Namespace, given: Sequence[str], flags: Sequence[str], why: str) -> None:
+    for flag in flags:
+        if flag in given:
+            options.parser.error(f"{flag} {why}")
+
+
+def _is_given(options: argparse.Namespace, flag: str) -> bool:
+    value = getattr(options, flag[2:].replace("-", "_"))
+    return value is not None and value is not False  # 0 is a seed.
+
+
+def _list(scenarios: Iterable[type[Scenario]]) -> int:
+    about = {scenario.name: _first_sentence(scenario.__doc__ or "") for scenario in scenarios}
+    width = max(map(len, about), default=0)
+    for name, line in about.items():
+        print(f"{name:{width}}  {line}".rstrip())
+    return 0
+
+
+def _first_sentence(text: str) -> str:
+    paragraph = " ".join(text.strip().partition("\n\n")[0].split())
+    return paragraph.partition(". ")[0].removesuffix(".")
+
+
+def _find(options: argparse.Namespace) -> type[Scenario]:
+    from fyrehose_twisted.sim.loading import load
+
+    called: str = options.scenario
+    if ":" in called:
+        return load(called)
+    known: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in options.scenarios()}
+    if called not in known:
+        from difflib import get_close_matches
+
+        close = "".join(f"; did you mean {name}?" for name in get_close_matches(called, known, 1))
+        there_are = f"There are {', '.join(known)}, and your own as my_package.my_scenarios:Ticker"
+        options.parser.error(f"there is no scenario {called!r}{close or '.'} {there_are}")
+    return known[called]
+
+
+def _run_one(options: argparse.Namespace, scenario: type[Scenario]) -> int:
+    from fyrehose_twisted.sim.runner import fresh_seed
+    from fyrehose_twisted.sim.single import Run, run_one
+
+    seed = options.seed
+    if seed is None:
+        seed = fresh_seed()
+        # At once: what hangs or dies has to be replayed too.
+        print(f"fyrehose: seed {seed}", file=sys.stderr)
+    if options.print_faults:
+        print(scenario(seed).faults, end="")
+        return 0
+    return run_one(Run(scenario, options.scenario, seed, options), options)
+
+
+def _run_many(options: argparse.Namespace, scenario: type[Scenario]) -> int:
+    from tqdm import tqdm
+
+    from fyrehose_twisted.sim.runner import Summary, run_each, usable_cores
+
+    cores = usable_cores()
+    first = options.first or 0
+    summary = Summary(scenario.name)
+    began = monotonic()
+    interrupted = False
+    with (
+        closing(
+            run_each(
+                scenario,
+                range(first, first + options.seeds),
+                jobs=options.jobs or cores,
+                split_seed=options.split_seed or 0,
+            )
+        ) as outcomes,
+        tqdm(total=options.seeds, disable=None, leave=False, desc=scenario.name, unit=" seeds") as bar,
+    ):
+        try:
+            for outcome in outcomes:
+                summary.add(outcome)
+                bar.set_postfix_str(f"{len(summary.failures)} broken", refresh=outcome.violation is not None)
+                bar.update()
+                if options.stop_at_first and summary.failures:
+                    break
+        except KeyboardInterrupt:
+            interrupted = True
+    summary.finish(monotonic() - began)
+    _report(options, summary, min(options.jobs or cores, cores))
+    if interrupted:
+        return complain(f"interrupted after {summary.count:,} of {options.seeds:,} seeds")
+    return 1 if summary.failures else 0
+
+
+def _report(options: argparse.Namespace, summary: Summary, cores: int) -> None:
+    from fyrehose_twisted.sim.runner import replay
+    from fyrehose_twisted.sim.wording import of_many
+
+    split = ("--split-seed", str(options.split_seed)) if options.split_seed else ()
+    print(of_many(summary, cores))
+    for outcome in summary.failures[:SHOWN]:
+        print(f"  seed {outcome.seed}: {outcome.violation}")
+        print(f"  Replay: {replay(options.scenario, outcome.seed, *split)}")
+    if len(summary.failures) > SHOWN:
+        print(f"  and {len(summary.failures) - SHOWN:,} more")
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)

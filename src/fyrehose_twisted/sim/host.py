@@ -1,0 +1,390 @@
+"""A machine on the simulated network: its clock, its crashes, and the node that it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fyrehose_twisted.effects import Address, Send
+from fyrehose_twisted.interfaces import INode
+from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.sim.crash import Boot, Crash
+from fyrehose_twisted.sim.wallclock import WallClock
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.sim.connection import End
+    from fyrehose_twisted.sim.network import Network
+    from fyrehose_twisted.sim.observer import Packet
+    from fyrehose_twisted.sim.path import Path
+
+CLOCK_GRAIN = 1e-3
+"""The driver's, which cannot be imported without Twisted."""
+
+IDLE_TICKS = 100
+"""Ticks at one moment after which a node that still wants another at once is in an endless loop."""
+
+DRAINS_AT_ONCE = 1_000_000
+"""More, and a node that has events whenever it is drained will never come to an end."""
+
+RECEIVE_BUFFER = 4 * 2**20
+"""Bytes of datagrams that wait for a host that stands still; what else comes is dropped."""
+
+
+class Arrival(NamedTuple):
+    """A datagram at its destination. They sort by when each really arrived, and then by who sent it first, so that
+    the order does not depend on how the sender grouped what it sent."""
+
+    when: float
+    source: int
+    number: int
+    datagram: bytes
+    truncated: bool
+    packet: Packet
+
+
+class Host:
+    """One machine and its node.
+
+    :ivar index: which host of the network this is, from 0.
+    :ivar node: what it runs; a new one after each crash.
+    :ivar up: whether it runs; what arrives while it does not is lost.
+    :ivar standing: whether it stands still, as a stopped process does: it keeps what arrives until it goes on.
+    :ivar persisted: what the node wanted durable last.
+    :ivar boots: how often it was started.
+    :ivar ends: its ends of stream connections, by the number of the peer that each leads to.
+    :ivar begins: seconds after the start of a run at which a scenario starts it.
+    """
+
+    __slots__ = (
+        "_again",
+        "_crash",
+        "_deadline",
+        "_flushing",
+        "_inbox",
+        "_late",
+        "_late_bytes",
+        "_start",
+        "_stop_between",
+        "_tick_at",
+        "_tick_call",
+        "_ticked_at",
+        "_ticks_now",
+        "_todo",
+        "address",
+        "begins",
+        "boots",
+        "clock",
+        "ends",
+        "index",
+        "name",
+        "network",
+        "node",
+        "on_event",
+        "paths",
+        "persisted",
+        "standing",
+        "up",
+    )
+
+    def __init__(
+        self, network: Network, index: int, name: str, address: Address, start: Callable[[Boot], INode]
+    ) -> None:
+        self.network = network
+        self.index = index
+        self.name = name
+        self.address = address
+        self.clock = WallClock()
+        self.node: Any = None
+        self.up = False
+        self.standing = False
+        self.boots = 0
+        self.begins = 0.0
+        self.persisted: Any = None
+        self.paths: dict[Address, Path] = {}
+        self.ends: dict[int, End] = {}
+        self.on_event: Callable[[Any], None] | None = None
+        self._start = start
+        self._crash: Crash | None = None
+        self._stop_between: tuple[Crash, float] | None = None
+        self._flushing = False
+        self._again = False
+        self._deadline: float | None = None
+        self._tick_at: float | None = None
+        self._tick_call = 0
+        self._ticked_at = 0.0
+        self._ticks_now = 0
+        self._inbox: dict[float, list[Arrival]] = {}
+        self._late: list[Arrival] = []
+        self._late_bytes = 0
+        self._todo: list[Callable[[Any, float], object]] = []
+
+    def __repr__(self) -> str:
+        return f"<host {self.name}>"
+
+    @property
+    def running(self) -> bool:
+        """Whether the node runs now."""
+        return self.up and not self.standing
+
+    @property
+    def now(self) -> float:
+        """What this host's clock says, UTC seconds."""
+        return self.clock.read(self.network.now)
+
+    @property
+    def dark(self) -> bool:
+        """Whether it lost power and did not start since: nothing there answers, not even to refuse."""
+        return not self.up and self._crash in (Crash.POWER, Crash.DISK)
+
+    # What happens to it
+
+    def start(self) -> None:
+        """Start the node, with what an earlier one made durable. Does nothing to a host that is up."""
+        if self.up:
+            return
+        self.up = True
+        self.boots += 1
+        if self._crash is Crash.DISK:
+            self.persisted = None
+        self.network.acting = self
+        self.node = self._start(Boot(self.now, self.persisted, self._crash))
+        for observe in self.network.observers.started:
+            observe(self)
+        self.flush()
+
+    def stop(self, crash: Crash = Crash.KILLED) -> bool:
+        """Crash: nothing is sent, received or remembered until :meth:`start`, but for what was durable.
+
+        Returns whether it was up.
+        """
+        if not self.up:
+            return False
+        self.up = False
+        self.standing = False
+        self._crash = crash
+        self._stop_between = None
+        self._disarm()
+        self._todo.clear()
+        lost, self._late, self._late_bytes = self._late, [], 0
+        for arrival in lost:
+            self.network.drop(arrival.packet, "down")
+        self.network.streams.host_stopped(self, crash)
+        for observe in self.network.observers.stopped:
+            observe(self, crash.value)
+        return True
+
+    def stop_after_persisting(self, crash: Crash, lasts: float) -> None:
+        """Crash the next time that something was made durable, before anything that depends on it is sent, and start
+        again ``lasts`` seconds later."""
+        self._stop_between = crash, lasts
+
+    def stand(self) -> bool:
+        """Stand still, as a stopped process does, until :meth:`go_on`. Returns whether it ran."""
+        if not self.running:
+            return False
+        self.standing = True
+        self._disarm()
+        for observe in self.network.observers.paused:
+            observe(self)
+        return True
+
+    def go_on(self) -> None:
+        """Go on after :meth:`stand`: first the clock is looked at, then what waits is read."""
+        if not self.standing:
+            return
+        self.standing = False
+        for observe in self.network.observers.resumed:
+            observe(self)
+        if not self.running:
+            return
+        deadline = self.node.next_deadline()
+        if deadline is not None and deadline <= self.now:
+            self._tick()
+        waiting, self._late, self._late_bytes = self._late, [], 0
+        if waiting:
+            self._receive(waiting)
+        todo, self._todo = self._todo, []
+        for command in todo:
+            self.do(command)
+        self.network.streams.host_resumed(self)
+        self.flush()
+
+    def set_clock(self, *, by: float = 0.0, rate: float | None = None) -> None:
+        """Set the clock forward or back, or make it run fast or slow: see
+        :meth:`~fyrehose_twisted.sim.wallclock.WallClock.set`."""
+        self.clock.set(self.network.now, by=by, rate=rate)
+        self._disarm()
+        self._arm()
+
+    # What it does
+
+    def do(self, command: Callable[[Any, float], object]) -> bool:
+        """Let the application call ``command(node, now)``, once the host goes on if it stands still.
+
+        Returns whether it did or will; a host that is down does nothing.
+        """
+        if not self.up:
+            return False
+        if self.standing:
+            self._todo.append(command)
+            return True
+        self.feed(command, self.node)
+        return True
+
+    def feed(self, call: Callable[..., object], *what: Any) -> None:
+        """Tell the node of something: call one of its methods with ``what`` and the time, and do what it wants."""
+        self.network.acting = self
+        self._ticks_now = 0
+        call(*what, self.clock.read(self.network.scheduler.now))
+        self.flush()
+
+    def flush(self) -> None:
+        """Do what the node wants, and come back when it wants to be called."""
+        if self._flushing:
+            self._again = True  # Something called back into the node, as an application does on an event.
+            return
+        self._flushing = True
+        try:
+            drains = 0
+            self._again = True
+            while self._again and self.up and not self.standing:
+                self._again = False
+                self._carry_out()
+                drains += 1
+                if drains > DRAINS_AT_ONCE:
+                    raise RuntimeError(f"{self._kind} on {self.name} has events each time it is drained, without end")
+        finally:
+            self._flushing = False
+        self._arm()
+        self.network.acting = None
+
+    def _carry_out(self) -> None:
+        """Drain the node once and do what it wants."""
+        network, node = self.network, self.node
+        observers = network.observers
+        network.acting = self
+        persist, effects, events = node.drain()
+        if persist is not None:
+            self.persisted = persist
+            for observe in observers.persisted:
+                observe(self, persist)
+            if self._stop_between is not None:
+                crash, lasts = self._stop_between
+                self.stop(crash)
+                network.call_in(lasts, self.start)
+                return
+        for effect in effects:
+            if type(effect) is Send:
+                network.send(self, effect)
+            else:
+                network.streams.carry_out(self, effect)
+        for event in events:
+            self._again = True  # What the application does with it may change what comes next.
+            for told in observers.told:
+                told(self, event)
+            if self.on_event is not None:
+                self.on_event(event)
+            if not self.up or self.node is not node:
+                return  # It crashed on what it was told, and the rest is gone with the node.
+
+    def arrive(self, read_at: float, arrival: Arrival) -> None:
+        """A datagram will have come when the socket is read at ``read_at``."""
+        inbox = self._inbox.get(read_at)
+        if inbox is None:
+            inbox = self._inbox[read_at] = []
+            self.network.scheduler.call_at(read_at, self._read)
+        inbox.append(arrival)
+
+    def _read(self) -> None:
+        arrivals = self._inbox.pop(self.network.now)
+        if len(arrivals) > 1:
+            arrivals.sort(key=_order)
+        self._receive(arrivals)
+
+    def _receive(self, arrivals: list[Arrival]) -> None:
+        split, chance = self.network.split, self.network.split_rng
+        # Who is to crash once something is durable would crash elsewhere if what comes were cut elsewhere.
+        if not split or len(arrivals) == 1 or self._stop_between is not None:
+            self._hand_over(arrivals)
+            return
+        start = 0
+        for end in range(1, len(arrivals) + 1):
+            if end == len(arrivals) or chance.random() < split:
+                self._hand_over(arrivals[start:end])
+                start = end
+
+    def _hand_over(self, arrivals: list[Arrival]) -> None:
+        if not self.up or self.standing:
+            self._keep(arrivals)
+            return
+        network = self.network
+        network.acting = self
+        network.counts["arrived"] += len(arrivals)
+        network.counts["batches"] += 1
+        for observe in network.observers.arrived:
+            for arrival in arrivals:
+                observe(arrival.packet, self)
+        batch = Batch.pack(
+            [(arrival.datagram, arrival.packet.source.address) for arrival in arrivals],
+            truncated=[row for row, arrival in enumerate(arrivals) if arrival.truncated],
+        )
+        self.feed(self.node.receive_batch, batch)
+
+    def _keep(self, arrivals: list[Arrival]) -> None:
+        """Keep what comes until the host goes on; a host that is down keeps nothing."""
+        for arrival in arrivals:
+            size = len(arrival.datagram)
+            if not self.up:
+                self.network.drop(arrival.packet, "down")
+            elif self._late_bytes + size > RECEIVE_BUFFER:
+                self.network.drop(arrival.packet, "buffer")
+            else:
+                self._late.append(arrival)
+                self._late_bytes += size
+
+    def _arm(self) -> None:
+        if not self.up or self.standing:
+            return
+        deadline = self._deadline = self.node.next_deadline()
+        if deadline is None:
+            self._disarm()
+            return
+        scheduler = self.network.scheduler
+        due = max(self.clock.reaches(deadline), scheduler.now)
+        # As the driver does: a tick that comes too early costs less than moving it again and again.
+        if self._tick_at is None or due < self._tick_at:
+            self._disarm()
+            self._tick_at = due
+            self._tick_call = scheduler.call_at(due, self._tick_due)
+
+    def _disarm(self) -> None:
+        if self._tick_at is not None:
+            self._tick_at = None
+            self.network.scheduler.cancel(self._tick_call)
+
+    def _tick_due(self) -> None:
+        self._tick_at = None
+        self._tick()
+
+    def _tick(self) -> None:
+        network = self.network
+        network.acting = self
+        now, deadline, moment = self.now, self._deadline, network.now
+        if deadline is not None and now < deadline < now + CLOCK_GRAIN:
+            now = deadline  # As the driver does: rounding made the tick a hair early.
+        if moment != self._ticked_at:
+            self._ticked_at = moment
+            self._ticks_now = 0
+        self._ticks_now += 1
+        if self._ticks_now > IDLE_TICKS:
+            raise RuntimeError(f"{self._kind} on {self.name} ticks at {now} without end; it wants {deadline}")
+        self.node.tick(now)
+        self.flush()
+
+    @property
+    def _kind(self) -> str:
+        return type(self.node).__name__  # Its repr may have an address in it, and differ from run to run.
+
+
+def _order(arrival: Arrival) -> tuple[float, int, int]:
+    return arrival.when, arrival.source, arrival.number

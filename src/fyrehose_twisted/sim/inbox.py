@@ -1,0 +1,129 @@
+"""What has arrived at one end of a stream connection and was not read by its node."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from fyrehose_twisted.errors import RemoteError
+from fyrehose_twisted.interfaces import IStreamDecoder
+from fyrehose_twisted.sim.observer import Packet
+from fyrehose_twisted.sim.segments import NOTHING, Mark, Segment, cut_to_read
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.sim.connection import End
+
+
+class Inbox:
+    """Keeps segments until the node of ``end`` can read them, and takes bytes apart into messages."""
+
+    __slots__ = ("_decoded", "_decoder", "_unread", "end")
+
+    def __init__(self, end: End) -> None:
+        self.end = end
+        self._unread: list[Segment] = []
+        self._decoder: IStreamDecoder | None = None
+        self._decoded: deque[tuple[Any, Any]] | None = None
+
+    @property
+    def needed(self) -> bool:
+        """Whether there is something in it, or may be part of a message."""
+        return bool(self._unread or self._decoded or self._decoder)
+
+    @property
+    def readable(self) -> bool:
+        """Whether there is something to read, and a node that reads it now."""
+        return bool(self._unread or self._decoded) and self.end.reads
+
+    def keep(self, segments: list[Segment]) -> None:
+        """Keep segments that arrived."""
+        self._unread += segments
+
+    def discard(self, why: str) -> bool:
+        """Drop everything; return whether the sender had hung up."""
+        network, said_bye = self.end.host.network, False
+        decoded, self._decoded = self._decoded, None
+        unread, self._unread = self._unread, []
+        for _, packet in decoded or ():
+            if packet is not NOTHING:
+                network.drop(packet, why)
+        for segment in unread:
+            said_bye = said_bye or segment.data is Mark.BYE
+            if not self.end.gone:
+                self.end.make_room(segment.size)
+            for packet in segment.packets:
+                network.drop(packet, why)
+        return said_bye
+
+    def read(self) -> None:
+        """Let the node have what has arrived, as fast as it reads."""
+        throttle = self.end.streams.throttle_of(self.end)
+        if throttle is not None:
+            throttle.read_later(self)
+            return
+        while self.readable:
+            self.read_some()
+
+    def read_some(self, *, once: bool = False) -> int:
+        """Let the node have a part, if ``once`` is true only one segment. Returns how many bytes were read for it.
+
+        Call it when there is something to be read.
+        """
+        if self._decoded:
+            self._hand_decoded_over()
+            return 0
+        segment = self._unread[0]
+        data = segment.data
+        if isinstance(data, bytes):
+            return self._read_bytes(1 if once else len(self._unread))
+        del self._unread[0]
+        if isinstance(data, Packet):
+            self.end.make_room(segment.size)
+            self.end.hand_over(data.data, data)
+        elif data is Mark.HELLO:
+            self.end.greeted()
+        else:
+            self.end.closed()
+        return segment.size
+
+    def _read_bytes(self, most: int) -> int:
+        """Read up to ``most`` segments, as far as they are bytes."""
+        pieces: list[bytes] = []
+        packets: list[Packet] = []
+        for segment in self._unread[:most]:
+            if not isinstance(segment.data, bytes):
+                break
+            pieces.append(segment.data)
+            packets += segment.ends
+        del self._unread[: len(pieces)]
+        data = b"".join(pieces)
+        self.end.make_room(len(data))
+        try:
+            messages = self._decode(data)
+        except RemoteError as error:
+            for packet in packets:
+                self.end.host.network.drop(packet, "reset")
+            self.end.malformed(error)
+            return len(data)
+        # A message is complete with its last byte, and so is its packet.
+        self._decoded = deque(zip_longest(messages, packets, fillvalue=NOTHING))
+        self._hand_decoded_over()
+        return len(data)
+
+    def _decode(self, data: bytes) -> list[Any]:
+        """Take everything apart, before the node gets any of it: what it gets may not depend on where bytes were cut,
+        and where the decoder gives up half-way, the cuts decide what it has returned by then.
+        """
+        if self._decoder is None:
+            codec = self.end.streams.codec_of(self.end.host)
+            assert codec is not None, "the handshake sees to it that both ends have a codec or none has"
+            self._decoder = codec.decoder()
+        rng = self.end.host.network.split_rng
+        return [message for piece in cut_to_read(data, rng) for message in self._decoder.feed(piece)]
+
+    def _hand_decoded_over(self) -> None:
+        while self.readable and self._decoded:
+            self.end.hand_over(*self._decoded.popleft())
+        if not self._decoded:
+            self._decoded = None

@@ -1,0 +1,120 @@
+"""Faults as they happen: what draws one of each kind for :meth:`~fyrehose_twisted.sim.schedule.FaultSchedule.draw`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.faults import EVERYONE, Changed, ClockSet, Cut, Fault, Names, Standing, Stopped
+
+Maker = Callable[[Random, float], Fault]
+"""Draws a fault that begins at a given time."""
+
+SHORT = 0.1
+"""Seconds that a fault lasts at least."""
+
+
+def crashes(
+    names: Sequence[str], *, kinds: Sequence[Crash] = (Crash.KILLED,), longest: float = 5.0, between: float = 0.0
+) -> Maker:
+    """One of ``names`` crashes and is back after at most ``longest`` seconds.
+
+    :param between: probability that it crashes after something was made durable and before anything is sent.
+    """
+
+    def make(rng: Random, at: float) -> Fault:
+        return Stopped(at, _lasts(rng, longest), rng.choice(names), rng.choice(kinds), rng.random() < between)
+
+    return make
+
+
+def pauses(names: Sequence[str], *, longest: float = 8.0) -> Maker:
+    """One of ``names`` stands still for at most ``longest`` seconds."""
+    return lambda rng, at: Standing(at, _lasts(rng, longest), rng.choice(names))
+
+
+def clocks(names: Sequence[str], *, by: float = 5.0, drift: float = 0.0005, longest: float = 60.0) -> Maker:
+    """The clock of one of ``names`` is set by up to ``by`` seconds, or runs wrong by up to ``drift`` for a while."""
+
+    def make(rng: Random, at: float) -> Fault:
+        name = rng.choice(names)
+        if rng.random() < 0.5:
+            return ClockSet(at, 0.0, name, by=round(rng.uniform(-by, by), 3) or by)
+        return ClockSet(at, _lasts(rng, longest), name, rate=round(1 + rng.uniform(-drift, drift), 6))
+
+    return make
+
+
+def cuts(names: Sequence[str], *, longest: float = 10.0, hub: str | None = None) -> Maker:
+    """Nothing passes between some hosts: one from one or from all, or some from the rest; one way or both.
+
+    :param hub: a host that half of these faults concern.
+    """
+
+    def make(rng: Random, at: float) -> Fault:
+        lasts, both_ways = _lasts(rng, longest), rng.random() < 0.6
+        return Cut(at, lasts, *_sides(rng, names, hub), both_ways)
+
+    return make
+
+
+def bad_links(names: Sequence[str], *, longest: float = 20.0, hub: str | None = None, garbling: bool = False) -> Maker:
+    """Links between some hosts lose, repeat, delay, reorder, garble or choke what travels on them.
+
+    :param hub: a host that half of these faults concern.
+    :param garbling: let damaged datagrams arrive, as if they had no checksum.
+    """
+
+    def make(rng: Random, at: float) -> Fault:
+        kinds = list(_WORSE) + [_garbled] * garbling
+        changes: dict[str, Any] = {}
+        for draw in rng.sample(kinds, rng.randrange(1, 4)):
+            changes |= draw(rng)
+        both_ways = rng.random() < 0.5
+        return Changed(at, _lasts(rng, longest), *_sides(rng, names, hub), both_ways, tuple(changes.items()))
+
+    return make
+
+
+def _garbled(rng: Random) -> dict[str, Any]:
+    return {"corruption": _share(rng, 0.2), "truncation": _share(rng, 0.1), "checksum": False}
+
+
+_WORSE: tuple[Callable[[Random], dict[str, Any]], ...] = (
+    lambda rng: {"loss": _share(rng, 0.5)},
+    lambda rng: {"duplication": _share(rng, 0.5)},
+    lambda rng: {"reordering": _share(rng, 0.5)},
+    lambda rng: {"jitter": _share(rng, 0.3)},
+    lambda rng: {"tail": _share(rng, 0.1)},
+    lambda rng: {"delay": _share(rng, 0.5)},
+    lambda rng: {"corruption": _share(rng, 0.3)},
+    lambda rng: {"mtu": rng.choice((576, 1_280, 1_500)), "fragments": rng.random() < 0.7},
+    lambda rng: {"bandwidth": float(rng.randrange(20_000, 500_000)), "queue": rng.randrange(16_384, 131_072)},
+)
+
+
+def _sides(rng: Random, names: Sequence[str], hub: str | None) -> tuple[Names, Names]:
+    if hub is not None and rng.random() < 0.5:
+        others = [name for name in names if name != hub]
+        some = tuple(rng.sample(others, rng.randrange(1, len(others) + 1)))
+        return ((hub,), some) if rng.random() < 0.5 else (some, (hub,))
+    kind = rng.random()
+    if kind < 0.4:
+        one, other = rng.sample(names, 2)
+        return (one,), (other,)
+    if kind < 0.7:
+        one = rng.choice(names)
+        return ((one,), (EVERYONE,)) if rng.random() < 0.5 else ((EVERYONE,), (one,))
+    shuffled = rng.sample(names, len(names))
+    cut = rng.randrange(1, len(names))
+    return tuple(shuffled[:cut]), tuple(shuffled[cut:])
+
+
+def _lasts(rng: Random, longest: float) -> float:
+    return round(rng.uniform(SHORT, longest), 3)
+
+
+def _share(rng: Random, highest: float) -> float:
+    return round(rng.uniform(0.0, highest), 3)

@@ -1,0 +1,95 @@
+"""Watching a simulated network: what an invariant, a trace or a statistic is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fyrehose_twisted.effects import Address
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.sim.faults import Fault
+    from fyrehose_twisted.sim.host import Host
+
+
+class Packet(NamedTuple):
+    """A datagram, or a message on a stream, on its way."""
+
+    number: int
+    """Counts everything that is sent in a run."""
+    source: Host
+    to: Address
+    data: Any
+    """Bytes; on a stream that carries objects, the message."""
+    sent_at: float
+    """True time, UTC seconds."""
+
+
+class Observer:
+    """Base of whatever watches a network. Each method is called as the thing happens; the network skips those that a
+    subclass does not override, so watching costs what it looks at.
+
+    What an observer raises ends the run.
+    """
+
+    def sent(self, packet: Packet) -> None:
+        """A host sent something; nothing has happened to it yet."""
+
+    def arrived(self, packet: Packet, host: Host) -> None:
+        """Something is handed to the node of ``host``, which has not seen it yet. A duplicate arrives twice."""
+
+    def dropped(self, packet: Packet, why: str) -> None:
+        """Something will not arrive; of a duplicated datagram, one copy."""
+
+    def told(self, host: Host, event: Any) -> None:
+        """A node told its application something."""
+
+    def persisted(self, host: Host, what: Any) -> None:
+        """A node made something durable."""
+
+    def operated(self, host: Host, what: str) -> None:
+        """The workload made a node do something."""
+
+    def started(self, host: Host) -> None:
+        """A host runs a new node."""
+
+    def stopped(self, host: Host, how: str) -> None:
+        """A host crashed."""
+
+    def paused(self, host: Host) -> None:
+        """A host stands still."""
+
+    def resumed(self, host: Host) -> None:
+        """A host goes on."""
+
+    def linked(self, host: Host, to: Address, what: str) -> None:
+        """Something happened to a stream connection of ``host``."""
+
+    def fault_began(self, fault: Fault) -> None:
+        """A fault of the schedule begins."""
+
+
+class Observers:
+    """Who watches what: for each method of :class:`Observer`, those that override it."""
+
+    def __init__(self) -> None:
+        self.all: list[Observer] = []
+        self.sent: list[Callable[[Packet], None]] = []
+        self.arrived: list[Callable[[Packet, Host], None]] = []
+        self.dropped: list[Callable[[Packet, str], None]] = []
+        self.told: list[Callable[[Host, Any], None]] = []
+        self.persisted: list[Callable[[Host, Any], None]] = []
+        self.operated: list[Callable[[Host, str], None]] = []
+        self.started: list[Callable[[Host], None]] = []
+        self.stopped: list[Callable[[Host, str], None]] = []
+        self.paused: list[Callable[[Host], None]] = []
+        self.resumed: list[Callable[[Host], None]] = []
+        self.linked: list[Callable[[Host, Address, str], None]] = []
+        self.fault_began: list[Callable[[Fault], None]] = []
+
+    def add(self, observer: Observer) -> None:
+        """Let ``observer`` watch from now on."""
+        self.all.append(observer)
+        for name, watching in vars(self).items():
+            if name != "all" and getattr(type(observer), name) is not getattr(Observer, name):
+                watching.append(getattr(observer, name))

@@ -1,0 +1,136 @@
+"""The page that shows one simulated run as a space-time diagram: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import merge
+from importlib.resources import files
+from typing import Any, NamedTuple, TextIO
+
+ALWAYS_KEPT = frozenset({"fault", "start", "stop", "pause", "resume", "broken", "end"})
+"""Kinds of entries that stay however many there are; without them, what is left could not be understood."""
+
+LONGEST = 1e9
+"""Seconds; no run is longer, and the page can rely on it."""
+
+BUCKETS = 1024
+"""Into so many equal spans of time the overview divides the run, at most."""
+
+PLACE = "@TRACE@"
+"""Where the data goes in the template."""
+
+
+# Made once: json.dumps with options makes a new one for each line. It also refuses NaN, which Python reads.
+ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
+class Kept(NamedTuple):
+    """An entry that will be on the page; they sort in the order of the trace."""
+
+    number: int
+    t: float
+    text: str
+
+
+@dataclass
+class Density:
+    """How many messages were sent and dropped when, in constant memory: the overview of what is left out as well.
+
+    :ivar width: seconds of one bucket; doubles whenever the run outgrows them.
+    :ivar send: messages sent in each bucket.
+    :ivar drop: messages dropped in each.
+    """
+
+    width: float = 0.001
+    send: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+    drop: list[int] = field(default_factory=lambda: [0] * BUCKETS)
+
+    def add(self, counts: list[int], t: float) -> None:
+        """Count one more at ``t`` in :attr:`send` or :attr:`drop`, seconds since the start of the run."""
+        while t >= self.width * BUCKETS:
+            self.width *= 2
+            for halved in (self.send, self.drop):
+                halved[:] = [*map(sum, zip(halved[::2], halved[1::2], strict=True)), *[0] * (BUCKETS // 2)]
+        counts[int(t / self.width)] += 1
+
+
+def write_page(trace: Iterable[str], out: TextIO, *, limit: int = 150_000) -> None:
+    """Write the page of one run.
+
+    Memory is bounded by ``limit`` and by the number of faults, starts, stops and pauses. Of everything else the newest
+    entries are kept, because a run that breaks an invariant ends there; the page says what is left out. What is written
+    is ASCII, and nothing in the trace can become markup or script.
+
+    :param trace: the lines of the simulator's trace, one JSON object each; empty lines do not count.
+    :param out: where the page goes; nothing is written unless the whole trace can be read.
+    :param limit: at most so many ordinary entries are kept, 1 or more.
+    :raises ValueError: if a line is malformed, and says which; if the trace is empty; if ``limit`` is below 1.
+    """
+    if limit < 1:
+        raise ValueError(f"a limit of {limit} entries leaves nothing to show")
+    run: str | None = None
+    newest: deque[Kept] = deque(maxlen=limit)
+    always: list[Kept] = []
+    density = Density()
+    left_out = 0
+    left_out_until = 0.0
+    for number, line in enumerate(trace, 1):
+        if not line.strip():
+            continue
+        try:
+            kind, t, text = _read(line, first=run is None)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"line {number} of the trace: {error}") from None
+        if run is None:
+            run = text
+        elif kind in ALWAYS_KEPT:
+            always.append(Kept(number, t, text))
+        else:
+            if kind == "send":
+                density.add(density.send, t)
+            elif kind == "drop":
+                density.add(density.drop, t)
+            if len(newest) == limit:
+                left_out += 1
+                left_out_until = max(left_out_until, newest[0].t)
+            newest.append(Kept(number, t, text))
+    if run is None:
+        raise ValueError("the trace is empty")
+    before, after = files("fyrehose_twisted.sim").joinpath("page.html").read_text("ascii").split(PLACE)
+    out.write(before)
+    out.write(f'{{"run":{run},\n"left_out":{left_out},"left_out_until":{left_out_until},\n')
+    out.write(f'"density":{_embed(vars(density))},\n"entries":[')
+    between = "\n"
+    for kept in merge(always, newest):
+        out.write(between + kept.text)
+        between = ",\n"
+    out.write("\n]}")
+    out.write(after)
+
+
+def _read(line: str, *, first: bool) -> tuple[str, float, str]:
+    """Return kind, time and text of one line, or raise ValueError or RecursionError."""
+    entry = json.loads(line)
+    if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
+        raise ValueError("not an object with a kind")
+    kind = entry["kind"]
+    if (kind == "run") != first:
+        raise ValueError("a run has to come first, and only there")
+    if first:
+        nodes = entry.get("nodes")
+        if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
+            raise ValueError("the run does not list the names of its nodes")
+        # JavaScript would round a large number, and the page says how to replay just this run.
+        return kind, 0.0, _embed({**entry, "seed": str(entry.get("seed"))})
+    t = entry.get("t")
+    if isinstance(t, bool) or not isinstance(t, int | float) or not 0 <= t <= LONGEST:
+        raise ValueError(f"t is not a time from 0 to {LONGEST:.0f} s")
+    return kind, float(t), _embed(entry)
+
+
+def _embed(value: Any) -> str:
+    """JSON that can stand in a script element: ASCII, and without the character that could end it."""
+    return ENCODER.encode(value).replace("<", "\\u003c")

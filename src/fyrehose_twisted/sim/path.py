@@ -1,0 +1,97 @@
+"""One direction between two hosts, and what is on it."""
+
+from __future__ import annotations
+
+from math import ceil
+from random import Random
+from typing import TYPE_CHECKING
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.sim.host import Arrival
+from fyrehose_twisted.sim.link import garble
+from fyrehose_twisted.sim.observer import Packet
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.sim.host import Host
+    from fyrehose_twisted.sim.link import Link
+    from fyrehose_twisted.sim.network import Network
+
+
+class Path:
+    """The way from ``source`` to ``to``, with random numbers of its own: what happens here does not depend on what
+    is drawn elsewhere, nor on the order in which a host serves its peers.
+
+    :ivar rng: random numbers for this path alone.
+    """
+
+    __slots__ = ("_busy_until", "_link", "_version", "network", "rng", "source", "to")
+
+    def __init__(self, network: Network, source: Host, to: Address) -> None:
+        self.network = network
+        self.source = source
+        self.to = to
+        self.rng = Random(f"{network.seed}/{source.name}/{to[0]}:{to[1]}")
+        self._busy_until = 0.0
+        self._version = network.version
+        self._link: Link = network.link_between(source, to)
+
+    @property
+    def link(self) -> Link:
+        """What the path is like now."""
+        if self._version != self.network.version:
+            self._version = self.network.version
+            self._become(self.network.link_between(self.source, self.to))
+        return self._link
+
+    def carry(self, datagram: bytes) -> None:
+        """Send a datagram on its way."""
+        network, link, rng = self.network, self.link, self.rng
+        now, counts, size = network.scheduler.now, network.counts, len(datagram)
+        packet = Packet(next(network.numbers), self.source, self.to, datagram, now)
+        counts["sent"] += 1
+        for observe in network.observers.sent:
+            observe(packet)
+        why = link.loses(size, rng)
+        leaves = now
+        if why is None and link.bandwidth is not None:
+            leaves = max(self._busy_until, now)
+            if (leaves - now) * link.bandwidth + size > link.queue:
+                why = "queue"
+            else:
+                self._busy_until = leaves = leaves + size / link.bandwidth
+        if why is not None:
+            network.drop(packet, why)
+            return
+        self._deliver(packet, link, leaves)
+        if link.duplication and rng.random() < link.duplication:
+            counts["duplicated"] += 1
+            self._deliver(packet, link, leaves)
+
+    def _become(self, link: Link) -> None:
+        # What waits for the bandwidth goes on at the new one: a bottleneck that is gone holds nothing up.
+        now, old = self.network.now, self._link.bandwidth
+        if old is not None and old != link.bandwidth:
+            waiting = max(0.0, self._busy_until - now) * old
+            self._busy_until = now if link.bandwidth is None else now + waiting / link.bandwidth
+        self._link = link
+
+    def _deliver(self, packet: Packet, link: Link, leaves: float) -> None:
+        network, rng = self.network, self.rng
+        when = leaves + link.latency(rng)
+        host = network.hosts.get(self.to)
+        if host is None:
+            network.drop(packet, "nobody")
+            return
+        datagram, truncated = packet.data, False
+        if link.corruption and rng.random() < link.corruption:
+            if link.checksum:
+                network.drop(packet, "checksum")
+                return
+            network.counts["corrupted"] += 1
+            datagram = garble(datagram, rng)
+        if link.truncation and datagram and rng.random() < link.truncation:
+            network.counts["truncated"] += 1
+            datagram, truncated = datagram[: rng.randrange(len(datagram))], True
+        moment = network.moment
+        read_at = max(ceil(when / moment) * moment, when) if moment else when
+        host.arrive(read_at, Arrival(when, self.source.index, packet.number, datagram, truncated, packet))

@@ -1,0 +1,92 @@
+"""Scenarios in pytest. In a test file or the uppermost conftest.py, say
+``pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]``.
+
+PYTEST_DONT_REWRITE: pytest would warn where a test imports :class:`Simulate`, and here is nothing to be rewritten.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from typing import Protocol
+
+import pytest
+
+from fyrehose_twisted.sim import runner
+from fyrehose_twisted.sim.loading import LOCAL
+from fyrehose_twisted.sim.scenario import Outcome, Scenario
+
+SEED_VARIABLE = "SIMULATE_SEED"
+
+
+class Simulate(Protocol):
+    """What the fixture :func:`simulate` is."""
+
+    def __call__(
+        self, scenario: type[Scenario], *, seeds: Iterable[int], jobs: int = 0, split_seed: int = 0
+    ) -> list[Outcome]:
+        """Run ``scenario`` with each of ``seeds``; fail the test when an invariant breaks.
+
+        :param jobs: how many processes beside this one; 0 for none.
+        :param split_seed: where batches are cut.
+        :returns: outcomes in order of ``seeds``.
+        """
+
+
+@pytest.fixture
+def simulate(request: pytest.FixtureRequest) -> Simulate:
+    """Run a scenario with many seeds: ``simulate(Storm, seeds=range(25))``."""
+
+    def simulated(
+        scenario: type[Scenario], *, seeds: Iterable[int], jobs: int = 0, split_seed: int = 0
+    ) -> list[Outcome]:
+        taken: list[int] = []
+        found: dict[int, Outcome] = {}
+
+        def wanted() -> Iterator[int]:
+            for seed in seeds:
+                taken.append(seed)
+                yield seed
+
+        with closing(runner.run_each(scenario, wanted(), jobs=jobs, split_seed=split_seed)) as outcomes:
+            for outcome in outcomes:
+                if outcome.violation is not None:
+                    pytest.fail(_explain(outcome, _replay(scenario, outcome.seed, split_seed, request)), pytrace=False)
+                found[outcome.seed] = outcome
+        return [found[seed] for seed in taken]
+
+    return simulated
+
+
+@pytest.fixture
+def fresh_seed(request: pytest.FixtureRequest) -> int:
+    """A seed that is another one each time, and shown when the test fails; ``SIMULATE_SEED=N`` makes it ``N`` again."""
+    given = os.environ.get(SEED_VARIABLE)
+    if given and not given.isdecimal():
+        pytest.fail(f"{SEED_VARIABLE} is {given!r}, which is not a whole number", pytrace=False)
+    seed = int(given) if given else runner.fresh_seed()
+    request.node.add_report_section("setup", "seed", f"{seed}; to have it again, set {SEED_VARIABLE}={seed}")
+    return seed
+
+
+def _explain(outcome: Outcome, replay: str) -> str:
+    notes = "".join(getattr(outcome.violation, "__notes__", ()))
+    return f"{notes}{outcome.scenario}, seed {outcome.seed}: {outcome.violation}\nReplay it: {replay}"
+
+
+def _replay(scenario: type[Scenario], seed: int, split_seed: int, request: pytest.FixtureRequest) -> str:
+    if LOCAL in scenario.__qualname__:
+        return f"simulate({scenario.__name__}, seeds=[{seed}], split_seed={split_seed})"
+    split = ("--split-seed", str(split_seed)) if split_seed else ()
+    module = sys.modules[scenario.__module__]
+    ours = scenario.__module__.partition(".")[0] == __name__.partition(".")[0]
+    if ours and scenario in getattr(module, "SCENARIOS", ()):
+        called = scenario.name
+    elif module.__file__ == str(request.path):
+        # Whether a test file can be imported by its name is up to pytest.
+        called = f"{os.path.relpath(request.path, request.config.invocation_params.dir)}:{scenario.__qualname__}"
+    else:
+        called = f"{scenario.__module__}:{scenario.__qualname__}"
+    return runner.replay(called, seed, *split)

@@ -1,0 +1,121 @@
+"""What goes wrong in a run, and when: a schedule that is drawn from a seed, printed, read back and shrunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.sim import stream_faults  # noqa: F401 (so that their lines can be read too)
+from fyrehose_twisted.sim.faults import Fault, read
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.sim.network import Network
+
+SHORTEST = 0.05
+"""Seconds; shrinking makes no fault shorter."""
+
+
+class FaultSchedule:
+    """What goes wrong in a run, in order of time. Its text has one fault a line; ``#`` starts a comment."""
+
+    def __init__(self, faults: Iterable[Fault] = ()) -> None:
+        self.faults = tuple(sorted(faults, key=lambda fault: fault.at))
+
+    @classmethod
+    def draw(
+        cls, rng: Random, count: int, *, until: float, kinds: Sequence[tuple[float, Callable[[Random, float], Fault]]]
+    ) -> FaultSchedule:
+        """Draw ``count`` faults that begin in the first ``until`` seconds.
+
+        :param kinds: pairs of a weight and what draws one fault, given when it begins.
+        """
+        weights = [weight for weight, _ in kinds]
+        makers = rng.choices([make for _, make in kinds], weights, k=count)
+        return cls([make(rng, round(rng.uniform(0.0, until), 3)) for make in makers])
+
+    @classmethod
+    def parse(cls, text: str) -> FaultSchedule:
+        """Read what :meth:`__str__` wrote.
+
+        :raises ConfigurationError: naming the line that makes no sense.
+        """
+        faults = []
+        for number, line in enumerate(text.splitlines(), 1):
+            stripped = line.split("#")[0].strip()
+            if not stripped:
+                continue
+            try:
+                faults.append(read(stripped))
+            except (ConfigurationError, ValueError) as error:
+                raise ConfigurationError(f"line {number} of the faults, {stripped!r}: {error}") from error
+        return cls(faults)
+
+    def arrange(self, network: Network) -> None:
+        """Let the faults happen on ``network``, counted from now.
+
+        :raises KeyError: if one concerns a host that is not there.
+        """
+        for fault in self.faults:
+            for name in fault.names():
+                network.host(name)
+            network.call_in(fault.at, partial(_begin, fault, network))
+
+    @property
+    def until(self) -> float:
+        """When the last of them is over, in seconds after the start."""
+        return max((fault.until for fault in self.faults), default=0.0)
+
+    def __str__(self) -> str:
+        return "".join(f"{fault}\n" for fault in self.faults)
+
+    def __len__(self) -> int:
+        return len(self.faults)
+
+    def __iter__(self) -> Iterator[Fault]:
+        return iter(self.faults)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FaultSchedule) and self.faults == other.faults
+
+    def __hash__(self) -> int:
+        return hash(self.faults)
+
+
+def shrink(schedule: FaultSchedule, fails: Callable[[FaultSchedule], bool]) -> FaultSchedule:
+    """Return a schedule with which the run still fails and without any of whose faults it does not.
+
+    What remains is made as short as it can be while the run fails. The number of runs is about the square of the number
+    of faults at worst, and its logarithm where one fault is to blame.
+
+    :param fails: runs with the given schedule, and says whether the run fails.
+    """
+    faults = list(schedule.faults)
+    size = max(1, len(faults) // 2)
+    while faults:
+        position, removed = 0, False
+        while position < len(faults):
+            rest = faults[:position] + faults[position + size :]
+            if fails(FaultSchedule(rest)):
+                faults, removed = rest, True
+            else:
+                position += size
+        if size == 1 and not removed:
+            break
+        size = max(1, size // 2)
+    for index, fault in enumerate(faults):
+        shorter = replace(fault, lasts=round(fault.lasts / 2, 3))
+        while shorter.lasts >= SHORTEST and fails(FaultSchedule([*faults[:index], shorter, *faults[index + 1 :]])):
+            faults[index] = shorter
+            shorter = replace(shorter, lasts=round(shorter.lasts / 2, 3))
+    return FaultSchedule(faults)
+
+
+def _begin(fault: Fault, network: Network) -> None:
+    network.counts["faults"] += 1
+    for observe in network.observers.fault_began:
+        observe(fault)
+    fault.begin(network)

@@ -1,0 +1,222 @@
+"""One seed from a shell: what is written while it runs, and what is left of its faults."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from errno import EBADF
+from shutil import copyfileobj
+from tempfile import TemporaryFile
+from typing import TextIO, cast
+
+from tqdm import tqdm
+
+from fyrehose_twisted.sim.page import write_page
+from fyrehose_twisted.sim.runner import replay, run_seed
+from fyrehose_twisted.sim.scenario import NOTHING_RAISES, Outcome, Scenario
+from fyrehose_twisted.sim.schedule import FaultSchedule, shrink
+from fyrehose_twisted.sim.wording import many, of_one
+
+STANDARD = "-"
+"""Stands for standard input or output where a file is named."""
+
+
+class CannotWrite(BaseException):
+    """A trace cannot be written. Not an Exception, which the scenario would take for one of a node's."""
+
+    def __init__(self, problem: OSError) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+class Run:
+    """One seed as the options want it.
+
+    :ivar command: what runs it again.
+    """
+
+    def __init__(self, scenario: type[Scenario], called: str, seed: int, options: Namespace) -> None:
+        self.scenario = scenario
+        self.seed = seed
+        self.split_seed: int = options.split_seed or 0
+        self.faults = None if options.faults is None else read_faults(options.faults)
+        self._called = called
+        self._split = ("--split-seed", str(self.split_seed)) if self.split_seed else ()
+        self.command = self.command_with(*(() if options.faults is None else ("--faults", options.faults)))
+
+    def command_with(self, *options: str) -> str:
+        """Return what runs it again with other faults."""
+        return replay(self._called, self.seed, *self._split, *options)
+
+    def run(self, trace: TextIO | None) -> Outcome:
+        """Run it, and show how far it is if somebody watches."""
+        with tqdm(
+            total=self.scenario.duration,
+            disable=None,
+            leave=False,
+            desc=f"{self.scenario.name}, seed {self.seed}",
+            bar_format="{desc}: {n:.0f} s simulated |{bar}| {elapsed}",
+        ) as bar:
+            return self.run_with(self.faults, trace, lambda elapsed: bar.update(elapsed - bar.n))
+
+    def run_with(
+        self,
+        faults: FaultSchedule | None,
+        trace: TextIO | None = None,
+        on_sample: Callable[[float], object] | None = None,
+    ) -> Outcome:
+        """Run it with these faults."""
+        return run_seed(
+            self.scenario, self.seed, faults=faults, split_seed=self.split_seed, trace=trace, on_sample=on_sample
+        )
+
+
+class Shrinking:
+    """Looks for the fewest faults with which a run still breaks the same invariant.
+
+    :ivar shortest: the shortest schedule so far that breaks it.
+    :ivar outcome: what came of the run with that.
+    :ivar runs: how many runs it took.
+    """
+
+    def __init__(self, run: Run, broken: Outcome) -> None:
+        self.run = run
+        self.outcome = broken
+        self.drawn = run.scenario(run.seed).faults if run.faults is None else run.faults
+        self.shortest = self.drawn
+        self.runs = 0
+
+    def shrink(self) -> None:
+        """Look until there is nothing left to try."""
+        form = "{desc}, {n_fmt} runs, {elapsed}"
+        with tqdm(disable=None, leave=False, desc=self._left(), bar_format=form) as self._bar:
+            shrink(self.drawn, self._fails)
+
+    def _fails(self, schedule: FaultSchedule) -> bool:
+        outcome = self.run.run_with(schedule)
+        self.runs += 1
+        self._bar.update()
+        fails = _broken(outcome) == _broken(self.outcome)
+        if fails:
+            self.outcome, self.shortest = outcome, schedule
+            self._bar.set_description_str(self._left())
+        return fails
+
+    def _left(self) -> str:
+        return f"shrinking: {len(self.shortest)} of {many(len(self.drawn), 'fault')} left"
+
+    def __str__(self) -> str:
+        left, command = len(self.shortest), self.run.command_with
+        broken = f"({many(self.runs, 'run')} tried): {self.outcome.violation}"
+        if not left:
+            return f"No fault is needed {broken}\nReplay it: {command('--faults', '/dev/null')}"
+        enough = f"{left} of {many(len(self.drawn), 'fault')} {'is' if left == 1 else 'are'} enough"
+        return f"{enough} {broken}\nReplay it:\n{command('--faults', STANDARD)} <<END\n{self.shortest}END"
+
+
+def run_one(run: Run, options: Namespace) -> int:
+    """Run one seed, write what is to be written, and return the exit status.
+
+    :raises OSError: if something cannot be written.
+    """
+    say = sys.stderr if options.trace == STANDARD else sys.stdout
+    with recording(options.trace, options.html) as trace:
+        outcome = run.run(trace)
+    print(of_one(outcome), file=say)
+    if outcome.violation is None:
+        return 0
+    for note in getattr(outcome.violation, "__notes__", ()):
+        print(note, file=sys.stderr, end="")
+    print(f"Replay it: {run.command}", file=say)
+    if options.shrink:
+        _shrink(run, outcome, say)
+    return 1
+
+
+@contextmanager
+def recording(trace: str | None, page: str | None) -> Iterator[TextIO | None]:
+    """Open what the trace of a run is written to, or nothing; when the run is over, or interrupted, write the page.
+
+    :param trace: path of the trace, or ``-``; ``None`` for none.
+    :param page: path of the page; ``None`` for none.
+    :raises OSError: if one of them cannot be written, if possible at once.
+    """
+    with ExitStack() as stack:
+        shown = None if page is None else stack.enter_context(open(page, "w", encoding="ascii"))
+        lines = _open_trace(trace, stack, to_be_read=shown is not None)
+        interrupted: KeyboardInterrupt | None = None
+        try:
+            yield None if lines is None else cast(TextIO, _Lines(lines))
+        except CannotWrite as failed:
+            raise failed.problem from None
+        except KeyboardInterrupt as interrupt:
+            interrupted = interrupt
+        if lines is not None and shown is not None:
+            if lines.tell():
+                lines.seek(0)
+                write_page(lines, shown)
+            if trace == STANDARD:
+                lines.seek(0)
+                copyfileobj(lines, sys.stdout)
+        if interrupted is not None:
+            raise interrupted
+
+
+def read_faults(path: str) -> FaultSchedule:
+    """Read a schedule from a file, or from standard input.
+
+    :raises ConfigurationError: if it makes no sense.
+    :raises OSError: if it cannot be read.
+    """
+    if path == STANDARD:
+        if sys.stdin is None:
+            raise OSError(EBADF, "it is closed", "standard input")
+        return FaultSchedule.parse(sys.stdin.read())
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return FaultSchedule.parse(file.read())
+
+
+def _shrink(run: Run, broken: Outcome, say: TextIO) -> None:
+    try:
+        shrinking = Shrinking(run, broken)
+    except Exception:
+        print("There is nothing to shrink: it breaks before it begins", file=say)
+        return
+    try:
+        shrinking.shrink()
+    finally:
+        # What was found until somebody lost patience is worth having too.
+        print(shrinking, file=say)
+
+
+class _Lines:
+    """A file that ends the run when nothing more can be written to it."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._write = file.write
+
+    def write(self, text: str) -> int:
+        try:
+            return self._write(text)
+        except OSError as error:
+            raise CannotWrite(error) from None
+
+
+def _open_trace(trace: str | None, stack: ExitStack, *, to_be_read: bool) -> TextIO | None:
+    if trace == STANDARD and sys.stdout is None:
+        raise OSError(EBADF, "it is closed", "standard output")
+    if trace is not None and trace != STANDARD:
+        return stack.enter_context(open(trace, "w+" if to_be_read else "w", encoding="ascii", newline="\n"))
+    if to_be_read:
+        return cast(TextIO, stack.enter_context(TemporaryFile("w+", encoding="ascii", newline="\n")))
+    return None if trace is None else sys.stdout
+
+
+def _broken(outcome: Outcome) -> tuple[str, str] | None:
+    violation = outcome.violation
+    if violation is None:
+        return None
+    # What raises is the same if it does so in the same place; what it says there may differ.
+    return violation.invariant, violation.what.partition(":")[0] if violation.invariant == NOTHING_RAISES else ""

@@ -1,0 +1,218 @@
+"""Stream connections between the hosts of a simulated network: what TCP would do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
+from fyrehose_twisted.interfaces import IStreamCodec
+from fyrehose_twisted.sim.connection import End, State
+from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.handshake import Handshake, accept
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.observer import Packet
+from fyrehose_twisted.sim.route import Dice, Route
+from fyrehose_twisted.sim.segments import StreamLimits
+from fyrehose_twisted.sim.throttle import Throttle
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.sim.network import Network
+
+
+class Streams:
+    """The stream connections of a network. Its hosts run nodes that provide
+    :class:`~fyrehose_twisted.interfaces.ILinkNode`; to accept dials they need do nothing more.
+
+    A connection keeps the order of what is written, and repeats what the network loses: 0.2 s later, then twice as long
+    after each time in vain. Who gets no answer for :attr:`StreamLimits.timeout` is told ``disconnected`` with the
+    reason ``timed out``; the other side is told nothing. Other reasons are ``closed``, ``reset``, ``malformed: ...``
+    where a decoder raised, and ``refused`` of a dial.
+
+    A host that is killed resets its connections. One that loses power does not: its peers find out when they write,
+    for a machine that knows nothing of a connection answers with a reset.
+
+    Messages that were lost with their connection are dropped as ``reset``, ``timed out``, ``closed`` or ``down``; those
+    that a node writes after it was told that the connection is over, as ``gone``.
+
+    Observers are told ``linked`` with ``dialled``, ``connected``, ``accepted``, ``refused``, ``reset``, ``closed``,
+    ``timed out``, ``blocked`` or ``unblocked``, each when the node is told, or wants it.
+
+    :ivar codec: how messages become bytes. ``None``: they travel as the objects they are, which is faster; then whoever
+        receives one has the very object that was written.
+    :ivar codecs: the same for single hosts, by address.
+    :ivar limits: set them before the first connection.
+    :ivar throttles: what reads slowly now; see :meth:`slow`.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self.codec: IStreamCodec | None = None
+        self.codecs: dict[Address, IStreamCodec | None] = {}
+        self.limits = StreamLimits()
+        self.numbers = count(1)
+        self.throttles: list[Throttle] = []
+        self._network = network
+        self._refusing: Counter[Address] = Counter()
+        self._dice: dict[tuple[int, Address], Dice] = {}
+
+    # For nodes
+
+    def carry_out(self, host: Host, effect: Dial | Write | HangUp) -> None:
+        """Do what the node of ``host`` wants.
+
+        :raises TypeError: if ``effect`` is none of these.
+        """
+        if isinstance(effect, Write):
+            end = host.ends.get(effect.peer.number)
+            if end is not None and end.usable:
+                end.write(effect.messages)
+            else:
+                self._write_in_vain(host, effect)
+        elif isinstance(effect, HangUp):
+            end = host.ends.get(effect.peer.number)
+            if end is not None and end.usable:
+                end.hang_up()
+        elif isinstance(effect, Dial):
+            end = End(host, Peer(effect.address, next(self.numbers), dialled=True), State.DIALLING)
+            for observe in self._network.observers.linked:
+                observe(host, effect.address, "dialled")
+            Handshake(end).ask()
+        else:
+            raise TypeError(f"{host.name} wants a {type(effect).__name__}, and nobody knows how to do that")
+
+    def packet(self, host: Host, to: Address, data: Any) -> Packet:
+        """Count a message that ``host`` writes."""
+        network = self._network
+        packet = Packet(next(network.numbers), host, to, data, network.scheduler.now)
+        network.counts["sent"] += 1
+        for observe in network.observers.sent:
+            observe(packet)
+        return packet
+
+    def _write_in_vain(self, host: Host, effect: Write) -> None:
+        codec = self.codec_of(host)
+        for message in effect.messages:
+            data = message if codec is None else codec.encode(message)
+            self._network.drop(self.packet(host, effect.peer.address, data), "gone")
+
+    # For hosts
+
+    def host_stopped(self, host: Host, crash: Crash) -> None:
+        """The node of ``host`` is gone. A kernel that lives on still sends what was written before the node hung up."""
+        for end in list(host.ends.values()):
+            if crash is Crash.KILLED:
+                if end.state is State.CLOSING:
+                    continue
+                if not end.gone:
+                    self.send_reset(end)
+            end.forget("down")
+
+    def host_resumed(self, host: Host) -> None:
+        """The node of ``host`` reads again."""
+        for end in list(host.ends.values()):
+            end.look()
+
+    # For scenarios and faults
+
+    def connect(self, one: Host, other: Host) -> None:
+        """Let there be a connection, as if ``one`` had dialled ``other`` before. Both have to be up.
+
+        :raises ConfigurationError: if one has a codec and the other has none.
+        """
+        dialler = End(one, Peer(other.address, next(self.numbers), dialled=True), State.OPEN)
+        acceptor = accept(other, dialler)
+        acceptor.state = State.OPEN
+        self._network.counts["connections"] += 1
+        dialler.look()
+        acceptor.look()
+
+    def peers(self, host: Host) -> list[Peer]:
+        """Return the connections that the node of ``host`` takes for open."""
+        return [end.peer for end in host.ends.values() if end.usable]
+
+    def buffered(self, host: Host) -> int:
+        """Return how many bytes wait to be sent on all connections of ``host``; see :attr:`StreamLimits.window`."""
+        return sum(end.out.waits for end in host.ends.values() if end.out is not None)
+
+    def reset(self, one: Host, other: Host) -> None:
+        """Reset the connections between two hosts, so that both sides are told at once."""
+        for end in self.between(one, other) + self.between(other, one):
+            end.end("reset")
+            if end.other is not None:
+                end.other.end("reset")
+
+    def half_open(self, one: Host, other: Host) -> None:
+        """End the connections between two hosts for ``other`` alone, which is told that they were reset; ``one`` finds
+        out when it writes."""
+        for end in self.between(other, one):
+            end.end("reset")
+
+    def between(self, one: Host, other: Host) -> list[End]:
+        """Return the ends on ``one`` of those connections to ``other`` that are open here."""
+        ends = [end for end in one.ends.values() if end.other is not None and end.other.host is other]
+        return [end for end in ends if end.state is State.OPEN]
+
+    def refuse(self, host: Host) -> None:
+        """Let ``host`` refuse what dials it, until :meth:`accept` was called as often."""
+        self._refusing[host.address] += 1
+
+    def accept(self, host: Host) -> None:
+        """End what :meth:`refuse` began."""
+        self._refusing[host.address] -= 1
+
+    def refuses(self, host: Host) -> bool:
+        """Say whether ``host`` was told to refuse dials."""
+        return self._refusing[host.address] > 0
+
+    def slow(self, host: Host, rate: float, source: Address | None = None) -> Throttle:
+        """Let the node of ``host`` read at most ``rate`` bytes a second, until :meth:`hasten`.
+
+        Where several concern a connection, the last one counts.
+
+        :param source: slow is only what comes from there; ``None``: everything, the connections in turn.
+        """
+        throttle = Throttle(host, rate, source)
+        self.throttles.append(throttle)
+        return throttle
+
+    def hasten(self, throttle: Throttle) -> None:
+        """End what :meth:`slow` began."""
+        self.throttles.remove(throttle)
+        throttle.release()
+
+    # For connections
+
+    def codec_of(self, host: Host) -> IStreamCodec | None:
+        """Return how messages of ``host`` become bytes."""
+        return self.codecs.get(host.address, self.codec) if self.codecs else self.codec
+
+    def dice(self, source: Host, to: Address) -> Dice:
+        """Return random numbers for what travels from ``source`` to ``to`` alone."""
+        dice = self._dice.get((source.index, to))
+        if dice is None:
+            seed = f"{self._network.seed}/{source.name}/{to[0]}:{to[1]}/streams"
+            dice = self._dice[source.index, to] = Dice(seed)
+        return dice
+
+    def throttle_of(self, end: End) -> Throttle | None:
+        """Return what slows the reading of ``end``."""
+        for throttle in reversed(self.throttles):
+            if throttle.concerns(end):
+                return throttle
+        return None
+
+    def send_reset(self, end: End) -> None:
+        """Tell the other end that here nothing is known of the connection. What is lost is not sent again."""
+        other = end.other
+        if other is None or other.gone:
+            return
+        route = Route(end.host, other.host.address)
+        if not route.is_lost():
+            self._network.call_in(route.latency(), partial(_reset, other))
+
+
+def _reset(end: End) -> None:
+    """A reset has arrived; a machine without power has no ends."""
+    end.end("refused" if end.state is State.DIALLING else "reset")

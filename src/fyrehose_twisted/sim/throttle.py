@@ -1,0 +1,67 @@
+"""A node that reads its stream connections slowly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fyrehose_twisted.effects import Address
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.sim.connection import End
+    from fyrehose_twisted.sim.host import Host
+    from fyrehose_twisted.sim.inbox import Inbox
+
+
+class Throttle:
+    """Lets ``host`` read at most ``rate`` bytes a second, its connections in turn.
+
+    :param source: slow is only what comes from there; ``None``: everything.
+    """
+
+    def __init__(self, host: Host, rate: float, source: Address | None) -> None:
+        self.host = host
+        self.rate = rate
+        self.source = source
+        self._waiting: dict[Inbox, None] = {}
+        self._scheduled = False
+        self._free_at = 0.0
+
+    def concerns(self, end: End) -> bool:
+        """Say whether ``end`` is read slowly."""
+        return end.host is self.host and (self.source is None or end.peer.address == self.source)
+
+    def read_later(self, inbox: Inbox) -> None:
+        """Let ``inbox`` be read when it is its turn."""
+        self._waiting[inbox] = None
+        self._schedule()
+
+    def release(self) -> None:
+        """Let what waits be read at once."""
+        waiting, self._waiting = self._waiting, {}
+        for inbox in waiting:
+            inbox.end.look()
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._scheduled:
+            self._scheduled = True
+            scheduler = self.host.network.scheduler
+            scheduler.call_at(max(scheduler.now, self._free_at), self._read)
+
+    def _read(self) -> None:
+        self._scheduled = False
+        # What cannot be read now, because the host stands still or hung up, reports again if that changes.
+        while self._waiting:
+            inbox = next(iter(self._waiting))
+            del self._waiting[inbox]
+            if not inbox.readable:
+                continue
+            if inbox.end.streams.throttle_of(inbox.end) is not self:
+                inbox.end.look()
+                continue
+            size = inbox.read_some(once=True)
+            self._free_at = self.host.network.now + size / self.rate
+            if inbox.readable:
+                self._waiting[inbox] = None
+            if size:
+                break
+        self._schedule()

@@ -1,0 +1,126 @@
+"""A run as JSON lines, for other programs and for the page that draws it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TextIO
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.sim.observer import Observer, Packet
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.sim.faults import Fault
+    from fyrehose_twisted.sim.host import Host
+    from fyrehose_twisted.sim.invariants import InvariantViolated
+    from fyrehose_twisted.sim.network import Network
+
+
+class Trace(Observer):
+    """Writes one object a line: ``t``, seconds since the start of the run, ``kind``, and what belongs to that kind.
+
+    ==============================  ==========================================================================
+    ``run``, the first, without t   ``scenario``, ``seed``, ``start`` in UTC seconds, ``nodes`` by name
+    ``send``                        ``node``, ``to``, ``id``, ``size`` of what is bytes, ``what``
+    ``arrive``                      ``node``, ``from``, ``id``; a duplicate has the ``id`` of its original
+    ``drop``                        ``node`` where it will not arrive, ``from``, ``id``, ``why``
+    ``event``, ``persist``          ``node``, ``what``
+    ``operation``                   ``node``, ``what``
+    ``start``, ``pause``,           ``node``
+    ``resume``
+    ``stop``                        ``node``, ``what``: how it crashed
+    ``link``                        ``node``, ``to``, ``what``
+    ``fault``                       ``what``, ``nodes``, ``until`` if it lasts
+    ``broken``                      ``invariant``, ``nodes``, ``what``; only ``end`` follows
+    ``end``, the last               ``counts``
+    ==============================  ==========================================================================
+
+    Equal runs give equal bytes, in whatever process.
+
+    :param describe: says in a few words what was sent, told or made durable.
+    """
+
+    def __init__(
+        self, network: Network, out: TextIO, *, scenario: str, seed: int, describe: Callable[[Any], str]
+    ) -> None:
+        self._network = network
+        self._out = out
+        self._describe = describe
+        names = [host.name for host in network.hosts.values()]
+        self._line({"kind": "run", "scenario": scenario, "seed": seed, "start": network.start, "nodes": names})
+
+    def sent(self, packet: Packet) -> None:
+        """See :class:`Observer`."""
+        size = {"size": len(packet.data)} if isinstance(packet.data, bytes) else {}
+        self._entry(
+            "send",
+            node=packet.source.name,
+            to=self._name(packet.to),
+            id=packet.number,
+            **size,
+            what=self._describe(packet.data),
+        )
+
+    def arrived(self, packet: Packet, host: Host) -> None:
+        """See :class:`Observer`."""
+        self._entry("arrive", node=host.name, **{"from": packet.source.name}, id=packet.number)
+
+    def dropped(self, packet: Packet, why: str) -> None:
+        """See :class:`Observer`."""
+        self._entry("drop", node=self._name(packet.to), **{"from": packet.source.name}, id=packet.number, why=why)
+
+    def told(self, host: Host, event: Any) -> None:
+        """See :class:`Observer`."""
+        self._entry("event", node=host.name, what=self._describe(event))
+
+    def persisted(self, host: Host, what: Any) -> None:
+        """See :class:`Observer`."""
+        self._entry("persist", node=host.name, what=self._describe(what))
+
+    def operated(self, host: Host, what: str) -> None:
+        """See :class:`Observer`."""
+        self._entry("operation", node=host.name, what=what)
+
+    def started(self, host: Host) -> None:
+        """See :class:`Observer`."""
+        self._entry("start", node=host.name)
+
+    def stopped(self, host: Host, how: str) -> None:
+        """See :class:`Observer`."""
+        self._entry("stop", node=host.name, what=how)
+
+    def paused(self, host: Host) -> None:
+        """See :class:`Observer`."""
+        self._entry("pause", node=host.name)
+
+    def resumed(self, host: Host) -> None:
+        """See :class:`Observer`."""
+        self._entry("resume", node=host.name)
+
+    def linked(self, host: Host, to: Address, what: str) -> None:
+        """See :class:`Observer`."""
+        self._entry("link", node=host.name, to=self._name(to), what=what)
+
+    def fault_began(self, fault: Fault) -> None:
+        """See :class:`Observer`."""
+        until = {"until": round(self._network.elapsed + fault.lasts, 6)} if fault.lasts else {}
+        # Without its time, which stands at the front already.
+        self._entry("fault", what=str(fault).partition(" ")[2], nodes=fault.names(), **until)
+
+    def broken(self, violation: InvariantViolated) -> None:
+        """Write down why the run ended."""
+        self._entry("broken", invariant=violation.invariant, nodes=violation.nodes, what=violation.what)
+
+    def end(self) -> None:
+        """Write the last line: what was counted."""
+        self._entry("end", counts=dict(sorted(self._network.counts.items())))
+
+    def _name(self, address: Address) -> str:
+        host = self._network.hosts.get(address)
+        return f"{address[0]}:{address[1]}" if host is None else host.name
+
+    def _entry(self, kind: str, **fields: Any) -> None:
+        self._line({"t": round(self._network.elapsed, 6), "kind": kind, **fields})
+
+    def _line(self, entry: dict[str, Any]) -> None:
+        self._out.write(json.dumps(entry, separators=(",", ":")) + "\n")

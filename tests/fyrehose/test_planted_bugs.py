@@ -1,0 +1,255 @@
+"""A checker that never fails is worth nothing: for every invariant a bug that the simulator has to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.fyrehose import answers, clients, codec, tide
+from fyrehose_twisted.fyrehose.answers import Answers
+from fyrehose_twisted.fyrehose.backbone import Backbone
+from fyrehose_twisted.fyrehose.client import Client
+from fyrehose_twisted.fyrehose.clients import Clients
+from fyrehose_twisted.fyrehose.envelope import Seen
+from fyrehose_twisted.fyrehose.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.history import History
+from fyrehose_twisted.fyrehose.invariants import Acknowledged, ExactlyOnce, GoesOn, InOrder, OneContent, Served
+from fyrehose_twisted.fyrehose.losses import Forwarded, NoNeedlessLoss
+from fyrehose_twisted.fyrehose.messages import Deliver
+from fyrehose_twisted.fyrehose.numbering import Numbering
+from fyrehose_twisted.fyrehose.outbox import Outbox
+from fyrehose_twisted.fyrehose.reassembly import Arrival, Reassembly
+from fyrehose_twisted.fyrehose.repair import Repairs
+from fyrehose_twisted.fyrehose.scenarios import FyrehoseScenario, Garbage, Restarts, Storm
+from fyrehose_twisted.fyrehose.subscription import Subscription
+from fyrehose_twisted.fyrehose.usage import Bounded
+from fyrehose_twisted.interfaces import Drained
+from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.scenario import NOTHING_RAISES
+
+SEEDS = 500
+
+Patch = pytest.MonkeyPatch
+
+
+class Heavy(Storm):
+    """Every other message is long."""
+
+    large = 0.5
+
+
+class Lossy(Storm):
+    """Links are bad even without faults."""
+
+    def make_link(self, rng: Random) -> Link:
+        return Link(loss=0.3)
+
+
+@dataclass
+class Bug:
+    """A bug, and the invariant that has to notice it."""
+
+    plant: Callable[[Patch], None]
+    invariant: str
+    message: str
+    scenario: type[FyrehoseScenario] = Storm
+
+
+def repeats_the_last_number_after_a_restart(patch: Patch) -> None:
+    original = Numbering.__init__
+    patch.setattr(Numbering, "__init__", lambda self, last, bound: original(self, max(0, last - 1), bound))
+
+
+def stores_too_late(patch: Patch) -> None:
+    original = Backbone.drain
+
+    def drain(self: Any) -> Drained:
+        persist, effects, events = original(self)
+        late, self.late = getattr(self, "late", None), persist
+        return Drained(late, effects, events)
+
+    patch.setattr(Backbone, "drain", drain)
+
+
+def alters_what_it_repairs(patch: Patch) -> None:
+    patch.setattr(answers, "encode_deliver", lambda sequence, data: codec.encode_deliver(sequence, data[:-1]))
+
+
+def swallows_a_message(patch: Patch) -> None:
+    original, calls = Client._deliver_run, count(1)
+
+    def deliver_run(self: Any, run: Any) -> None:
+        original(self, run._replace(first=run.first + 1, messages=run.messages[1:]) if next(calls) % 500 == 0 else run)
+
+    patch.setattr(Client, "_deliver_run", deliver_run)
+
+
+def hands_over_again(patch: Patch) -> None:
+    original = Reassembly.add
+
+    def add(self: Any, sequence: int, data: bytes, received_at: int) -> Arrival:
+        arrival = original(self, sequence, data, received_at)
+        if arrival is Arrival.DUPLICATE and sequence == self.next - 1:
+            self.next -= 1
+            self.missing.add(sequence)
+            return original(self, sequence, data, received_at)
+        return arrival
+
+    patch.setattr(Reassembly, "add", add)
+
+
+def forgets_what_it_has_seen(patch: Patch) -> None:
+    patch.setattr(Seen, "add", lambda self, envelope: True)
+
+
+def acknowledges_the_oldest(patch: Patch) -> None:
+    original = Outbox.returned
+
+    def returned(self: Any, data: bytes, envelope: Any, now: float) -> int | None:
+        if envelope is not None and envelope.publisher == self.publisher and self._waiting:
+            envelope = envelope._replace(counter=next(iter(self._waiting)))
+        return original(self, data, envelope, now)
+
+    patch.setattr(Outbox, "returned", returned)
+
+
+def gives_up_early(patch: Patch) -> None:
+    original = Repairs._ask
+
+    def ask(self: Any, start: int, end: int, attempt: int, *others: Any) -> int:
+        return original(self, start, end, attempt + 1, *others)
+
+    patch.setattr(Repairs, "_ask", ask)
+
+
+def loses_requests(patch: Patch) -> None:
+    original, calls = Backbone.request_received, count(1)
+
+    def request_received(self: Any, request: Any, peer: Any, now: float) -> None:
+        if next(calls) % 3:
+            original(self, request, peer, now)
+        else:
+            self.counters.requests += 1
+
+    patch.setattr(Backbone, "request_received", request_received)
+
+
+def asks_nobody(patch: Patch) -> None:
+    patch.setattr(RandomForward, "choose", lambda self, journals, requester: None)
+
+
+def answers_nobody(patch: Patch) -> None:
+    patch.setattr(Answers, "requested", lambda self, requester, first, last: None)
+
+
+def ignores_repairs(patch: Patch) -> None:
+    patch.setattr(Subscription, "asked_for", lambda self, sequence, now: False)
+
+
+def keeps_everything(patch: Patch) -> None:
+    original = History.put
+
+    def put(self: Any, sequence: int, data: bytes, received_at: int = 0) -> None:
+        limit, self.limit = self.limit, 2**60
+        original(self, sequence, data, received_at)
+        self.limit = limit
+
+    patch.setattr(History, "put", put)
+
+
+def waits_for_too_much(patch: Patch) -> None:
+    patch.setattr(Reassembly, "_make_room", lambda self, sequence, cost: True)
+    original = Reassembly.__init__
+    patch.setattr(Reassembly, "__init__", lambda self, start, **others: original(self, start))
+
+
+def drops_clients_early(patch: Patch) -> None:
+    patch.setattr(clients, "CLIENT_LIFETIME", 1.5)
+
+
+def serves_the_dead(patch: Patch) -> None:
+    patch.setattr(Clients, "expire", lambda self, now: [])
+    patch.setattr(Clients, "next_expiry", lambda self: None)
+
+
+def never_probes_the_tail(patch: Patch) -> None:
+    original = Subscription._repair
+
+    def repair(self: Any, stream: Any, now: float) -> None:
+        self._probe_at = now + 1_000.0
+        original(self, stream, now)
+
+    patch.setattr(Subscription, "_repair", repair)
+
+
+def stops_at_one_contradiction(patch: Patch) -> None:
+    patch.setattr(tide, "OLD_ONES", 1)
+
+
+def trusts_the_length(patch: Patch) -> None:
+    def decode_deliver(datagram: Any) -> Deliver:
+        _, _, high, low = codec.DATA_HEADER.unpack_from(datagram)
+        return Deliver(high << 32 | low, bytes(datagram[codec.DATA_HEADER.size :]))
+
+    patch.setattr(codec, "_decode_deliver", decode_deliver)
+
+
+BUGS = [
+    Bug(repeats_the_last_number_after_a_restart, OneContent.name, "is sent with", Restarts),
+    Bug(stores_too_late, OneContent.name, "no more is durable"),
+    Bug(alters_what_it_repairs, OneContent.name, "is sent as a repair"),
+    Bug(swallows_a_message, InOrder.name, "neither came nor was reported as lost"),
+    Bug(hands_over_again, InOrder.name, "was before"),
+    Bug(forgets_what_it_has_seen, ExactlyOnce.name, "handed over again"),
+    Bug(acknowledges_the_oldest, Acknowledged.name, "which is another"),
+    Bug(gives_up_early, NoNeedlessLoss.name, "of 14 attempts"),
+    Bug(loses_requests, Forwarded.name, "passed on"),
+    Bug(asks_nobody, Forwarded.name, "could not be passed on"),
+    Bug(answers_nobody, NoNeedlessLoss.name, "which holds it, was asked"),
+    Bug(ignores_repairs, NoNeedlessLoss.name, "which holds it, was asked"),
+    Bug(keeps_everything, Bounded.name, "bytes of history"),
+    Bug(waits_for_too_much, Bounded.name, "bytes waiting for others", Heavy),
+    Bug(drops_clients_early, Served.name, "is not served"),
+    Bug(serves_the_dead, Served.name, "no KEEPALIVE came for long"),
+    Bug(never_probes_the_tail, GoesOn.name, "waits for", Lossy),
+    Bug(stops_at_one_contradiction, GoesOn.name, "stopped for good", Garbage),
+    Bug(trusts_the_length, NOTHING_RAISES, "decode_deliver: unpack_from requires", Garbage),
+]
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
+def test_the_simulator_finds_it(bug: Bug, monkeypatch: Patch) -> None:
+    bug.plant(monkeypatch)
+    for seed in range(SEEDS):
+        violation = bug.scenario(seed).run().violation
+        if violation is not None:
+            print(f"seed {seed}: {violation}")
+            assert (violation.invariant, bug.message in violation.what) == (bug.invariant, True), str(violation)
+            return
+    pytest.fail(f"not found with {SEEDS} seeds")
+
+
+def test_a_backbone_whose_numbers_depend_on_where_a_batch_is_cut_is_seen(monkeypatch: Patch) -> None:
+    assert_equal_outcomes(range(1))
+    original = Backbone.receive_batch
+
+    def receive_batch(self: Any, batch: Batch, now: float) -> None:
+        rows = [(bytes(datagram), peer) for datagram, peer, _ in batch]
+        original(self, Batch.pack(reversed(rows)), now)
+
+    monkeypatch.setattr(Backbone, "receive_batch", receive_batch)
+    with pytest.raises(AssertionError, match="seed"):
+        assert_equal_outcomes(range(SEEDS))
+
+
+def assert_equal_outcomes(seeds: range) -> None:
+    for seed in seeds:
+        first, second = (Garbage(seed, split_seed=split_seed).run() for split_seed in (0, 1))
+        assert first.counts["batches"] != second.counts["batches"]
+        assert first.digest == second.digest, f"seed {seed}: where batches are cut changes what comes of it"

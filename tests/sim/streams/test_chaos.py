@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from collections.abc import Callable
+from io import StringIO
+from random import Random
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
+from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.observer import Observer, Packet
+from fyrehose_twisted.sim.segments import StreamLimits
+from fyrehose_twisted.sim.trace import Trace
+
+NOWHERE: Address = ("192.0.2.1", 1)
+
+
+class Witness(Observer):
+    """Minds that every message comes to one end: it arrives, or is dropped."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, Packet] = {}
+        self.came_to_an_end = 0
+
+    def sent(self, packet: Packet) -> None:
+        self.open[packet.number] = packet
+
+    def arrived(self, packet: Packet, host: Host) -> None:
+        assert self.open.pop(packet.number) is packet
+        assert packet.to == host.address
+        self.came_to_an_end += 1
+
+    def dropped(self, packet: Packet, why: str) -> None:
+        assert self.open.pop(packet.number) is packet
+        assert why in ("reset", "timed out", "closed", "down", "gone")
+        self.came_to_an_end += 1
+
+
+WORDS = {"dialled", "connected", "accepted", "refused", "reset", "closed", "timed out", "blocked", "unblocked"}
+
+
+class Chaos:
+    """Four hosts that dial, write and hang up at random, while all goes wrong that can go wrong.
+
+    A message says which connection of which run of which host it is for, and its number there.
+    """
+
+    def __init__(self, lines_of: Any, seed: int, codec: Any, split_seed: int = 0) -> None:
+        link = Link(delay=0.005, jitter=0.02, loss=0.05)
+        self.lines = lines_of(
+            "a", "b", "c", "d", seed=seed, link=link, codec=codec, split_seed=split_seed, moment=0.001
+        )
+        self.lines.network.streams.limits = StreamLimits(window=4_096, high=4_096, low=1_024)
+        self.witness = Witness()
+        self.lines.network.watch(self.witness)
+        self.out = StringIO()
+        self.trace = Trace(self.lines.network, self.out, scenario="chaos", seed=seed, describe=str)
+        self.lines.network.watch(self.trace)
+        self.rng = Random(f"{seed}/chaos")
+        self.written: dict[Peer, int] = {}
+        self.seen: dict[tuple[Any, Peer], tuple[int, int]] = {}
+        for host in self.lines.hosts.values():
+            self.watch(host)
+
+    def watch(self, host: Host) -> None:
+        node = host.node
+
+        def react(what: str, detail: Any, peer: Peer | None) -> None:
+            if what == "got" and peer is not None:
+                connection, number = map(int, detail.split()[:2])
+                assert self.seen.get((node, peer), (connection, 0)) == (connection, number)
+                self.seen[node, peer] = connection, number + 1
+
+        node.react = react
+
+    def act(self) -> None:
+        rng, lines = self.rng, self.lines
+        name = rng.choice("abcd")
+        host, node = lines.hosts[name], lines[name]
+        if rng.random() < 0.15 or not node.peers:
+            lines.dial(name, rng.choice("abcd".replace(name, "")))
+        elif rng.random() < 0.05:
+            peer = rng.choice(node.peers)
+            if host.running:
+                node.forget(peer)
+                lines.want(name, HangUp(peer))
+        elif host.running:
+            peer = rng.choice(node.peers)
+            first = self.written.get(peer, 0)
+            count = self.written[peer] = first + rng.choice((1, 1, 1, 5, 40))
+            lines.want(name, Write([f"{peer.number} {n} {'x' * rng.randrange(60)}" for n in range(first, count)], peer))
+
+    def spoil(self) -> None:
+        rng, lines = self.rng, self.lines
+        name, other = rng.sample("abcd", 2)
+        network, host, lasts = lines.network, lines.hosts[name], rng.choice((0.1, 1.0, 10.0, 80.0))
+        kind = rng.randrange(8)
+        if kind < 2 and host.up:
+            host.stop(rng.choice(list(Crash)))
+            network.call_in(lasts, lambda: self.start(host))
+        elif kind == 2 and host.running:
+            host.stand()
+            network.call_in(lasts, host.go_on)
+        elif kind == 3:
+            lines.cut(name, other, lasts)
+        elif kind == 4:
+            lines.cut_both_ways(name, other, lasts)
+        elif kind == 5:
+            slow = network.streams.slow(host, 500.0, lines.hosts[other].address if rng.random() < 0.5 else None)
+            network.call_in(lasts, lambda: network.streams.hasten(slow))
+        elif kind == 6:
+            network.streams.reset(host, lines.hosts[other])
+        elif kind == 7:
+            network.streams.half_open(host, lines.hosts[other])
+
+    def start(self, host: Host) -> None:
+        if not host.up:
+            host.start()
+            self.watch(host)
+
+    def run(self) -> str:
+        for _ in range(60):
+            for _ in range(self.rng.randrange(40)):
+                self.act()
+                self.lines.network.run(self.rng.random() * 0.2)
+            if self.rng.random() < 0.5:
+                self.spoil()
+        self.lines.network.run(100.0)
+        self.finish()
+        self.trace.end()
+        return self.out.getvalue()
+
+    def finish(self) -> None:
+        """Let everybody write once more, so that who does not know yet finds out, and then hang up."""
+        for host in self.lines.hosts.values():
+            self.start(host)
+            host.go_on()
+        for last in (False, True):
+            for name in "abcd":
+                for peer in list(self.lines[name].peers):
+                    first = self.written.get(peer, 0)
+                    self.written[peer] = first + 1
+                    self.lines.want(name, Write([f"{peer.number} {first}"], peer))
+                    if last:
+                        self.lines[name].forget(peer)
+                        self.lines.want(name, HangUp(peer))
+            self.lines.network.run(200.0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_goes_wrong_each_message_arrives_in_order_or_is_dropped(seed: int, codec: Any, lines_of: Any) -> None:
+    chaos = Chaos(lines_of, seed, codec)
+    chaos.run()
+    lines, counts = chaos.lines, chaos.lines.network.counts
+    assert chaos.witness.open == {}
+    assert counts["sent"] == counts["arrived"] + counts["dropped"] == chaos.witness.came_to_an_end
+    assert counts["arrived"] > 500
+    assert {what for _, _, what in lines.words} <= WORDS
+    assert lines.forgotten()
+    assert len(lines.network.scheduler) == 0
+
+
+def test_equal_seeds_have_equal_traces_wherever_bytes_are_cut(codec: Any, lines_of: Any, length_codec: Any) -> None:
+    def run(seed: int, split_seed: int) -> str:
+        return Chaos(lines_of, seed, length_codec() if codec else None, split_seed).run()
+
+    trace = run(1, 0)
+    assert trace == run(1, 0) == run(1, 5)
+    assert trace != run(2, 0)
+    entries = [json.loads(line) for line in trace.splitlines()]
+    kinds = {entry["kind"] for entry in entries}
+    assert {"run", "send", "arrive", "drop", "link", "start", "stop", "end"} <= kinds
+    first = next(entry for entry in entries if entry["kind"] == "link")
+    assert first["what"] == "dialled"
+    assert {first["node"], first["to"]} <= set("abcd")
+    sent = next(entry for entry in entries if entry["kind"] == "send")
+    assert ("size" in sent) is (codec is not None)
+
+
+def test_a_connection_that_is_idle_costs_little_memory_and_no_random_numbers(lines_of: Any) -> None:
+    lines = lines_of(*(f"host-{number}" for number in range(40)))
+    hosts = list(lines.hosts.values())
+    pairs = [(one, other) for row, one in enumerate(hosts) for other in hosts[row + 1 :]]
+
+    def cost(connect: Callable[[Host, Host], object]) -> float:
+        gc.collect()
+        tracemalloc.start()
+        for one, other in pairs:
+            connect(one, other)
+        lines.network.run(5.0)
+        lines.words.clear()
+        for host in hosts:
+            host.node.story.clear()
+        gc.collect()
+        size = tracemalloc.get_traced_memory()[0] / len(pairs)
+        tracemalloc.stop()
+        return size
+
+    lines.link("host-0", "host-1")
+    assert cost(lines.network.streams.connect) < 800
+    assert cost(lambda one, other: lines.want(one.name, Dial(other.address))) < 1_100
+    assert lines.network.counts["connections"] == 2 * len(pairs) + 1
+    assert not any(host.paths for host in hosts)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.route import Dice
+
+NOWHERE: Address = ("192.0.2.1", 1)
+
+
+def test_they_are_fair() -> None:
+    dice = Dice("seed")
+    numbers = [dice.random() for _ in range(20_000)]
+    assert all(0.0 <= number < 1.0 for number in numbers)
+    for tenth in range(10):
+        assert 1_800 < sum(tenth / 10 <= number < (tenth + 1) / 10 for number in numbers) < 2_200
+    follows = sum(one < other for one, other in pairwise(numbers))
+    assert 9_700 < follows < 10_300
+    assert 1.9 < sum(dice.expovariate(0.5) for _ in range(20_000)) / 20_000 < 2.1
+    whole = [dice.randrange(3, 7) for _ in range(4_000)]
+    assert sorted(set(whole)) == [3, 4, 5, 6]
+    assert min(whole.count(number) for number in range(3, 7)) > 900
+
+
+def test_a_seed_has_numbers_of_its_own() -> None:
+    assert [Dice("a").random() for _ in range(2)] == [Dice("a").random()] * 2
+    assert Dice("a").random() != Dice("b").random()
+
+
+def test_each_direction_between_two_hosts_has_its_own(lines_of: Any) -> None:
+    firsts = []
+    for seed in (1, 2):
+        lines = lines_of("a", "b", "c", seed=seed)
+        one, *others = lines.hosts.values()
+        ways = [(one, other.address) for other in others] + [(other, one.address) for other in others]
+        firsts += [lines.network.streams.dice(source, to).random() for source, to in ways]
+    assert len(set(firsts)) == 8
+
+
+def test_what_is_lost_between_two_does_not_depend_on_others(lines_of: Any) -> None:
+    def run(*others: str) -> list[Any]:
+        lines = lines_of("a", "b", *others, link=Link(jitter=0.1, loss=0.3, tail=0.1))
+        for name in ("a", *others):
+            lines.link(name, "b")
+        for number in range(50):
+            lines.write("a", "b", number)
+            for name in others:
+                lines.write(name, "b", f"{name} {number}")
+            lines.network.run(0.1)
+        lines.run_until(60)
+        return [entry for entry in lines["b"].told("got") if isinstance(entry[2], int)]
+
+    assert run() == run("c", "d")

@@ -1,0 +1,466 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.interfaces import Drained
+from fyrehose_twisted.sim.crash import Boot, Crash
+from fyrehose_twisted.sim.faults import Changed, ClockSet, Cut, Fault, Standing, Stopped, readable
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.network import NAME
+from fyrehose_twisted.sim.schedule import SHORTEST, FaultSchedule, shrink
+from fyrehose_twisted.sim.wallclock import RATES
+
+MakeWorld = Any
+"""What the fixture ``world`` returns; see conftest.py."""
+
+# Whatever a host may be called, and the more it looks like the rest of the line, the better.
+names = st.text(alphabet="a*->x=+.:for19é", min_size=1, max_size=4).filter(lambda name: bool(re.fullmatch(NAME, name)))
+some_names = st.lists(names | st.just("*"), min_size=1, max_size=4).map(tuple)
+seconds = st.floats(0.0, 1e300)
+probabilities = st.floats(0.0, 1.0)
+link_values: dict[str, st.SearchStrategy[Any]] = {
+    "up": st.booleans(),
+    "loss": probabilities,
+    "duplication": probabilities,
+    "reordering": probabilities,
+    "delay": seconds,
+    "jitter": seconds,
+    "tail": seconds,
+    "corruption": probabilities,
+    "truncation": probabilities,
+    "checksum": st.booleans(),
+    "mtu": st.none() | st.integers(1, 10**30),
+    "fragments": st.booleans(),
+    "bandwidth": st.none() | st.floats(5e-324, 1e300),
+    "queue": st.integers(0, 10**30),
+}
+changes = st.fixed_dictionaries({}, optional=link_values).map(lambda found: tuple(found.items()))
+faults: dict[type[Fault], st.SearchStrategy[Any]] = {
+    Stopped: st.builds(Stopped, seconds, seconds, names, st.sampled_from(Crash), st.booleans()),
+    Standing: st.builds(Standing, seconds, seconds, names),
+    ClockSet: st.builds(ClockSet, seconds, seconds, names, st.floats(-1e300, 1e300), st.floats(*RATES)),
+    Changed: st.builds(Changed, seconds, seconds, some_names, some_names, st.booleans(), changes),
+    Cut: st.builds(Cut, seconds, seconds, some_names, some_names, st.booleans()),
+}
+
+
+def test_the_values_of_every_property_of_a_link_are_drawn() -> None:
+    assert set(link_values) == set(Link.__dataclass_fields__)
+
+
+class TestText:
+    @pytest.mark.parametrize("kind", faults, ids=lambda kind: kind.word)
+    def test_the_example_of_a_kind_can_be_read(self, kind: type[Fault]) -> None:
+        (fault,) = FaultSchedule.parse(f"3.5 {kind.example}")
+        assert type(fault) is kind
+        assert fault.lasts > 0
+        assert str(fault) == f"3.5 {kind.example}"
+
+    @settings(max_examples=100, deadline=None)
+    @given(st.lists(st.one_of(*faults.values()), max_size=5))
+    def test_what_is_written_is_read_back(self, drawn: list[Fault]) -> None:
+        schedule = FaultSchedule(drawn)
+        text = str(schedule)
+        assert FaultSchedule.parse(text) == schedule
+        assert str(FaultSchedule.parse(text)) == text
+        assert text.count("\n") == len(drawn)
+
+    @pytest.mark.parametrize(
+        ("text", "fault"),
+        [
+            ("1.0 crash b killed", Stopped(1.0, 0.0, "b")),
+            ("0.0 crash b disk lost for 2.5", Stopped(0.0, 2.5, "b", Crash.DISK)),
+            ("1e-05 crash b power lost once durable for 2.5", Stopped(1e-5, 2.5, "b", Crash.POWER, between=True)),
+            ("2.0 pause sub-1 for 8.0", Standing(2.0, 8.0, "sub-1")),
+            ("2.0 clock sub-1 +3.5", ClockSet(2.0, 0.0, "sub-1", by=3.5)),
+            ("2.0 clock sub-1 -1e-300 x1.0002 for 60.0", ClockSet(2.0, 60.0, "sub-1", by=-1e-300, rate=1.0002)),
+            ("2.0 clock sub-1 x0.5 for 60.0", ClockSet(2.0, 60.0, "sub-1", rate=0.5)),
+            ("2.0 cut a <-> b, c for 3.0", Cut(2.0, 3.0, ("a",), ("b", "c"), both_ways=True)),
+            (
+                "2.0 link a, b -> * mtu=None up=False queue=5 loss=0.25 for 3.0",
+                Changed(
+                    2.0,
+                    3.0,
+                    ("a", "b"),
+                    ("*",),
+                    changes=(("mtu", None), ("up", False), ("queue", 5), ("loss", 0.25)),
+                ),
+            ),
+        ],
+    )
+    def test_it_is_what_the_documents_say(self, text: str, fault: Fault) -> None:
+        assert str(fault) == text
+        assert FaultSchedule.parse(text).faults == (fault,)
+
+    def test_comments_and_empty_lines_do_not_count_and_faults_come_in_order_of_time(self) -> None:
+        schedule = FaultSchedule.parse("# all of them\n\n 3.0 pause b for 1.0  # the second\n1.0 pause a for 1.0\n \n")
+        assert [fault.names() for fault in schedule] == [("a",), ("b",)]
+        assert len(schedule) == 2
+        assert FaultSchedule.parse("") == FaultSchedule() != schedule
+
+    def test_those_of_one_time_stay_in_their_order(self) -> None:
+        text = "1.0 pause b\n1.0 pause a\n1.0 pause c\n"
+        assert str(FaultSchedule.parse(text)) == text
+
+    def test_schedules_are_equal_by_what_is_in_them(self) -> None:
+        one, same, other = (FaultSchedule.parse(f"1.0 pause {name} for 1.0") for name in "aab")
+        assert one == same != other
+        assert len({one, same, other}) == 2
+        assert one != one.faults
+
+    @pytest.mark.parametrize(
+        ("line", "says"),
+        [
+            ("crash", r"want a time, a word, and what it concerns, such as: 12\.5 pause sub-1 for 8\.0"),
+            ("1.0", "want a time, a word"),
+            ("soon pause a for 1.0", "'soon' is no number"),
+            ("nan pause a for 1.0", "'nan' is no number that a run could get to"),
+            ("1.0 pause a for inf", "'inf' is no number that a run could get to"),
+            ("-1.0 pause a for 1.0", "nothing happens before the start"),
+            ("1.0 pause a for -1.0", "nothing lasts less than 0 s"),
+            ("1.0 pause a for ever", "'ever' is no number"),
+            ("1.0 explode a", "no fault 'explode'; there are .*clock, .*pause"),
+            (
+                "1.0 crash a burnt",
+                r"'a burnt' does not say what crash concerns, such as: 1\.0 crash backbone power lost",
+            ),
+            ("1.0 pause a b for 1.0", r"such as: 1\.0 pause sub-1 for 8\.0"),
+            ("1.0 clock a 3.5", r"such as: 1\.0 clock sub-1 \+3\.5 x1\.0002 for 60\.0"),
+            ("1.0 clock a +x", r"'\+x' is no number"),
+            ("1.0 clock a x0.0 for 5.0", r"a clock cannot count 0\.0 s in one; give 0\.001 to 1000"),
+            ("1.0 clock a x1e9 for 5.0", "a clock cannot count"),
+            ("1.0 cut a, b for 1.0", r"such as: 1\.0 cut sub-1 <-> \* for 3\.0"),
+            ("1.0 cut a -> b loss=0.5 for 1.0", "'a -> b loss=0.5' does not say what cut concerns"),
+            ("1.0 link a - b loss=0.5 for 1.0", r"such as: 1\.0 link sub-1 -> backbone, pub-1 loss=0\.3 jitter=0\.2"),
+            ("1.0 link a -> b los=0.5 for 1.0", "links have no 'los'; they have up, loss, duplication, reordering"),
+            ("1.0 link a -> b loss=much for 1.0", "loss: 'much' is no number"),
+            ("1.0 link a -> b loss=3.0 for 1.0", r"loss=3\.0; a probability goes from 0 to 1"),
+            ("1.0 link a -> b mtu=1.5 for 1.0", r"mtu: '1\.5' is no whole number"),
+            ("1.0 link a -> b mtu=0 for 1.0", "mtu=0; nothing fits into that"),
+            ("1.0 link a -> b queue=None for 1.0", "queue: 'None' is no whole number"),
+            ("1.0 link a -> b up=no for 1.0", "up: 'no' is neither True nor False"),
+            ("1.0 link a -> b delay=inf for 1.0", "delay: 'inf' is no number"),
+            ("1.0 link a -> b loss=0.1=0.2 for 1.0", "does not say what link concerns"),
+        ],
+    )
+    def test_an_error_names_the_line_and_says_what_to_write(self, line: str, says: str) -> None:
+        with pytest.raises(ConfigurationError, match=says) as caught:
+            FaultSchedule.parse(f"# comment\n1.0 pause a for 1.0\n  {line}  # why\n1.0 pause b for 1.0")
+        assert str(caught.value).startswith(f"line 3 of the faults, {line!r}: ")
+
+    @settings(deadline=None)
+    @given(st.text(alphabet="0123.- abcrashkilledlinkpauseclockcut->x=+#\n", max_size=60))
+    def test_any_text_is_read_or_refused(self, text: str) -> None:
+        try:
+            schedule = FaultSchedule.parse(text)
+        except ConfigurationError as error:
+            assert str(error).startswith("line ")  # noqa: PT017  # Either is fine.
+        else:
+            assert FaultSchedule.parse(str(schedule)) == schedule
+
+    def test_a_kind_of_ones_own_is_read_by_its_word(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from fyrehose_twisted.sim import faults as module
+
+        monkeypatch.setattr(module, "_WORDS", dict(module._WORDS))
+
+        @readable
+        class Flood(Standing):
+            word = "flood"
+
+        schedule = FaultSchedule([Flood(1.0, 2.0, "a")])
+        assert str(schedule) == "1.0 flood a for 2.0\n"
+        assert [type(fault) for fault in FaultSchedule.parse(str(schedule))] == [Flood]
+
+
+Log = Callable[[], list[float]]
+
+
+def going(world: Any, *names: str, until: float = 30.0) -> dict[str, list[float]]:
+    """Let hosts tick four times a second, and return at which true times their nodes ticked."""
+    ticks: dict[str, list[float]] = {}
+    for name in names:
+        seen = ticks[name] = []
+
+        def prepare(node: Any, seen: list[float] = seen) -> None:
+            node.deadline, node.interval = node.boot.now, 0.25
+            node.on_tick = lambda now: seen.append(world.network.now)
+
+        world.add(name, prepare=prepare)
+    return ticks
+
+
+def silences(ticks: list[float]) -> list[tuple[float, float]]:
+    """When a tick was missing, and when there was one again."""
+    return [(sooner + 0.25, later) for sooner, later in pairwise(ticks) if later - sooner > 0.25]
+
+
+def arrange(world: Any, *lines: str) -> None:
+    FaultSchedule.parse("\n".join(lines)).arrange(world.network)
+
+
+class TestWhatHappens:
+    def test_they_are_counted_from_now_and_the_network_counts_them(self, world: MakeWorld) -> None:
+        world = world()
+        ticks = going(world, "a")
+        world.network.run(10.0)
+        arrange(world, "1.0 pause a for 2.0", "5.0 pause a for 1.0")
+        assert FaultSchedule.parse("1.0 pause a for 2.0\n2.0 pause a for 0.5").until == 3.0
+        assert FaultSchedule().until == 0.0
+        world.network.run(4.5)
+        assert world.network.counts["faults"] == 1
+        world.network.run(4.5)
+        assert world.network.counts["faults"] == 2
+        assert silences(ticks["a"]) == [(11.0, 13.0), (15.0, 16.0)]
+
+    def test_a_host_that_is_not_there_shows_at_once(self, world: MakeWorld) -> None:
+        world = world()
+        world.add("a")
+        for what in ("pause b", "crash b killed", "clock b +1.0", "cut a -> b", "link b -> * up=True"):
+            with pytest.raises(KeyError, match="no host 'b'; there are a"):
+                arrange(world, "1.0 pause a", f"9.0 {what}")
+        arrange(world, "9.0 cut * -> a", "9.0 cut * <-> *")
+
+    def test_a_crash(self, world: MakeWorld) -> None:
+        world = world()
+        ticks = going(world, "a", "b")
+        arrange(world, "2.0 crash a disk lost for 3.0")
+        world.network.run(10.0)
+        assert silences(ticks["a"]) == [(2.0, 5.0)]
+        assert silences(ticks["b"]) == []
+        assert [node.boot for node in world.lives["a"]] == [Boot(0.0, None, None), Boot(5.0, None, Crash.DISK)]
+
+    def test_a_crash_once_something_is_durable(self, world: MakeWorld) -> None:
+        world = world()
+        ticks = going(world, "a")
+        arrange(world, "2.0 crash a power lost once durable for 3.0")
+        world.network.call_in(4.0, lambda: world["a"].wanted.append(Drained("mark", [], [])))
+        world.network.run(10.0)
+        assert silences(ticks["a"]) == [(4.25, 7.0)]
+        assert world["a"].boot == Boot(7.0, "mark", Crash.POWER)
+
+    def test_a_crash_of_a_host_that_is_down_changes_nothing(self, world: MakeWorld) -> None:
+        world = world()
+        ticks = going(world, "a")
+        arrange(
+            world,
+            "2.0 crash a killed for 4.0",
+            "3.0 crash a disk lost for 1.0",
+            "3.0 crash a disk lost once durable for 1.0",
+            "3.5 pause a for 20.0",
+        )
+        world.network.run(10.0)
+        assert silences(ticks["a"]) == [(2.0, 6.0)]
+        assert world["a"].boot.after is Crash.KILLED
+        assert world.network.counts["faults"] == 4
+
+    def test_the_end_of_a_crash_starts_nothing_that_was_started_and_crashed_again(self, world: MakeWorld) -> None:
+        world = world()
+        ticks = going(world, "a")
+        arrange(world, "2.0 crash a killed for 6.0", "4.0 crash a killed for 9.0")
+        world.network.call_in(3.0, world.network.host("a").start)
+        world.network.run(20.0)
+        assert silences(ticks["a"]) == [(2.0, 3.0), (4.0, 13.0)]
+
+    def test_a_crash_ends_a_pause_and_the_end_of_that_ends_no_other(self, world: MakeWorld) -> None:
+        world = world()
+        ticks = going(world, "a")
+        arrange(world, "2.0 pause a for 6.0", "3.0 crash a killed for 1.0", "5.0 pause a for 9.0")
+        world.network.run(20.0)
+        assert silences(ticks["a"]) == [(2.0, 4.0), (5.0, 14.0)]
+
+    def test_a_pause_within_a_pause_ends_with_the_first(self, world: MakeWorld) -> None:
+        world = world()
+        ticks = going(world, "a")
+        arrange(world, "2.0 pause a for 4.0", "3.0 pause a for 1.0", "5.0 pause a for 9.0")
+        world.network.run(20.0)
+        assert silences(ticks["a"]) == [(2.0, 6.0)]
+
+    def test_a_clock_is_set(self, world: MakeWorld) -> None:
+        world = world()
+        a, b = world.add("a", "b")
+        arrange(world, "2.0 clock a +3.5", "4.0 clock a -5.0")
+        readings = []
+        for _ in range(5):
+            world.network.run(1.0)
+            readings.append(a.now - world.network.now)
+        assert readings == [0.0, 3.5, 3.5, -1.5, -1.5]
+        assert b.now == world.network.now
+
+    def test_a_clock_runs_wrong_for_a_while_and_stays_where_it_got_to(self, world: MakeWorld) -> None:
+        world = world()
+        (a,) = world.add("a")
+        arrange(world, "2.0 clock a +1.0 x1.5 for 4.0", "3.0 clock a -10.0")
+        world.network.run(4.0)
+        assert a.now == 4.0 + 1.0 - 10.0 + 1.0
+        world.network.run(6.0)
+        assert a.now == 10.0 + 1.0 - 10.0 + 2.0
+
+    def test_it_runs_as_the_last_one_has_it(self, world: MakeWorld) -> None:
+        world = world()
+        (a,) = world.add("a")
+        arrange(world, "2.0 clock a x1.5 for 4.0", "4.0 clock a x0.5 for 4.0")
+        world.network.run(7.0)
+        assert a.clock.rate == 0.5
+        world.network.run(3.0)
+        assert a.now == 10.0 + 1.0 - 2.0
+
+    @pytest.mark.parametrize(
+        ("line", "gone"),
+        [
+            ("1.0 cut a -> b for 2.0", {"ab"}),
+            ("1.0 cut a <-> b for 2.0", {"ab", "ba"}),
+            ("1.0 cut a, b <-> c for 2.0", {"ac", "bc", "ca", "cb"}),
+            ("1.0 cut * -> c for 2.0", {"ac", "bc"}),
+            ("1.0 cut a -> * for 2.0", {"ab", "ac"}),
+            ("1.0 cut a <-> * for 2.0", {"ab", "ac", "ba", "ca"}),
+            ("1.0 cut *, a -> b for 2.0", {"ab", "cb"}),
+            ("1.0 link a, b -> c up=False for 2.0", {"ac", "bc"}),
+            ("1.0 link a <-> c loss=1.0 for 2.0", {"ac", "ca"}),
+        ],
+    )
+    def test_links_are_worse_for_a_while(self, world: MakeWorld, line: str, gone: set[str]) -> None:
+        world = world()
+        world.add("a", "b", "c")
+        arrange(world, line)
+        pairs = {"ab", "ac", "ba", "bc", "ca", "cb"}
+        for after, expected in ((0.5, pairs), (2.0, pairs - gone), (3.5, pairs)):
+            world.network.run(after - world.network.now)
+            for source, to in pairs:
+                world.send(source, to, f"{source}{to}{after}".encode())
+            world.network.run(0.25)
+            got = {datagram.decode() for name in "abc" for datagram in world[name].datagrams}
+            assert {text[:2] for text in got if text.endswith(str(after))} == expected
+
+    def test_overlapping_changes_end_each_at_its_time(self, world: MakeWorld) -> None:
+        world = world()
+        a, b = world.add("a", "b")
+        arrange(world, "1.0 link a -> b loss=0.5 delay=1.0 for 4.0", "3.0 link * -> * loss=0.25 for 4.0")
+        seen = []
+        for _ in range(4):
+            world.network.run(2.0)
+            link = world.network.path(a, b.address).link
+            seen.append((link.loss, link.delay))
+        assert seen == [(0.5, 1.0), (0.25, 1.0), (0.25, 0.25), (0.0, 0.25)]
+
+    def test_whom_a_fault_concerns(self) -> None:
+        lines = ("1.0 crash a killed", "1.0 pause a", "1.0 clock a +1.0", "1.0 cut a, b -> c, a", "1.0 cut * -> b")
+        assert [fault.names() for line in lines for fault in FaultSchedule.parse(line)] == [
+            ("a",),
+            ("a",),
+            ("a",),
+            ("a", "b", "c"),
+            ("b",),
+        ]
+
+
+class TestDraw:
+    def draw(self, seed: int, count: int = 50) -> FaultSchedule:
+        def pause(rng: Random, at: float) -> Fault:
+            return Standing(at, rng.random(), rng.choice("abc"))
+
+        def crash(rng: Random, at: float) -> Fault:
+            return Stopped(at, rng.random(), rng.choice("abc"))
+
+        return FaultSchedule.draw(Random(seed), count, until=10.0, kinds=[(3.0, pause), (1.0, crash)])
+
+    def test_one_seed_is_one_schedule_and_another_is_another(self) -> None:
+        assert self.draw(1) == self.draw(1) != self.draw(2)
+
+    def test_as_many_as_wanted_begin_in_time_in_their_order_and_as_often_as_wanted(self) -> None:
+        schedule = self.draw(1, 1_000)
+        begins = [fault.at for fault in schedule]
+        assert len(schedule) == 1_000
+        assert begins == sorted(begins)
+        assert 0.0 <= begins[0] < 0.1
+        assert 9.9 < begins[-1] <= 10.0
+        assert sum(isinstance(fault, Standing) for fault in schedule) == pytest.approx(750, rel=0.1)
+        assert FaultSchedule.parse(str(schedule)) == schedule
+
+    def test_none_are_none(self) -> None:
+        assert self.draw(1, 0) == FaultSchedule()
+
+
+class Runs:
+    """Says whether a schedule fails, and counts how often it is asked."""
+
+    def __init__(self, fails: Callable[[list[str]], bool]) -> None:
+        self._fails = fails
+        self.count = 0
+
+    def __call__(self, schedule: FaultSchedule) -> bool:
+        self.count += 1
+        assert self.count < 1_000, "it shrinks without end"
+        return self._fails([fault.names()[0] for fault in schedule])
+
+
+def pauses(count: int, lasts: float = 0.0) -> FaultSchedule:
+    return FaultSchedule(Standing(float(number), lasts, f"n{number}") for number in range(count))
+
+
+class TestShrink:
+    @pytest.mark.parametrize("guilty", [0, 1, 29, 30, 31, 58, 59])
+    def test_one_of_sixty_is_found_in_few_runs(self, guilty: int) -> None:
+        runs = Runs(lambda names: f"n{guilty}" in names)
+        assert [str(fault) for fault in shrink(pauses(60), runs)] == [f"{float(guilty)} pause n{guilty}"]
+        assert runs.count <= 20
+
+    @pytest.mark.parametrize("guilty", [("n0", "n59"), ("n7", "n8"), ("n29", "n30"), ("n1", "n40")])
+    def test_two_that_are_needed_together_are_found(self, guilty: tuple[str, ...]) -> None:
+        runs = Runs(lambda names: set(guilty) <= set(names))
+        assert [fault.names()[0] for fault in shrink(pauses(60), runs)] == list(guilty)
+        assert runs.count <= 40
+
+    def test_if_none_is_needed_none_is_left(self) -> None:
+        runs = Runs(lambda names: True)
+        assert len(shrink(pauses(60), runs)) == 0
+        assert runs.count <= 4
+
+    def test_if_all_are_needed_all_are_left(self) -> None:
+        runs = Runs(lambda names: len(names) == 20)
+        assert shrink(pauses(20), runs) == pauses(20)
+        assert runs.count <= 2 * 20 + 20
+
+    def test_what_can_be_left_out_only_once_another_is_is_left_out_too(self) -> None:
+        runs = Runs(lambda names: "n2" in names and ("n1" not in names or "n0" in names))
+        assert [fault.names()[0] for fault in shrink(pauses(3), runs)] == ["n2"]
+
+    def test_nothing_is_nothing(self) -> None:
+        assert shrink(FaultSchedule(), lambda schedule: True) == FaultSchedule()
+
+    @settings(deadline=None)
+    @given(st.sets(st.integers(0, 19), min_size=1, max_size=4), st.integers(1, 20))
+    def test_what_is_left_fails_and_without_any_of_it_nothing_does(self, guilty: set[int], enough: int) -> None:
+        """A run fails with all the guilty, or with so many faults of whatever kind."""
+
+        def fails(schedule: FaultSchedule) -> bool:
+            return guilty <= {int(fault.at) for fault in schedule} or len(schedule) > enough + 4
+
+        left = shrink(pauses(20, 1.0), fails)
+        assert fails(left)
+        for index in range(len(left)):
+            assert not fails(FaultSchedule(left.faults[:index] + left.faults[index + 1 :]))
+
+    def test_what_is_left_gets_shorter_as_long_as_it_fails(self) -> None:
+        def fails(schedule: FaultSchedule) -> bool:
+            return any(fault.lasts >= 1.3 for fault in schedule)
+
+        (left,) = shrink(pauses(30, 12.0), fails)
+        assert left.lasts == 1.5
+
+    def test_but_not_too_short(self) -> None:
+        (left,) = shrink(pauses(1, 12.0), Runs(lambda names: len(names) == 1))
+        assert SHORTEST <= left.lasts < 2 * SHORTEST
+        assert [fault.lasts for fault in shrink(pauses(1, 0.3), Runs(lambda names: len(names) == 1))] == [0.075]
+        unchanged = FaultSchedule.parse("1.0 clock a -3.5")
+        assert shrink(unchanged, Runs(lambda names: len(names) == 1)) == unchanged
+        both = shrink(pauses(2, 12.0), Runs(lambda names: len(names) == 2))
+        assert [fault.lasts for fault in both] == [left.lasts] * 2

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.effects import Send
+from fyrehose_twisted.interfaces import Drained
+from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.observer import Observer, Observers, Packet
+from fyrehose_twisted.sim.schedule import FaultSchedule
+
+MakeWorld = Any
+"""What the fixture ``world`` returns; see conftest.py."""
+
+METHODS = [name for name in vars(Observer) if not name.startswith("_")]
+
+
+def recording(*methods: str) -> tuple[Observer, list[tuple[Any, ...]]]:
+    """Return an observer that overrides ``methods`` only, and the list of what it was told."""
+    calls: list[tuple[Any, ...]] = []
+
+    def override(name: str) -> Any:
+        return lambda self, *arguments: calls.append((name, *arguments))
+
+    return type("Recording", (Observer,), {name: override(name) for name in methods})(), calls
+
+
+def everything_happens(world: Any) -> None:
+    """Let everything happen on ``a`` and ``b`` that an observer can be told."""
+    network = world.network
+    a, b = network.host("a"), network.host("b")
+    world["a"].wanted.append(Drained("mark", [Send([b"x"], (b.address,))], ["event"]))
+    a.flush()
+    network.run(1)
+    for observe in network.observers.operated:  # which is for scenarios to do
+        observe(a, "something")
+    for observe in network.observers.linked:  # which is for streams to do
+        observe(a, b.address, "connected")
+    a.stand()
+    a.go_on()
+    b.stop(Crash.POWER)
+    world.send("a", "b", b"y")
+    network.run(1)
+    b.start()
+    FaultSchedule.parse("0.5 clock a +1.0").arrange(network)
+    network.run(1)
+
+
+def test_each_method_is_called_as_its_thing_happens_and_with_what_it_concerns(world: MakeWorld) -> None:
+    world = world()
+    a, b = world.add("a", "b")
+    observer, calls = recording(*METHODS)
+    world.network.watch(observer)
+    everything_happens(world)
+    assert {name for name, *_ in calls} == set(METHODS)
+    (fault,) = FaultSchedule.parse("0.5 clock a +1.0")
+    first, second = Packet(1, a, b.address, b"x", 0.0), Packet(2, a, b.address, b"y", 1.0)
+    assert calls == [
+        ("persisted", a, "mark"),
+        ("sent", first),
+        ("told", a, "event"),
+        ("arrived", first, b),
+        ("operated", a, "something"),
+        ("linked", a, b.address, "connected"),
+        ("paused", a),
+        ("resumed", a),
+        ("stopped", b, "power lost"),
+        ("sent", second),
+        ("dropped", second, "down"),
+        ("started", b),
+        ("fault_began", fault),
+    ]
+
+
+def test_only_what_is_overridden_is_called(world: MakeWorld) -> None:
+    for method in METHODS:
+        here = world()
+        here.add("a", "b")
+        observer, calls = recording(method)
+        here.network.watch(observer)
+        everything_happens(here)
+        assert {name for name, *_ in calls} == {method}
+        watching = {name: len(watchers) for name, watchers in vars(here.network.observers).items() if name != "all"}
+        assert watching == {name: int(name == method) for name in METHODS}
+
+
+def test_there_is_a_list_for_each_method() -> None:
+    assert set(vars(Observers())) == {"all", *METHODS}
+
+
+def test_one_that_looks_at_nothing_is_never_called(world: MakeWorld) -> None:
+    world = world()
+    world.add("a", "b")
+    observer, calls = recording()
+    world.network.watch(observer)
+    everything_happens(world)
+    assert world.network.observers.all == [observer]
+    assert calls == []
+
+
+def test_what_a_base_class_overrides_counts(world: MakeWorld) -> None:
+    base, calls = recording("started")
+    world = world()
+    world.network.watch(type("Derived", (type(base),), {})())
+    world.add("a")
+    assert [name for name, *_ in calls] == ["started"]
+
+
+def test_many_are_called_in_the_order_in_which_they_came(world: MakeWorld) -> None:
+    world = world()
+    seen: list[str] = []
+    for letter in "xyz":
+        world.network.watch(
+            type("One", (Observer,), {"started": lambda self, host, letter=letter: seen.append(letter)})()
+        )
+    world.add("a", "b")
+    assert "".join(seen) == "xyzxyz"
+
+
+def test_when_it_is_told_of_a_packet_nothing_has_happened_to_it_yet(world: MakeWorld) -> None:
+    world = world(link=Link(loss=1.0))
+    seen: list[tuple[Any, ...]] = []
+
+    class Early(Observer):
+        def sent(self, packet: Packet) -> None:
+            seen.append((dict(world.network.counts), packet.data))
+
+        def arrived(self, packet: Packet, host: Host) -> None:
+            seen.append((host.node.story.copy(), packet.data))
+
+    world.network.watch(Early())
+    a, b = world.add("a", "b")
+    world.send("a", "b", b"x")
+    change = world.network.change([a.address], [b.address], loss=0.0)
+    world.send("a", "b", b"y", b"z")
+    world.network.restore(change)
+    world.network.run(1)
+    assert seen == [
+        ({"sent": 1}, b"x"),
+        ({"sent": 2, "dropped": 1, "dropped: loss": 1}, b"y"),
+        ({"sent": 3, "dropped": 1, "dropped: loss": 1}, b"z"),
+        ([], b"y"),
+        ([], b"z"),
+    ]
+
+
+def test_both_copies_of_a_duplicate_are_told_of(world: MakeWorld) -> None:
+    world = world(link=Link(duplication=1.0, corruption=0.5))
+    world.add("a", "b")
+    observer, calls = recording("sent", "arrived", "dropped")
+    world.network.watch(observer)
+    for _ in range(100):
+        world.send("a", "b", b"x")
+    world.network.run(1)
+    count = Counter(name for name, *_ in calls)
+    assert count["sent"] == 100
+    assert count["arrived"] + count["dropped"] == 200
+    assert count["arrived"] == len(world.got("b"))
+    of_each = Counter(packet.number for name, packet, *_ in calls if name != "sent")
+    assert of_each == dict.fromkeys(range(1, 101), 2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_an_observer_raises_ends_the_run(world: MakeWorld, method: str) -> None:
+    world = world()
+    world.add("a", "b")
+
+    def fail(*_: object) -> None:
+        raise LookupError(method)
+
+    world.network.watch(type("Failing", (Observer,), {method: fail})())
+    with pytest.raises(LookupError, match=method):
+        everything_happens(world)

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fyrehose_twisted.cli import main
+from fyrehose_twisted.sim import runner
+from fyrehose_twisted.sim.pytest_plugin import Simulate
+from fyrehose_twisted.sim.scenario import Scenario
+
+pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
+
+
+class Empty(Scenario):
+    """A network without anybody, in which nothing can go wrong unless the seed ends in 5."""
+
+    name = "toy.empty"
+    duration = 2.0
+
+    def build(self) -> None:
+        if self.seed % 10 == 5:
+            self.network.call_in(1.0, self.fail)
+
+    def fail(self) -> None:
+        raise LookupError("nobody there")
+
+
+FAILS = """
+from fyrehose_twisted.fyrehose.scenarios import SCENARIOS, Storm
+from fyrehose_twisted.sim.scenario import Scenario
+from elsewhere import Elsewhere
+
+class Broken(Scenario):
+    name = "toy.broken"
+    def build(self):
+        raise ValueError("never")
+
+def test_here(simulate):
+    simulate(Broken, seeds=[3], split_seed=2)
+
+def test_elsewhere(simulate):
+    simulate(Elsewhere, seeds=range(2), jobs=1)
+
+def test_local(simulate):
+    class Local(Broken): pass
+    simulate(Local, seeds=[4])
+
+def test_registered(simulate, monkeypatch):
+    monkeypatch.setattr(Storm, "build", Broken.build)
+    simulate(Storm, seeds=[5])
+
+def test_seed(fresh_seed):
+    assert fresh_seed < 0
+
+def test_seed_of_another_that_holds(fresh_seed):
+    assert fresh_seed >= 0
+"""
+
+ELSEWHERE = """
+from fyrehose_twisted.sim.scenario import Scenario
+
+class Elsewhere(Scenario):
+    name = "toy.elsewhere"
+    def build(self):
+        raise ValueError("never")
+
+SCENARIOS = (Elsewhere,)  # Not among those that the command knows.
+"""
+
+
+def test_outcomes_are_returned_in_order(simulate: Simulate) -> None:
+    for jobs in (0, 2):
+        outcomes = simulate(Empty, seeds=iter([7, 3, 4]), jobs=jobs)
+        assert [(outcome.seed, outcome.simulated) for outcome in outcomes] == [(7, 2.0), (3, 2.0), (4, 2.0)]
+    assert simulate(Empty, seeds=[]) == []
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_the_first_that_breaks_fails_the_test(simulate: Simulate, jobs: int) -> None:
+    with pytest.raises(pytest.fail.Exception) as failed:
+        simulate(Empty, seeds=range(10**9), jobs=jobs)
+    explained = str(failed.value)
+    assert re.search(r"^toy.empty, seed 5: nothing raises: at 1.000000 s, .*: nobody there$", explained, re.MULTILINE)
+    path = os.path.relpath(__file__)
+    assert explained.endswith(f"\nReplay it: fyrehose simulate {path}:Empty --seed 5")
+    assert ('raise LookupError("nobody there")' in explained) == (jobs == 0)
+    # What it says can be done.
+    with pytest.raises(SystemExit) as stopped:
+        main(explained.split()[-4:])
+    assert stopped.value.code == 1
+
+
+def test_how_it_looks(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]')
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    (tests / "test_it.py").write_text(FAILS)
+    (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={**os.environ, "SIMULATE_SEED": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "5 failed, 1 passed" in ran.stdout
+    replays = [line for line in ran.stdout.splitlines() if line.startswith("Replay it: ")]
+    assert replays == [
+        "Replay it: fyrehose simulate tests/test_it.py:Broken --seed 3 --split-seed 2",
+        "Replay it: fyrehose simulate elsewhere:Elsewhere --seed 0",
+        "Replay it: simulate(Local, seeds=[4], split_seed=0)",
+        "Replay it: fyrehose simulate fyrehose.storm --seed 5",
+    ]
+    assert "toy.broken, seed 3: nothing raises: at 0.000000 s, nowhere in particular: ValueError: never" in ran.stdout
+    assert 'raise ValueError("never")' in ran.stdout
+    assert "pytest_plugin.py" not in ran.stdout
+    (shown,) = re.findall(r"^(\d+); to have it again, set SIMULATE_SEED=(\d+)$", ran.stdout, re.MULTILINE)
+    assert shown[0] == shown[1]
+
+
+class TestFreshSeed:
+    def test_it_is_another_one_each_time(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("SIMULATE_SEED", raising=False)
+        monkeypatch.setattr(runner, "fresh_seed", lambda: 77)
+        assert request.getfixturevalue("fresh_seed") == 77
+        monkeypatch.undo()
+        assert len({runner.fresh_seed() for _ in range(20)}) == 20
+        assert all(0 <= runner.fresh_seed() < 2**32 for _ in range(20))
+
+    def test_it_can_be_had_again(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SIMULATE_SEED", "0123")
+        assert request.getfixturevalue("fresh_seed") == 123
+
+    def test_what_is_no_seed_is_said(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SIMULATE_SEED", "-1")
+        with pytest.raises(pytest.fail.Exception, match="SIMULATE_SEED is '-1', which is not a whole number"):
+            request.getfixturevalue("fresh_seed")

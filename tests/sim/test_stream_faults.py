@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from zope.interface import implementer
+
+from fyrehose_twisted.effects import Address, Dial, Peer, Write
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.interfaces import Drained, ILinkNode
+from fyrehose_twisted.sim.faults import Cut, Fault
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.network import Network
+from fyrehose_twisted.sim.schedule import FaultSchedule, shrink
+from fyrehose_twisted.sim.stream_faults import HalfOpen, Refuse, Reset, SlowReader
+
+
+@implementer(ILinkNode)
+class Caller:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.story: list[tuple[float, str, Any]] = []
+        self.peers: list[Peer] = []
+        self.wants: list[Any] = []
+
+    def connected(self, peer: Peer, now: float) -> None:
+        self.peers.append(peer)
+
+    def dial_failed(self, address: Address, reason: str, now: float) -> None:
+        self.story.append((now, "dial failed", reason))
+
+    def disconnected(self, peer: Peer, reason: str, now: float) -> None:
+        self.peers.remove(peer)
+        self.story.append((now, "disconnected", reason))
+
+    def receive(self, message: Any, peer: Peer, now: float) -> None:
+        self.story.append((now, "got", message))
+
+    def blocked(self, peer: Peer, now: float) -> None:
+        self.story.append((now, "blocked", None))
+
+    def unblocked(self, peer: Peer, now: float) -> None:
+        self.story.append((now, "unblocked", None))
+
+    def tick(self, now: float) -> None:
+        raise AssertionError("nobody asked for a tick")
+
+    def next_deadline(self) -> float | None:
+        return None
+
+    def drain(self) -> Drained:
+        wants, self.wants = self.wants, []
+        return Drained(None, wants, [])
+
+
+class Office:
+    """Three hosts, all connected, with links of a quarter of a second."""
+
+    def __init__(self, faults: str = "") -> None:
+        self.network = Network(1, Link(delay=0.25), start=0.0)
+        for number, name in enumerate("abc"):
+            self.network.add(name, (f"10.0.0.{number}", number), lambda boot: Caller()).start()
+        for one, other in ("ab", "bc", "ac"):
+            self.network.streams.connect(self.network.host(one), self.network.host(other))
+        FaultSchedule.parse(faults).arrange(self.network)
+
+    def __getitem__(self, name: str) -> Caller:
+        node: Caller = self.network.host(name).node
+        return node
+
+    def run_until(self, when: float) -> Office:
+        self.network.scheduler.run_until(when)
+        return self
+
+    def write(self, name: str, to: str, *messages: Any) -> None:
+        address = self.network.host(to).address
+        peer = next(peer for peer in self[name].peers if peer.address == address)
+        self.network.host(name).do(lambda node, now: node.wants.append(Write(messages, peer)))
+
+    def dial(self, name: str, to: str) -> None:
+        address = self.network.host(to).address
+        self.network.host(name).do(lambda node, now: node.wants.append(Dial(address)))
+
+
+ALL: list[Fault] = [
+    Reset(1.0, 0.0, "a", "b"),
+    HalfOpen(1.5, 0.0, "a", "b"),
+    Refuse(2.0, 3.0, "a"),
+    SlowReader(2.25, 5.0, "a", 1_000.0),
+    SlowReader(2.5, 5.0, "a", 0.5, "b"),
+]
+
+TEXT = """\
+1.0 reset a b
+1.5 half-open a b
+2.0 refuse a for 3.0
+2.25 slow a 1000.0 for 5.0
+2.5 slow a 0.5 from b for 5.0
+"""
+
+
+def test_reset_tells_both_sides_of_every_connection_between_the_two() -> None:
+    office = Office("1.0 reset a b")
+    office.dial("b", "a")
+    office.run_until(0.9)
+    assert len(office["a"].peers) == 3
+    office.write("a", "b", "on its way")
+    office.run_until(5.0)
+    assert office["a"].story == [(1.0, "disconnected", "reset")] * 2
+    assert office["b"].story == [(1.0, "disconnected", "reset")] * 2
+    assert office.network.counts["dropped: reset"] == 1
+    assert office["c"].story == []
+    assert len(office["c"].peers) == 2
+
+
+@pytest.mark.parametrize("fault", ["reset a b", "reset b a"])
+def test_reset_ends_what_only_one_side_takes_for_open(fault: str) -> None:
+    office = Office(f"0.6 {fault}")
+    office.dial("b", "a")
+    office.run_until(5.0)
+    assert office["b"].story == [(0.6, "disconnected", "reset")] * 2
+    assert office["a"].story == [(0.6, "disconnected", "reset")]
+    assert len(office.network.host("a").ends) == len(office.network.host("b").ends) == 1
+
+
+def test_half_open_tells_the_second_and_the_first_finds_out_when_it_writes() -> None:
+    office = Office("1.0 half-open a b").run_until(5.0)
+    assert office["b"].story == [(1.0, "disconnected", "reset")]
+    assert office["a"].story == []
+    office.write("a", "b", "still there?")
+    office.run_until(10.0)
+    assert office["a"].story == [(5.5, "disconnected", "reset")]
+    assert office["b"].story == [(1.0, "disconnected", "reset")]
+    assert office["c"].story == []
+
+
+def test_half_open_is_not_reset_the_other_way_round() -> None:
+    office = Office("1.0 half-open b a").run_until(5.0)
+    assert (office["a"].story, office["b"].story) == ([(1.0, "disconnected", "reset")], [])
+
+
+def test_refuse_refuses_for_a_while() -> None:
+    office = Office("1.0 refuse b for 3.0")
+    for when in (0.5, 1.5, 3.5, 4.5):
+        office.run_until(when)
+        office.dial("a", "b")
+    office.run_until(10.0)
+    assert office["a"].story == [(2.0, "dial failed", "refused"), (4.0, "dial failed", "refused")]
+    assert len(office["a"].peers) == 4
+
+
+def test_a_slow_reader_is_slow_for_a_while() -> None:
+    office = Office("1.0 slow b 512.0 for 5.0").run_until(1.0)
+    office.write("a", "b", *range(100))
+    office.write("c", "b", *range(100, 105))
+    office.run_until(5.9)
+    assert 9 <= len(office["b"].story) <= 11
+    office.run_until(6.5)
+    got = [message for _, _, message in office["b"].story]
+    assert sorted(got) == list(range(105))
+    assert [message for message in got if message < 100] == list(range(100))
+
+
+def test_a_slow_reader_can_be_slow_for_one_alone() -> None:
+    office = Office("1.0 slow b 512.0 from a for 5.0").run_until(1.0)
+    office.write("a", "b", *range(100))
+    office.write("c", "b", *range(100, 105))
+    office.run_until(2.0)
+    assert [message for _, _, message in office["b"].story if message >= 100] == list(range(100, 105))
+    assert 5 <= len(office["b"].story) <= 9
+
+
+def test_a_slow_reader_blocks_who_writes() -> None:
+    office = Office("0.0 slow b 512.0 for 20.0").run_until(0.5)
+    office.write("a", "b", *range(600))
+    office.run_until(60.0)
+    assert [what for _, what, _ in office["a"].story] == ["blocked", "unblocked"]
+    assert [message for _, _, message in office["b"].story] == list(range(600))
+
+
+def test_of_a_host_that_crashes_while_it_is_slow_nothing_is_left_over() -> None:
+    office = Office("0.0 slow b 512.0 for 20.0\n2.0 crash b killed for 1.0").run_until(0.5)
+    office.write("a", "b", *range(100))
+    office.run_until(5.0)
+    office.dial("a", "b")
+    office.run_until(6.0)
+    office.write("a", "b", *range(10))
+    office.run_until(30.0)
+    assert [message for _, _, message in office["b"].story] == list(range(10))
+    assert office["b"].story[-1][0] > 10.0
+    assert len(office.network.scheduler) == 0
+
+
+def test_they_are_printed_and_read_back() -> None:
+    schedule = FaultSchedule(ALL)
+    assert str(schedule) == TEXT
+    assert FaultSchedule.parse(TEXT) == schedule
+
+
+def test_a_rate_may_be_written_as_a_whole_number() -> None:
+    (fault,) = FaultSchedule.parse("0 slow a 1000 for 5")
+    assert fault == SlowReader(0.0, 5.0, "a", 1_000.0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["1 reset a", "1 half-open a b c", "1 refuse a b for 2", "1 slow a", "1 slow a 10 from"],
+)
+def test_what_makes_no_sense_is_shown_how_it_would(line: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{line.split()[1]} concerns, such as: 1 "):
+        FaultSchedule.parse(line)
+
+
+@pytest.mark.parametrize("rate", ["0", "-1", "inf", "nan", "fast"])
+def test_a_rate_is_a_number_above_0(rate: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"line 1 of the faults"):
+        FaultSchedule.parse(f"1 slow a {rate} for 2")
+
+
+def test_they_name_whom_they_concern() -> None:
+    assert [fault.names() for fault in ALL] == [("a", "b"), ("a", "b"), ("a",), ("a",), ("a", "b")]
+
+
+def test_they_can_be_drawn_and_shrunk() -> None:
+    kinds: list[tuple[float, Callable[[Random, float], Fault]]] = [
+        (1.0, lambda rng, at: Reset(at, 0.0, "a", "b")),
+        (1.0, lambda rng, at: HalfOpen(at, 0.0, "b", "c")),
+        (1.0, lambda rng, at: Refuse(at, rng.uniform(1.0, 5.0), "c")),
+        (1.0, lambda rng, at: SlowReader(at, rng.uniform(1.0, 5.0), "b", 1_000.0)),
+        (1.0, lambda rng, at: Cut(at, rng.uniform(1.0, 5.0), ("a",), ("c",))),
+    ]
+    drawn = FaultSchedule.draw(Random(1), 30, until=60.0, kinds=kinds)
+    assert {type(fault) for fault in drawn} == {Reset, HalfOpen, Refuse, SlowReader, Cut}
+
+    def half_open_is_noticed(schedule: FaultSchedule) -> bool:
+        office = Office(str(schedule)).run_until(100.0)
+        return any(reason == "reset" for _, _, reason in office["c"].story)
+
+    assert half_open_is_noticed(drawn)
+    (fault,) = shrink(drawn, half_open_is_noticed)
+    assert isinstance(fault, HalfOpen)
+    slow = FaultSchedule([SlowReader(0.0, 16.0, "b", 1_000.0)])
+    (shorter,) = shrink(slow, lambda schedule: any(fault.lasts >= 1.0 for fault in schedule))
+    assert shorter == SlowReader(0.0, 1.0, "b", 1_000.0)

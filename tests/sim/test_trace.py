@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.effects import Send
+from fyrehose_twisted.interfaces import Drained
+from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.invariants import InvariantViolated
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.observer import Packet
+from fyrehose_twisted.sim.schedule import FaultSchedule
+from fyrehose_twisted.sim.trace import Trace
+
+MakeWorld = Any
+"""What the fixture ``world`` returns; see conftest.py."""
+
+FIELDS = {
+    "run": {"scenario", "seed", "start", "nodes"},
+    "send": {"t", "node", "to", "id", "size", "what"},
+    "arrive": {"t", "node", "from", "id"},
+    "drop": {"t", "node", "from", "id", "why"},
+    "event": {"t", "node", "what"},
+    "persist": {"t", "node", "what"},
+    "operation": {"t", "node", "what"},
+    "start": {"t", "node"},
+    "stop": {"t", "node", "what"},
+    "pause": {"t", "node"},
+    "resume": {"t", "node"},
+    "link": {"t", "node", "to", "what"},
+    "fault": {"t", "what", "nodes", "until"},
+    "broken": {"t", "invariant", "nodes", "what"},
+    "end": {"t", "counts"},
+}
+"""What the documents say that each kind has, beside the kind itself."""
+
+
+def read(out: StringIO) -> list[dict[str, Any]]:
+    assert out.getvalue().endswith("\n")
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def traced(world: Any, **options: Any) -> tuple[Trace, StringIO]:
+    out = StringIO()
+    described = {"describe": lambda thing: f"<{thing!r}>"} | options
+    trace = Trace(world.network, out, scenario="test.trace", seed=7, **described)
+    world.network.watch(trace)
+    return trace, out
+
+
+@pytest.fixture
+def lines(world: MakeWorld) -> list[dict[str, Any]]:
+    """The trace of a run in which everything happens."""
+    world = world(link=Link(delay=0.25), start=1_000_000.0)
+    a, b = world.add("a", "b")
+    trace, out = traced(world)
+    network = world.network
+    world["a"].wanted.append(Drained("mark", [Send([b"x"], (b.address, ("10.9.9.9", 9)))], ["event"]))
+    a.flush()
+    network.run(1.5)
+    for observe in network.observers.operated:
+        observe(a, "something")
+    for observe in network.observers.linked:
+        observe(a, b.address, "connected")
+        observe(a, ("10.9.9.9", 9), "refused")
+    FaultSchedule.parse("0.1 pause b for 0.2\n0.4 clock a +1.0").arrange(network)
+    network.run(0.5)
+    b.stop(Crash.POWER)
+    b.start()
+    for observe in network.observers.sent:
+        observe(Packet(99, a, b.address, ("a message", 1), 0.0))
+    trace.broken(InvariantViolated("nothing breaks", 2.0, ("a", "b"), "it did"))
+    trace.end()
+    return read(out)
+
+
+def test_each_kind_has_what_belongs_to_it(lines: list[dict[str, Any]]) -> None:
+    assert {line["kind"] for line in lines} == set(FIELDS)
+    optional = {"size", "until"}
+    for line in lines:
+        expected = FIELDS[line["kind"]] | {"kind"}
+        assert expected - optional <= set(line) <= expected, line
+    assert [list(line)[:2] for line in lines[1:]] == [["t", "kind"]] * (len(lines) - 1)
+    for kind in FIELDS:
+        # The documentation of the class names them all.
+        assert f"``{kind}``" in str(Trace.__doc__)
+
+
+def test_it_tells_what_happened(lines: list[dict[str, Any]]) -> None:
+    assert lines == [
+        {"kind": "run", "scenario": "test.trace", "seed": 7, "start": 1_000_000.0, "nodes": ["a", "b"]},
+        {"t": 0.0, "kind": "persist", "node": "a", "what": "<'mark'>"},
+        {"t": 0.0, "kind": "send", "node": "a", "to": "b", "id": 1, "size": 1, "what": "<b'x'>"},
+        {"t": 0.0, "kind": "send", "node": "a", "to": "10.9.9.9:9", "id": 2, "size": 1, "what": "<b'x'>"},
+        {"t": 0.0, "kind": "drop", "node": "10.9.9.9:9", "from": "a", "id": 2, "why": "nobody"},
+        {"t": 0.0, "kind": "event", "node": "a", "what": "<'event'>"},
+        {"t": 0.25, "kind": "arrive", "node": "b", "from": "a", "id": 1},
+        {"t": 1.5, "kind": "operation", "node": "a", "what": "something"},
+        {"t": 1.5, "kind": "link", "node": "a", "to": "b", "what": "connected"},
+        {"t": 1.5, "kind": "link", "node": "a", "to": "10.9.9.9:9", "what": "refused"},
+        {"t": 1.6, "kind": "fault", "what": "pause b for 0.2", "nodes": ["b"], "until": 1.8},
+        {"t": 1.6, "kind": "pause", "node": "b"},
+        {"t": 1.8, "kind": "resume", "node": "b"},
+        {"t": 1.9, "kind": "fault", "what": "clock a +1.0", "nodes": ["a"]},
+        {"t": 2.0, "kind": "stop", "node": "b", "what": "power lost"},
+        {"t": 2.0, "kind": "start", "node": "b"},
+        {"t": 2.0, "kind": "send", "node": "a", "to": "b", "id": 99, "what": "<('a message', 1)>"},
+        {"t": 2.0, "kind": "broken", "invariant": "nothing breaks", "nodes": ["a", "b"], "what": "it did"},
+        {
+            "t": 2.0,
+            "kind": "end",
+            "counts": {
+                "arrived": 1,
+                "batches": 1,
+                "dropped": 1,
+                "dropped: nobody": 1,
+                "faults": 2,
+                "sent": 2,
+            },
+        },
+    ]
+    assert list(lines[-1]["counts"]) == sorted(lines[-1]["counts"])
+
+
+def test_it_is_ascii_and_one_line_each_whatever_is_described(world: MakeWorld) -> None:
+    world = world()
+    (a,) = world.add("a")
+    trace, out = traced(world, describe=lambda thing: "é\n\u2028\x00\ud800")
+    world["a"].wanted.append(Drained(None, [], ["event"]))
+    a.flush()
+    trace.end()
+    assert out.getvalue().isascii()
+    assert len(out.getvalue().splitlines()) == 3
+    assert read(out)[1]["what"] == "é\n\u2028\x00\ud800"
+
+
+def test_both_ends_of_a_duplicate_are_found_by_its_number(world: MakeWorld) -> None:
+    world = world(link=Link(duplication=1.0))
+    world.add("a", "b")
+    _, out = traced(world)
+    world.send("a", "b", b"1", b"2")
+    world.network.run(1)
+    assert [(line["kind"], line["id"]) for line in read(out)[1:]] == [
+        ("send", 1),
+        ("send", 2),
+        *[("arrive", number) for number in (1, 1, 2, 2)],
+    ]
+
+
+PROGRAM = """
+import sys
+from random import Random
+from fyrehose_twisted.fyrehose.backbone import RESTART_TIME, Backbone
+from fyrehose_twisted.fyrehose.client import Client
+from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
+from fyrehose_twisted.fyrehose.forwarding import RandomForward
+from fyrehose_twisted.sim import mishaps
+from fyrehose_twisted.sim.schedule import FaultSchedule
+from fyrehose_twisted.sim.scenario import Scenario
+
+BACKBONE = ("10.0.0.1", 2323)
+
+class Small(Scenario):
+    '''A backbone and four clients of which each publishes.'''
+
+    name = "test.small"
+    duration = 30.0
+
+    def build(self):
+        names = self.names = ["backbone", *(f"client-{number}" for number in range(4))]
+        self.network.add("backbone", BACKBONE, self.backbone)
+        self.hosts = [self.network.add(name, (f"10.0.1.{number}", 4000), self.client)
+                      for number, name in enumerate(names[1:])]
+        for number in range(40):
+            self.network.call_in(self.rng.uniform(1, 25), lambda number=number: self.publish(number))
+
+    def backbone(self, boot):
+        last, bound = (boot.persisted.last, boot.persisted.bound) if boot.persisted else (0, 0)
+        settle = None if boot.after is None else boot.now + RESTART_TIME
+        policy = RandomForward(Random(self.rng.random()))
+        return Backbone(BackboneConfig(), policy, last=last, bound=bound, settle_until=settle)
+
+    def client(self, boot):
+        return Client(BACKBONE, ClientConfig(), Random(self.rng.random()), boot.now)
+
+    def publish(self, number):
+        host = self.rng.choice(self.hosts)
+        self.operate(host, f"publish {number}", lambda node, now: node.publish(b"message %d" % number, now))
+
+    def draw_faults(self, rng):
+        kinds = [(1.0, mishaps.crashes(self.names, between=0.5)), (1.0, mishaps.pauses(self.names)),
+                 (1.0, mishaps.cuts(self.names)), (2.0, mishaps.bad_links(self.names, garbling=True)),
+                 (1.0, mishaps.clocks(self.names))]
+        return FaultSchedule.draw(rng, 12, until=20.0, kinds=kinds)
+
+for seed in map(int, sys.argv[1:]):
+    outcome = Small(seed).run(sys.stdout)
+    assert outcome.violation is None, outcome.violation
+"""
+
+
+def trace_of(*seeds: int, hash_seed: str) -> bytes:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, seeds)],
+        env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr.decode()
+    return ran.stdout
+
+
+def test_one_seed_is_one_trace_in_whatever_process_and_another_is_another() -> None:
+    together = trace_of(1, 2, hash_seed="0")
+    place = together.index(b'{"kind":"run"', 1)
+    first, second = together[:place], together[place:]
+    # Alone, in another process: neither hashes nor what ran before change anything.
+    assert trace_of(2, hash_seed="1") == second
+    assert first != second
+    assert first.count(b"\n") > 1_000
+    lines = [json.loads(line) for line in first.splitlines()]
+    kinds = {line["kind"] for line in lines}
+    assert {"send", "arrive", "drop", "event", "persist", "operation", "stop", "start", "pause", "fault"} <= kinds
+    assert [line["kind"] for line in lines if line["kind"] in ("run", "broken", "end")] == ["run", "end"]
+    assert lines[-1]["kind"] == "end"
+    assert [line["t"] for line in lines[1:]] == sorted(line["t"] for line in lines[1:])
