@@ -1,0 +1,121 @@
+"""A protocol of your own in the simulator: hosts that gossip until all of them know every rumour.
+
+    fyrehose simulate examples.gossip:Rumours --seeds 20
+
+Set EACH_ONCE to True, and the same command shows which rumour got lost, where, and with which seed to see it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+from zope.interface import implementer
+
+from fyrehose_twisted.effects import Address, Send
+from fyrehose_twisted.interfaces import Drained, IDatagramNode
+from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.sim import mishaps
+from fyrehose_twisted.sim.invariants import Invariant
+from fyrehose_twisted.sim.scenario import Scenario
+from fyrehose_twisted.sim.schedule import FaultSchedule
+
+EACH_ONCE = False
+"""Tell each rumour to each host only once: cheaper, and wrong where datagrams get lost."""
+
+
+@implementer(IDatagramNode)
+class Gossip:
+    """Knows rumours. Once a second it tells them to somebody."""
+
+    def __init__(self, others: Iterable[Address], rng: Random, now: float) -> None:
+        self.rumours: set[bytes] = set()
+        self._others = list(others)
+        self._told: set[tuple[Address, bytes]] = set()
+        self._rng = rng
+        self._next_at = now + 1.0
+        self._effects: list[Send] = []
+
+    def hear(self, rumour: bytes) -> None:
+        """Learn a rumour from the application."""
+        self.rumours.add(rumour)
+
+    def receive_batch(self, batch: Batch, now: float) -> None:
+        """Learn rumours from others."""
+        self.rumours.update(bytes(datagram) for datagram, _, _ in batch)
+
+    def tick(self, now: float) -> None:
+        """Gossip if it is time to."""
+        if now < self._next_at:
+            return
+        self._next_at = now + 1.0
+        other = self._rng.choice(self._others)
+        news = [rumour for rumour in sorted(self.rumours) if (other, rumour) not in self._told]
+        if EACH_ONCE:
+            self._told.update((other, rumour) for rumour in news)
+        if news:
+            self._effects.append(Send(news, (other,)))
+
+    def next_deadline(self) -> float:
+        """When to gossip again."""
+        return self._next_at
+
+    def drain(self) -> Drained:
+        """What to send."""
+        effects, self._effects = self._effects, []
+        return Drained(None, effects, [])
+
+
+class EverybodyKnows(Invariant):
+    """At the end no host has missed a rumour."""
+
+    name = "everybody knows"
+
+    def check(self) -> None:
+        """Compare all hosts."""
+        hosts = list(self.network.hosts.values())
+        known = set[bytes]().union(*(host.node.rumours for host in hosts))
+        for host in hosts:
+            for rumour in sorted(known - host.node.rumours):
+                self.violated(f"{rumour.decode()} is not known here", host)
+
+
+class Rumours(Scenario):
+    """Hosts that gossip, on links that are cut and lose what they carry."""
+
+    name = "examples.gossip:Rumours"
+    duration = 60.0
+
+    def build(self) -> None:
+        """Six hosts, and forty rumours that come up somewhere."""
+        addresses = [(f"10.0.0.{number}", 1) for number in range(1, 7)]
+        for number, address in enumerate(addresses, 1):
+            others = [other for other in addresses if other != address]
+            rng = Random(self.rng.getrandbits(64))
+            self.network.add(
+                f"host-{number}", address, lambda boot, others=others, rng=rng: Gossip(others, rng, boot.now)
+            )
+        for number in range(40):
+            self.network.call_in(self.rng.uniform(1, self.duration), lambda number=number: self.spread(number))
+        self.add_invariant(EverybodyKnows(self.network))
+
+    def spread(self, number: int) -> None:
+        """Let a rumour come up."""
+        host = self.rng.choice(list(self.network.hosts.values()))
+        rumour = b"rumour %d" % number
+        self.operate(host, f"hear {rumour.decode()}", lambda node, now: node.hear(rumour))
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """Twenty things that go wrong."""
+        names = [host.name for host in self.network.hosts.values()]
+        kinds = [(1.0, mishaps.cuts(names)), (2.0, mishaps.bad_links(names)), (1.0, mishaps.pauses(names))]
+        return FaultSchedule.draw(rng, 20, until=self.duration, kinds=kinds)
+
+    def finish(self) -> None:
+        """Give them time to tell one another."""
+        self.network.run(60.0)
+
+    def describe(self, thing: Any) -> str:
+        """Show rumours as text in traces."""
+        return thing.decode() if isinstance(thing, bytes) else str(thing)
