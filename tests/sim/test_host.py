@@ -743,6 +743,16 @@ class TestCrashes:
         a.flush()
         assert a.up
 
+    @pytest.mark.parametrize(("when", "up"), [(1.9, False), (2.1, True)])
+    def test_nothing_made_durable_in_time_is_no_crash(self, world: MakeWorld, when: float, up: bool) -> None:
+        world = world()
+        (a,) = world.add("a")
+        a.stop_after_persisting(Crash.KILLED, 2.0)
+        world.network.run(when)
+        world["a"].wanted.append(wants(persist="mark"))
+        a.flush()
+        assert a.up is up
+
     def test_another_crash_comes_before(self, world: MakeWorld) -> None:
         world = world()
         (a,) = world.add("a")

@@ -73,7 +73,8 @@ class Fault:
 class Stopped(Fault):
     """A host crashes and starts again: ``crash backbone killed for 2.5``.
 
-    :ivar between: it crashes once something was made durable, before anything that depends on it is sent.
+    :ivar between: it crashes once something was made durable, before anything that depends on it is sent, if that
+        happens within the time that the crash lasts.
     """
 
     word: ClassVar[str] = "crash"
@@ -83,6 +84,11 @@ class Stopped(Fault):
     host: str = ""
     crash: Crash = Crash.KILLED
     between: bool = False
+
+    @property
+    def until(self) -> float:
+        """See :meth:`Fault.until`."""
+        return self.at + (2 if self.between else 1) * self.lasts
 
     def begin(self, network: Network) -> None:
         """See :meth:`Fault.begin`."""

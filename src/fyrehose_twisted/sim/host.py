@@ -174,9 +174,15 @@ class Host:
         return True
 
     def stop_after_persisting(self, crash: Crash, lasts: float) -> None:
-        """Crash the next time that something was made durable, before anything that depends on it is sent, and start
-        again ``lasts`` seconds later."""
-        self._stop_between = crash, lasts
+        """Crash if something is made durable in the next ``lasts`` seconds, before anything that depends on it is sent,
+        and start again ``lasts`` seconds later."""
+        armed = self._stop_between = crash, lasts
+
+        def disarm() -> None:
+            if self._stop_between is armed:
+                self._stop_between = None
+
+        self.network.call_in(lasts, disarm)
 
     def stand(self) -> bool:
         """Stand still, as a stopped process does, until :meth:`go_on`. Returns whether it ran."""

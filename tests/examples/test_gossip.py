@@ -1,0 +1,30 @@
+"""The example of a protocol of one's own holds, and fails with the bug that it invites the reader to put in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fyrehose_twisted.sim.loading import load
+from fyrehose_twisted.sim.runner import run_seeds
+from fyrehose_twisted.sim.scenario import Scenario
+
+GOSSIP = Path(__file__).parents[2] / "examples" / "gossip.py"
+
+
+@pytest.fixture
+def rumours() -> type[Scenario]:
+    return load(f"{GOSSIP}:Rumours")
+
+
+def test_gossip_spreads_whatever_goes_wrong(rumours: type[Scenario]) -> None:
+    summary = run_seeds(rumours, range(10), jobs=0)
+    assert summary.failures == []
+    assert (summary.operations, summary.faults) == (400, 200)
+
+
+def test_told_once_it_gets_lost(rumours: type[Scenario], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(rumours.spread.__globals__, "EACH_ONCE", True)  # type: ignore[attr-defined]
+    summary = run_seeds(rumours, range(10), jobs=0)
+    assert {outcome.violation.invariant for outcome in summary.failures if outcome.violation} == {"everybody knows"}
