@@ -498,6 +498,39 @@ class TestForgeries:
         assert bench.sequences == list(range(1, 1_011))
         assert bench.told(Lost) == []
 
+    def test_a_message_far_ahead_is_handed_over_once_the_stream_is_seen_to_be_there(self) -> None:
+        bench = Bench(ClientConfig(start=1, repair=RepairConfig(attempts=1)))
+        bench.deliver(1)
+        bench.deliver(5_000)
+        bench.run(1)
+        assert bench.sequences == [1]
+        bench.deliver(5_001, 5_002)
+        bench.run(DOUBT + 5)
+        assert bench.sequences == [1, 5_000, 5_001, 5_002]
+        assert (bench.told(Lost)[0].first, bench.told(Lost)[-1].last) == (2, 4_999)
+
+    def test_a_message_far_ahead_that_nothing_contradicts_is_believed_in_the_end(self) -> None:
+        bench = Bench(ClientConfig(start=1, repair=RepairConfig(attempts=1)))
+        bench.deliver(1)
+        bench.deliver(5_000)
+        bench.run(3 * DOUBT)
+        assert bench.sequences == [1, 5_000]
+
+    def test_two_backbones_at_once_are_noticed(self) -> None:
+        bench = Bench(FIRST)
+        for sequence in range(1, 10):
+            bench.deliver(sequence)
+            bench.receive(Deliver(sequence, b"of the other %d" % sequence))
+        assert len(bench.told(Failed)) == 1
+
+    def test_live_begins_with_what_came_live(self) -> None:
+        bench = Bench(ClientConfig())
+        bench.deliver(5_000)
+        bench.run(0.05)
+        bench.deliver(*range(4_985, 5_001), peer=OTHER)
+        bench.run(0.1)
+        assert bench.sequences == [5_000]
+
     def test_what_the_backbone_itself_sends_takes_the_place_of_what_waits_under_its_number(self) -> None:
         store = History()
         bench = Bench(FIRST, store=store)
@@ -988,6 +1021,7 @@ class TestRetransmission:
         bench.run(0.05)
         pushes = bench.packets(Push)
         self.bring_back(bench, pushes[-1])
+        bench.run(0)
         assert bench.packets(Push)[len(pushes) :] == [pushes[-2]]
 
     def test_what_it_overtook_by_little_is_not(self) -> None:
@@ -999,6 +1033,7 @@ class TestRetransmission:
         bench.run(0.05)
         pushes = bench.packets(Push)
         self.bring_back(bench, pushes[-1])
+        bench.run(0)
         assert bench.packets(Push) == pushes
 
     def test_a_message_sent_again_too_early_makes_it_more_patient(self) -> None:

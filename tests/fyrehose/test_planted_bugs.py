@@ -140,6 +140,41 @@ def loses_requests(patch: Patch) -> None:
     patch.setattr(Backbone, "request_received", request_received)
 
 
+def invents_messages(patch: Patch) -> None:
+    original, calls = Backbone._deliver, count(1)
+
+    def deliver(self: Any, datagrams: Any, data_bytes: int) -> None:
+        if next(calls) % 10 == 0:
+            sequence = self.numbering.take(1, 0.0)
+            original(self, [codec.encode_deliver(sequence, b"phantom")], 7)
+        original(self, datagrams, data_bytes)
+
+    patch.setattr(Backbone, "_deliver", deliver)
+
+
+def leaves_one_out(patch: Patch) -> None:
+    original, calls = Backbone._deliver, count(1)
+
+    def deliver(self: Any, datagrams: Any, data_bytes: int) -> None:
+        everybody = self._clients.subscribers
+        self._clients.subscribers = everybody[1:] if next(calls) % 3 == 0 else everybody
+        original(self, datagrams, data_bytes)
+        self._clients.subscribers = everybody
+
+    patch.setattr(Backbone, "_deliver", deliver)
+
+
+def forgets_a_message(patch: Patch) -> None:
+    original = Outbox.expired
+
+    def expired(self: Any, now: float) -> list[int]:
+        for ticket in [ticket for ticket in self._waiting if ticket % 40 == 39]:
+            self._forget(self._waiting[ticket])
+        return original(self, now)
+
+    patch.setattr(Outbox, "expired", expired)
+
+
 def asks_nobody(patch: Patch) -> None:
     patch.setattr(RandomForward, "choose", lambda self, journals, requester: None)
 
@@ -204,6 +239,9 @@ BUGS = [
     Bug(repeats_the_last_number_after_a_restart, OneContent.name, "is sent with", Restarts),
     Bug(stores_too_late, OneContent.name, "no more is durable"),
     Bug(alters_what_it_repairs, OneContent.name, "is sent as a repair"),
+    Bug(invents_messages, OneContent.name, "which nobody pushed"),
+    Bug(leaves_one_out, Served.name, "was not sent to a subscriber"),
+    Bug(forgets_a_message, Acknowledged.name, "never told what became of it"),
     Bug(swallows_a_message, InOrder.name, "neither came nor was reported as lost"),
     Bug(hands_over_again, InOrder.name, "was before"),
     Bug(forgets_what_it_has_seen, ExactlyOnce.name, "handed over again"),

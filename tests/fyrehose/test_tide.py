@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
-from fyrehose_twisted.fyrehose.tide import DOUBT, LEAP, OLD, PLAUSIBLE_JUMP, Tide
+from fyrehose_twisted.fyrehose.tide import AMONG, DOUBT, LEAP, OLD, PLAUSIBLE_JUMP, Tide
 
 
 def test_two_that_agree_are_believed() -> None:
@@ -62,12 +62,19 @@ def test_old_numbers_while_the_stream_goes_on_are_late_duplicates() -> None:
         assert not tide.falls(number)
 
 
-def test_what_contradicts_needs_no_age_but_three_in_a_row_and_nothing_new_between() -> None:
+def test_what_contradicts_too_often_is_another_stream() -> None:
     tide = Tide(0.0)
-    tide.reached(100)
-    assert [tide.falls(number, contradicted=True) for number in (98, 99)] == [False, False]
-    tide.reached(90)  # A gap is filled, so the backbone has not begun anew.
-    assert [tide.falls(number, contradicted=True) for number in (97, 98, 99)] == [False, False, True]
+    sent(tide, *range(1, 101))
+    assert [tide.contradicts(number) for number in (98, 98, 99)] == [False] * 3  # One may have come twice.
+    sent(tide, 101, 102)
+    assert tide.contradicts(50)
+
+
+def test_what_contradicts_now_and_then_is_damaged() -> None:
+    tide = Tide(0.0)
+    for number in range(1, 100):
+        sent(tide, *range(number * AMONG, (number + 1) * AMONG))
+        assert not tide.contradicts(number)
 
 
 def test_one_number_from_beyond_proves_nothing_and_the_last_three_do() -> None:
@@ -75,10 +82,10 @@ def test_one_number_from_beyond_proves_nothing_and_the_last_three_do() -> None:
     for number in (10, 500, 501):
         tide.came(number, 1.0)
     assert not tide.beyond(10)
-    for number in (13, 12, 14):
+    for number in (13, 12, 14, 10):  # An old one that comes twice takes no proof back.
         tide.came(number, 2.0)
     assert tide.beyond(11)
-    assert not tide.beyond(12)
+    assert not tide.beyond(13)
 
 
 def test_a_backbone_that_sends_nothing_for_long_contradicts_nobody() -> None:

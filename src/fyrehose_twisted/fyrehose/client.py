@@ -92,6 +92,7 @@ class Client(PacketNode):
         self._handover: deque[Lost | Delivered] = deque()
         self._paused = False
         self._failed = False
+        self._push_at: float | None = None
         self._now = now
 
     @property
@@ -169,6 +170,9 @@ class Client(PacketNode):
                 else:
                     self._receive_datagram(batch[row], peer, row in truncated_rows, now)
         self._settle(now)
+        if len(self.outbox):
+            # What is lost, and how many may follow, depends on what else has come: that is for a tick to decide.
+            self._push_at = now
 
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
         """One packet arrived from ``peer``."""
@@ -228,6 +232,8 @@ class Client(PacketNode):
         elif sequence < 1 or (live and not subscription.tide.plausible(sequence)):
             detail = f"DELIVER {sequence} while the stream is at {subscription.tide.highest}"
             self._drop("implausible", peer, detail, now)
+            if sequence > 0:
+                subscription.suspected(sequence, data, now)
         else:
             subscription.received(sequence, data, now, live=live)
 
@@ -251,10 +257,18 @@ class Client(PacketNode):
             if self._subscription is not None:
                 self._subscription.tick(now)
         self._settle(now)
+        self._push_at = None
+        self.outbox.judge()
+        self._push(now)
 
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
-        deadlines = [self.presence.due_at, self.outbox.next_expiry(), self.answers.next_deadline(self._now)]
+        deadlines = [
+            self._push_at,
+            self.presence.due_at,
+            self.outbox.next_expiry(),
+            self.answers.next_deadline(self._now),
+        ]
         if self.presence.connected:
             deadlines += [self.presence.silent_at, self.outbox.next_timeout()]
             if self._subscription is not None:
@@ -293,7 +307,6 @@ class Client(PacketNode):
         if subscription is not None:
             subscription.settle(now)
             self._take(subscription)
-        self._push(now)
 
     def _take(self, subscription: Subscription) -> None:
         ready, subscription.ready = subscription.ready, []

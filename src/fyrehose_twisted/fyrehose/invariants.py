@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.codec import DATA_HEADER
+from fyrehose_twisted.errors import MalformedPacket
+from fyrehose_twisted.fyrehose.codec import DATA_HEADER, decode
 from fyrehose_twisted.fyrehose.envelope import Envelope, unwrap
 from fyrehose_twisted.fyrehose.events import Delivered, Failed, Message
-from fyrehose_twisted.fyrehose.messages import PacketType
+from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, CONFIRM, Flags, Keepalive, PacketType, Push
 from fyrehose_twisted.fyrehose.numbering import Mark
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
 from fyrehose_twisted.fyrehose.participants import Application, BackboneHost, Participant
@@ -73,13 +74,26 @@ class Numbers(FyrehoseInvariant):
 
 
 class OneContent(Numbers):
-    """A number is given once, after it was made durable that it is, and stands for one content ever after, whoever
-    sends it."""
+    """A number is given once, after it was made durable that it is, to something that was pushed, and stands for that
+    content ever after, whoever sends it."""
+
+    def __init__(self, cast: Cast) -> None:
+        super().__init__(cast)
+        self._pushed: set[bytes] = set()
+
+    def arrived(self, packet: Packet, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if host is self.cast.backbone.host and packet.data and packet.data[0] & ~CONFIRM == PacketType.PUSH:
+            push = _read(packet)
+            if isinstance(push, Push):
+                self._pushed.add(push.data)
 
     def deliver_sent(self, source: Host, sequence: int, data: bytes) -> None:
         """See :class:`Numbers`."""
         super().deliver_sent(source, sequence, data)
         known = self.truth.get(sequence)
+        if source is self.cast.backbone.host and data not in self._pushed:
+            self.violated(f"DELIVER {sequence} is sent with {data!r}, which nobody pushed", source)
         if source in self.by_host and known != data:
             what = "which the backbone never sent" if known is None else f"with {data!r}, and it was {known!r}"
             self.violated(f"DELIVER {sequence} is sent as a repair {what}", source)
@@ -179,6 +193,10 @@ class Acknowledged(FyrehoseInvariant):
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         live = [one for one in self.cast.participants if one.live]
+        for one in live:
+            silent = one.application.payloads.keys() - one.application.published.keys() - one.application.unpublished
+            if silent and not len(one.application.client.outbox):
+                self.violated(f"of message {min(silent)} it was never told what became of it", one.host)
         for publisher in self.cast.participants:
             for application in publisher.applications:
                 for ticket, sequence in application.published.items():
@@ -200,7 +218,7 @@ class Acknowledged(FyrehoseInvariant):
 
 
 class Served(FyrehoseInvariant):
-    """Who was heard of is served, and who was not heard of for long is not, so that nobody is flooded who left."""
+    """Who was heard of is served with every message. Who was not heard of for long is not, for it may have left."""
 
     name: ClassVar[str] = "who is heard of is served, and nobody else"
 
@@ -212,10 +230,27 @@ class Served(FyrehoseInvariant):
         super().__init__(cast)
         self._heard: dict[Address, float] = {}
         self._disturbed_until = 0.0
+        self._wanted: dict[int, set[Address]] = {}
+        self._before: tuple[float, set[Address]] = (0.0, set())
+
+    def sent(self, packet: Packet) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if packet.source is not self.cast.backbone.host or packet.data[0] != PacketType.DELIVER:
+            return
+        sequence = delivered(packet.data)[0]
+        wanted = self._wanted.get(sequence)
+        if wanted is None:
+            wanted = self._subscribers()
+            if self._before[0] == self.network.now:
+                wanted &= self._before[1]  # Others joined later in the same batch.
+            self._wanted[sequence] = wanted
+        wanted.discard(packet.to)
 
     def arrived(self, packet: Packet, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host is self.cast.backbone.host and packet.data and packet.data[0] == PacketType.KEEPALIVE:
+        if host is self.cast.backbone.host:
+            self._before = self.network.now, self._subscribers()
+        if host is self.cast.backbone.host and _keeps_alive(packet):
             self._heard[packet.source.address] = self.network.now
 
     def stopped(self, host: Host, how: str) -> None:
@@ -237,6 +272,11 @@ class Served(FyrehoseInvariant):
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         backbone = self.cast.backbone
         now = self.network.now
+        for sequence, wanted in self._wanted.items():
+            if wanted:
+                who = [one.host for one in self.cast.participants if one.host.address in wanted]
+                self.violated(f"{sequence} was not sent to a subscriber that is served", *who)
+        self._wanted.clear()
         if not backbone.host.running or now < self._disturbed_until:
             return
         served = {client.address for client in backbone.node.clients}
@@ -246,6 +286,10 @@ class Served(FyrehoseInvariant):
                 self.violated(f"its KEEPALIVE came {now - heard:.3f} s ago, and it is not served", one.host)
             if address in served and (heard is None or now - heard > self.SILENT):
                 self.violated("it is served, and no KEEPALIVE came for long", one.host)
+
+    def _subscribers(self) -> set[Address]:
+        clients = self.cast.backbone.node.clients
+        return {client.address for client in clients if not client.flags & Flags.NOSUBSCRIBE}
 
     def _disturb(self, lasts: float = 0.0) -> None:
         # A clock that was set, or a process that stood still, makes for expiries that come early or late.
@@ -311,6 +355,24 @@ class GoesOn(FyrehoseInvariant):
         if len(missed) > (1.0 - self._share) * len(wanted):
             what = f"{len(missed)} of {len(wanted)} messages that were published after the last fault did not come"
             self.violated(f"{what}, the first of them {missed[0][1]}", *dict.fromkeys(one.host for one, _ in missed))
+
+
+def _keeps_alive(packet: Packet) -> bool:
+    """Say whether its source is served because of it; a KEEPALIVE may arrive damaged and still be read."""
+    if not packet.data or packet.data[0] != PacketType.KEEPALIVE:
+        return False
+    if not (packet.damaged or packet.truncated):
+        return True
+    keepalive = _read(packet)
+    return isinstance(keepalive, Keepalive) and keepalive.address in (ANY_ADDRESS, packet.source.address)
+
+
+def _read(packet: Packet) -> Any:
+    """Return what a node reads in a datagram that arrives; ``None`` if it is malformed."""
+    try:
+        return decode(packet.data, truncated=packet.truncated)
+    except MalformedPacket:
+        return None
 
 
 def delivered(datagram: bytes) -> tuple[int, bytes]:

@@ -33,7 +33,8 @@ class Joining:
         self.live: set[int] = set()
         self._limit = limit
         self._size = 0
-        self._asks = ASKS if start is Start.OLDEST else 0
+        self._oldest = start is Start.OLDEST
+        self._asks = ASKS if self._oldest else 0
         self._reorder_delay = reorder_delay
         self._wait_until: float | None = None
         self._confirm: int | None = None
@@ -72,12 +73,15 @@ class Joining:
         return 1, max(self.live, default=MAX_SEQUENCE)
 
     def beginning(self, now: float) -> int | None:
-        """Return the lowest number that can be true: a high one needs another near it, for one alone may be forged."""
+        """Return the lowest number that can be true: a high one needs another near it, for one alone may be forged.
+
+        Who wants to begin live begins with what came from the backbone; what others sent only confirms it.
+        """
         numbers = sorted(self.early)
         believed = PLAUSIBLE_JUMP if self._doubt_until is not None and now >= self._doubt_until else LEAP
         for index, number in enumerate(numbers):
-            near = index + 1 < len(numbers) and numbers[index + 1] - number <= LEAP
-            if near or number <= believed:
+            near = any(0 < abs(other - number) <= LEAP for other in numbers[max(0, index - 1) : index + 2])
+            if (near or number <= believed) and (self._oldest or number in self.live):
                 return number
         return None
 

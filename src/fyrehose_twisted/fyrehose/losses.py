@@ -43,7 +43,7 @@ class NoNeedlessLoss(FyrehoseInvariant):
         self._by_address = {one.host.address: one for one in cast.participants}
         self._asked: dict[Host, list[tuple[int, int]]] = {one.host: [] for one in cast.participants}
         self._promises: dict[Host, dict[int, list[Promise]]] = {one.host: {} for one in cast.participants}
-        self._under_way: dict[tuple[Host, Address, int], int] = {}
+        self._under_way: dict[int, tuple[Host, Address, int]] = {}
 
     def sent(self, packet: Packet) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -51,22 +51,23 @@ class NoNeedlessLoss(FyrehoseInvariant):
         if kind == PacketType.REQUEST and packet.source in self._asked:
             self._asked[packet.source].append(_range(packet.data))
         elif kind == PacketType.DELIVER and packet.source in self._asked:
-            key = (packet.source, packet.to, delivered(packet.data)[0])
-            self._under_way[key] = self._under_way.get(key, 0) + 1
+            self._under_way[packet.number] = packet.source, packet.to, delivered(packet.data)[0]
 
     def arrived(self, packet: Packet, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        kind = packet.data[0] if packet.data else 0
-        if kind == PacketType.FORWARD and host in self.by_host:
+        answer = self._under_way.pop(packet.number, None)
+        if packet.damaged or packet.truncated:
+            # Nothing was promised by what cannot be read, and such an answer is as good as dropped.
+            if answer is not None and host in self._promises:
+                self._break(packet.source, host, answer[2])
+        elif packet.data and packet.data[0] == PacketType.FORWARD and host in self.by_host:
             self._promise(packet.data, self.by_host[host])
-        elif kind == PacketType.DELIVER and packet.source in self._asked:
-            self._under_way.pop((packet.source, packet.to, delivered(packet.data)[0]), None)
 
     def dropped(self, packet: Packet, why: str) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if packet.data and packet.data[0] == PacketType.DELIVER and packet.source in self._asked:
             sequence = delivered(packet.data)[0]
-            self._under_way.pop((packet.source, packet.to, sequence), None)
+            self._under_way.pop(packet.number, None)
             requester = self._by_address.get(packet.to)
             if requester is not None:
                 self._break(packet.source, requester.host, sequence)
@@ -120,8 +121,10 @@ class NoNeedlessLoss(FyrehoseInvariant):
     def _check_unbroken(self, host: Host, sequence: int) -> None:
         for promise in self._promises[host].get(sequence, ()):
             journal = promise.journal
+            if self.by_host[journal].application.history.get(sequence) is None:
+                continue  # What came in the same batch as the FORWARD has pushed it out.
             long_ago = self.network.now - promise.at >= self.GRACE
-            late = (journal, host.address, sequence) in self._under_way
+            late = (journal, host.address, sequence) in self._under_way.values()
             refused = _refused(self.by_host[journal], self.by_host[host]) != promise.drops
             if long_ago and not (late or refused):
                 seconds = self.network.now - promise.at

@@ -79,6 +79,7 @@ class Outbox:
         self._again: deque[Outgoing] = deque()
         self._expiry: deque[tuple[float, int]] = deque()
         self._returned: dict[int, float] = {}
+        self._delivered: list[int] = []
         self._sent_again: OrderedDict[int, None] = OrderedDict()
         self._by_data: dict[bytes, deque[int]] = {}
 
@@ -166,10 +167,20 @@ class Outbox:
         return ticket
 
     def delivered(self, ticket: int) -> None:
-        """The stream is complete up to our message ``ticket``: what was sent well before it and did not come is lost.
+        """The stream is complete up to our message ``ticket``; :meth:`judge` says what that means for others."""
+        if ticket in self._returned:
+            self._delivered.append(ticket)
+
+    def judge(self) -> None:
+        """Count as lost what was sent well before a message up to which the stream is complete, and did not come.
 
         This is the rule of RFC 8985: a message that was sent a reordering window later has arrived.
         """
+        delivered, self._delivered = self._delivered, []
+        for ticket in delivered:
+            self._judge_by(ticket)
+
+    def _judge_by(self, ticket: int) -> None:
         sent_at = self._returned.pop(ticket, None)
         if sent_at is None:
             return

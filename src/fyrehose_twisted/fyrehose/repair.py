@@ -80,6 +80,10 @@ class Repairs:
         self._doubted.add(first, last)
         heapq.heappush(self._schedule, (now + DOUBT_INTERVAL, first, last, self.config.attempts - 1, -1))
 
+    def settled(self, first: int, last: int) -> None:
+        """``first`` to ``last`` are given up, in doubt or not."""
+        self._doubted.discard(first, last)
+
     def certain(self, first: int, last: int, now: float) -> list[tuple[int, int]]:
         """``first`` to ``last``, whose attempts are used up, exist: return what can be given up.
 

@@ -13,7 +13,7 @@ from fyrehose_twisted.fyrehose.joining import Joining
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.reassembly import Arrival, Lost, Reassembly, Run
 from fyrehose_twisted.fyrehose.repair import MAX_RANGE, Repairs
-from fyrehose_twisted.fyrehose.tide import LEAP, Tide
+from fyrehose_twisted.fyrehose.tide import DOUBT, LEAP, PLAUSIBLE_JUMP, Tide
 from fyrehose_twisted.interfaces import IMessageStore
 
 SLOWEST_PROBE = 30.0
@@ -60,6 +60,7 @@ class Subscription:
         self._repairs = Repairs(config.repair, rng, now)
         self._joining: Joining | None = None
         self._began = 1
+        self._suspect: tuple[int, bytes, float] | None = None
         self._probe_at = now
         self._probe_interval = config.keepalive_interval
         if isinstance(config.start, int):
@@ -70,6 +71,7 @@ class Subscription:
     def connected(self, now: float) -> None:
         """The backbone is there, for the first time or again."""
         self._probe_at = now
+        self.tide.connected(now)
         if self._joining is not None:
             self._joining.begin(now)
 
@@ -83,13 +85,21 @@ class Subscription:
         """Take a message in. ``live``: it came from the backbone's address."""
         if self.stream is not None:
             self._arrived(self.stream, sequence, data, now, live)
+            if live:
+                self._judge(self.stream, sequence, now)
         elif self._joining is not None and not self._joining.add(sequence, data, now, live=live):
             self._drops.counts["buffer_full"] += 1
+
+    def suspected(self, sequence: int, data: bytes, now: float) -> None:
+        """A message came from the backbone that is too far ahead to be believed without another near it."""
+        self._suspect = sequence, data, now + DOUBT
 
     def tick(self, now: float) -> None:
         """Decide what depends on time: what to ask for, and what to give up."""
         if self._joining is not None:
             self._join(self._joining, now)
+        if self.stream is not None and self._suspect is not None and now >= self._suspect[2]:
+            self._believe(self.stream, self._suspect[0], self._suspect[1], now)
         if self.stream is not None and self.failure is None:
             self._repair(self.stream, now)
 
@@ -110,11 +120,27 @@ class Subscription:
             return self._joining.next_deadline()
         if self.failure is not None:
             return None
-        repair = self._repairs.next_deadline()
-        return self._probe_at if repair is None else min(repair, self._probe_at)
+        deadlines = [self._probe_at, self._repairs.next_deadline(), None if self._suspect is None else self._suspect[2]]
+        return min(deadline for deadline in deadlines if deadline is not None)
+
+    def _judge(self, stream: Reassembly, sequence: int, now: float) -> None:
+        """Something else came: if it is near the suspect the stream has really jumped, and if not it has not."""
+        if self._suspect is None:
+            return
+        suspect, data, _ = self._suspect
+        if abs(sequence - suspect) <= LEAP:
+            self._believe(stream, suspect, data, now)
+        else:
+            self._suspect = None
+
+    def _believe(self, stream: Reassembly, suspect: int, data: bytes, now: float) -> None:
+        self._suspect = None
+        if suspect <= max(stream.highest, self.tide.highest) + PLAUSIBLE_JUMP:
+            self._arrived(stream, suspect, data, now, True)
 
     def _follow(self, start: int) -> Reassembly:
         self._joining = None
+        self.tide.begin(start)
         self._began = start
         self.stream = Reassembly(start, limit=self._config.buffer_bytes)
         return self.stream
@@ -128,8 +154,9 @@ class Subscription:
         if beginning is not None:
             stream = self._follow(beginning)
             for sequence, data in sorted(joining.early.items()):
-                if sequence <= stream.highest + LEAP:
-                    self._arrived(stream, sequence, data, now, sequence in joining.live)
+                live = sequence in joining.live
+                if sequence <= stream.highest + (PLAUSIBLE_JUMP if live else LEAP):
+                    self._arrived(stream, sequence, data, now, live)
                 else:
                     self._drops.counts["implausible"] += 1
 
@@ -140,13 +167,15 @@ class Subscription:
         arrival = self._add(stream, sequence, data, int(now * 1_000_000))
         if arrival is Arrival.DUPLICATE:
             self._counters.duplicates += 1
+            if live and not self.paused:
+                self.ready += stream.take()  # What can be handed over is not corrected, wherever a batch is cut.
             if live and stream.correct(sequence, data, int(now * 1_000_000)):
                 # It was forged, or the number of another that got damaged: nobody knows better than the backbone.
-                self._keep(sequence, data, now)
+                self._keep(sequence, data, now, live=True)
             elif live:
                 self._check_regress(sequence, data, now)
-                if sequence < self._began or not self._config.outbox.raw:
-                    self._kept(sequence, data, now)  # What was given up here may still be a message of ours.
+                if sequence < self._began:
+                    self._kept(sequence, data, now)
             return
         if live:
             self.tide.reached(sequence)
@@ -157,10 +186,11 @@ class Subscription:
             self._probe_at = now + self._probe_interval
         if arrival is Arrival.OVERFLOW:
             self._drops.counts["buffer_full"] += 1
-        self._keep(sequence, data, now)
+        self._keep(sequence, data, now, live=live)
 
-    def _keep(self, sequence: int, data: bytes, now: float) -> None:
-        if self._config.journal:
+    def _keep(self, sequence: int, data: bytes, now: float, *, live: bool) -> None:
+        # What the backbone sent is not given up for what others say.
+        if self._config.journal and (live or self._store.get(sequence) is None):
             self._store.put(sequence, data, int(now * 1_000_000))
         self._kept(sequence, data, now)
 
@@ -176,7 +206,7 @@ class Subscription:
         held = self._store.get(sequence)
         if held == data or (held is None and self._repairs.was_asked(sequence, now)):
             return
-        if not self.tide.falls(sequence, contradicted=held is not None):
+        if not (self.tide.falls(sequence) if held is None else self.tide.contradicts(sequence)):
             return
         self.failure = SequenceRegressed(
             f"backbone {self._backbone} sent message {sequence} anew after {self.tide.highest};"
@@ -190,6 +220,7 @@ class Subscription:
             self.requests += [asked for asked in due.requests if not self._recall(stream, *asked)]
             for first, last in due.given_up:
                 if self.tide.stands(now):
+                    self._repairs.settled(first, last)
                     stream.give_up(first, last)
                 elif not self.tide.beyond(last):
                     self._repairs.doubted(first, last, now)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 LEAP = 1_280
-"""Numbers by which a DELIVER may be ahead of all others; more, and a second that agrees has to come. A power failure
-costs a quiet stream up to 1,024, and on a busy one the second is there at once."""
+"""Numbers by which a DELIVER may be ahead of all others. One that is further ahead waits for a second near it, or for
+:data:`DOUBT` during which nothing contradicts it."""
 
 PLAUSIBLE_JUMP = 2**24
 """The same for a subscriber that knows only where it wants to begin."""
@@ -17,6 +19,9 @@ DOUBT = 10.0
 
 OLD_ONES = 3
 """Old numbers in rising order that make a backbone that counts anew; one is just a datagram that came twice."""
+
+CONTRADICTIONS, AMONG = 3, 16
+"""So many messages that say something else than those held, among the last so many, do too; one may be damaged."""
 
 OLD = 5.0
 """Seconds after which a datagram is not just late."""
@@ -39,6 +44,8 @@ class Tide:
         self._suspect: int | None = None
         self._latest = (0,) * WITNESSES
         self._proven = 0
+        self._count = 0
+        self._contradicted: deque[tuple[int, int]] = deque(maxlen=CONTRADICTIONS)
         self._sent_at = now
 
     def plausible(self, sequence: int) -> bool:
@@ -55,10 +62,20 @@ class Tide:
         self._suspect = sequence
         return False
 
+    def begin(self, sequence: int) -> None:
+        """The stream begins here for whoever follows it: what is far beyond is not plausible any more."""
+        if self._start is None:
+            self._start = sequence
+
+    def connected(self, now: float) -> None:
+        """The backbone is there again: its silence before that proves nothing."""
+        self._sent_at = now
+
     def came(self, sequence: int, now: float) -> None:
         """The backbone sent this number, be it new or not."""
         self._latest = (*self._latest[1:], sequence)
         self._proven = max(self._proven, min(self._latest))
+        self._count += 1
         self._sent_at = now
 
     def reached(self, sequence: int) -> None:
@@ -71,9 +88,9 @@ class Tide:
         """Say whether the backbone must have got beyond ``sequence``.
 
         That one message came from beyond does not prove it, for it may be forged or damaged, and others repeat it in
-        good faith. The last few that the backbone itself sent do.
+        good faith. Several in a row that the backbone itself sent do.
         """
-        return min(self._latest) > sequence
+        return self._proven > sequence
 
     def stands(self, now: float) -> bool:
         """Say whether the backbone has sent nothing for so long that there is no better evidence to wait for."""
@@ -84,14 +101,22 @@ class Tide:
         if now - self._marked_at >= OLD:
             self._floor, self._mark, self._marked_at = self._mark, self._proven, now
 
-    def falls(self, sequence: int, *, contradicted: bool = False) -> bool:
+    def falls(self, sequence: int) -> bool:
         """Say whether the backbone counts anew: several old numbers in rising order, and nothing new between them.
 
-        :param contradicted: something else is known under this number; otherwise it counts as old if the backbone was
-            beyond it long ago.
+        A number is old if the backbone was beyond it long ago.
         """
-        if not contradicted and sequence > self._floor:
+        if sequence > self._floor:
             return False
         self._old_ones = self._old_ones + 1 if sequence > self._old else 1
         self._old = sequence
         return self._old_ones >= OLD_ONES
+
+    def contradicts(self, sequence: int) -> bool:
+        """The backbone sent something else under this number than what is held; say whether that was too often.
+
+        New numbers may come between: two backbones at once contradict each other all the time.
+        """
+        if all(sequence != number for number, _ in self._contradicted):
+            self._contradicted.append((sequence, self._count))
+        return len(self._contradicted) == CONTRADICTIONS and self._count - self._contradicted[0][1] < AMONG
