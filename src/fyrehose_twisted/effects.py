@@ -28,7 +28,8 @@ class Peer(NamedTuple):
     """One end of one stream connection. Two nodes may have several, each with a number of its own."""
 
     address: Address
-    """Whom it leads to; for a connection that was accepted, where it came from."""
+    """Whom it leads to. For a connection that was accepted, where it came from: as with TCP, a port that was chosen for
+    this connection alone, so that nobody who dials it is answered. Who wants to be dialled back says where."""
     number: int
     dialled: bool
     """Whether this side opened it."""

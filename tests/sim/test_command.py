@@ -11,6 +11,7 @@ import sys
 import termios
 from collections.abc import Callable
 from contextlib import ExitStack
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,15 @@ class TestOneSeed:
         assert len(traces[0]) > 3_000
         assert traces[0] == traces[1]
 
+    @pytest.mark.parametrize("option", ["--trace", "--html"])
+    def test_of_what_is_never_put_together_there_is_nothing_to_draw(self, simulate: Simulate, option: str) -> None:
+        status, out, _ = simulate("toys:Impossible", "--seed", 1, option, "file")
+        assert status == 1
+        assert out.splitlines()[1:] == [
+            "There is nothing to draw: it broke while it was put together",
+            "Replay it: fyrehose simulate toys:Impossible --seed 1",
+        ]
+
     def test_an_interrupt_leaves_the_page(self, simulate: Simulate, toys: Path) -> None:
         status, out, err = simulate("toys:Interrupted", "--seed", 1, "--trace", "trace", "--html", "page.html")
         assert (status, out, err) == (1, "", "fyrehose: interrupted\n")
@@ -285,6 +295,32 @@ class TestFaults:
         status, out, _ = simulate(*replay.split()[2:])
         assert status == 1
         assert "whether it has settled" in out
+
+    def test_those_of_standard_input_are_printed_for_it_was_read(
+        self, simulate: Simulate, toys: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fault = "2.0 cut sender -> receiver for 1.5\n"
+        monkeypatch.setattr(sys, "stdin", StringIO(f"# the only one\n{fault}"))
+        status, out, err = simulate("toys:Picky", "--seed", 9, "--faults", "-")
+        assert (status, err) == (1, "")
+        replay = "fyrehose simulate toys:Picky --seed 9 --faults"
+        assert out.partition("\n")[2] == f"Replay it:\n{replay} - <<END\n{fault}END\n"
+        monkeypatch.setattr(sys, "stdin", StringIO())
+        _, out, _ = simulate("toys:Raising", "--seed", 9, "--faults", "-")
+        assert out.endswith("\nReplay it: fyrehose simulate toys:Raising --seed 9 --faults /dev/null\n")
+
+    def test_who_is_not_there_breaks_no_invariant(self, simulate: Simulate, toys: Path) -> None:
+        (toys / "faults").write_text("1.0 pause sender for 1.0\n2.0 pause recevier for 1.0\n")
+        status, out, err = simulate("toys:Picky", "--seed", 9, "--faults", "faults", "--trace", "trace")
+        assert (status, out) == (2, "")
+        assert err == (
+            "fyrehose: the fault '2.0 pause recevier for 1.0': no host 'recevier';"
+            " did you mean receiver? There are receiver, sender\n"
+        )
+        assert not (toys / "trace").exists()
+        status, out, _ = simulate("toys:Impossible", "--seed", 9, "--faults", "faults")
+        assert status == 1
+        assert "ValueError: of course" in out
 
     def test_what_raises_still_raises_in_the_same_place(self, simulate: Simulate) -> None:
         _, out, _ = simulate("toys:Elsewhere", "--seed", 1, "--shrink")
@@ -395,7 +431,10 @@ def test_progress_is_shown_where_somebody_watches(toys: Path) -> None:
             ("toy.picky, seed 9: ", " s simulated |", "shrinking: 1 of 7 faults left"),
         ),
     ):
-        terminal, ours = pty.openpty()
+        try:
+            terminal, ours = pty.openpty()
+        except OSError as error:
+            pytest.skip(f"no terminal to watch on: {error}")
         termios.tcsetwinsize(ours, (24, 100))
         ran = command(*arguments, capture_output=False, stdout=subprocess.PIPE, stderr=ours)
         os.close(ours)
@@ -484,6 +523,34 @@ class TestWrongUsage:
         complaint = f"fyrehose: {complaint.format(here=os.getcwd())}"
         assert err == f"{complaint}\n" if not complaint.endswith(".*") else err.startswith(complaint[:-2])
 
+    def test_a_file_alone_names_no_scenario(self, simulate: Simulate) -> None:
+        assert simulate("toys.py", "--seed", 1) == (
+            2,
+            "",
+            "fyrehose: which scenario in toys.py? Name its class, as in toys.py:Class\n",
+        )
+
+    @pytest.mark.parametrize("how", ["--seed", "--seeds"])
+    @pytest.mark.parametrize(
+        ("text", "raised"),
+        [
+            ("class X(:\n", "SyntaxError: invalid syntax"),
+            ("1 / 0", "ZeroDivisionError: division by zero"),
+            ("import not_there", "ModuleNotFoundError: No module named 'not_there'"),
+            ("open('not there')", "FileNotFoundError: [Errno 2] No such file or directory: 'not there'"),
+            ("raise SystemExit(0)", "SystemExit: 0"),
+        ],
+    )
+    @pytest.mark.parametrize("called", ["spoilt:X", "spoilt.py:X"])
+    def test_a_module_that_cannot_be_imported_breaks_no_invariant(
+        self, simulate: Simulate, toys: Path, how: str, text: str, raised: str, called: str
+    ) -> None:
+        (toys / "spoilt.py").write_text(text)
+        status, out, err = simulate(called, how, 2)
+        assert (status, out) == (2, "")
+        assert err.startswith("Traceback")
+        assert err.endswith(f"\n{raised}\nfyrehose: {called} cannot be imported\n")
+
 
 class TestOutput:
     def test_a_reader_that_has_enough_ends_the_run(self, toys: Path) -> None:
@@ -496,7 +563,15 @@ class TestOutput:
     def test_a_full_disk_is_none_of_the_nodes(self, toys: Path) -> None:
         ran = command("toys:Ticker", "--seed", 1, "--trace", "/dev/full")
         assert (ran.returncode, ran.stdout) == (2, "")
-        assert ran.stderr == "fyrehose: input or output: No space left on device\n"
+        assert ran.stderr == "fyrehose: /dev/full: No space left on device\n"
+        ran = command("toys:Ticker", "--seed", 1, "--trace", "trace", "--html", "/dev/full")
+        assert (ran.returncode, ran.stderr) == (2, "fyrehose: /dev/full: No space left on device\n")
+        with open("/dev/full", "w") as full:
+            ran = command("toys:Ticker", "--seed", 1, "--trace", "-", capture_output=False, stdout=full, stderr=-1)
+        assert (ran.returncode, ran.stderr.splitlines()[0]) == (
+            2,
+            "fyrehose: standard output: No space left on device",
+        )
 
     def test_closed_standard_streams(self, toys: Path) -> None:
         for number, arguments, complaint in (

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 from typing import Any
@@ -15,7 +16,8 @@ from fyrehose_twisted.interfaces import Drained
 from fyrehose_twisted.sim.crash import Boot, Crash
 from fyrehose_twisted.sim.faults import Changed, ClockSet, Cut, Fault, Standing, Stopped, readable
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.network import NAME
+from fyrehose_twisted.sim.mishaps import clocks
+from fyrehose_twisted.sim.network import NAME, Network
 from fyrehose_twisted.sim.schedule import SHORTEST, FaultSchedule, shrink
 from fyrehose_twisted.sim.wallclock import RATES
 
@@ -43,11 +45,13 @@ link_values: dict[str, st.SearchStrategy[Any]] = {
     "bandwidth": st.none() | st.floats(5e-324, 1e300),
     "queue": st.integers(0, 10**30),
 }
-changes = st.fixed_dictionaries({}, optional=link_values).map(lambda found: tuple(found.items()))
+changes = st.fixed_dictionaries({}, optional=link_values).filter(bool).map(lambda found: tuple(found.items()))
 faults: dict[type[Fault], st.SearchStrategy[Any]] = {
     Stopped: st.builds(Stopped, seconds, seconds, names, st.sampled_from(Crash), st.booleans()),
     Standing: st.builds(Standing, seconds, seconds, names),
-    ClockSet: st.builds(ClockSet, seconds, seconds, names, st.floats(-1e300, 1e300), st.floats(*RATES)),
+    ClockSet: st.builds(ClockSet, seconds, seconds, names, st.floats(-1e300, 1e300), st.floats(*RATES)).filter(
+        lambda fault: fault.by != 0.0 or fault.rate != 1.0
+    ),
     Changed: st.builds(Changed, seconds, seconds, some_names, some_names, st.booleans(), changes),
     Cut: st.builds(Cut, seconds, seconds, some_names, some_names, st.booleans()),
 }
@@ -77,7 +81,7 @@ class TestText:
     @pytest.mark.parametrize(
         ("text", "fault"),
         [
-            ("1.0 crash b killed", Stopped(1.0, 0.0, "b")),
+            ("1.0 crash b killed for 0.0", Stopped(1.0, 0.0, "b")),
             ("0.0 crash b disk lost for 2.5", Stopped(0.0, 2.5, "b", Crash.DISK)),
             ("1e-05 crash b power lost once durable for 2.5", Stopped(1e-5, 2.5, "b", Crash.POWER, between=True)),
             ("2.0 pause sub-1 for 8.0", Standing(2.0, 8.0, "sub-1")),
@@ -107,8 +111,14 @@ class TestText:
         assert len(schedule) == 2
         assert FaultSchedule.parse("") == FaultSchedule() != schedule
 
+    @pytest.mark.parametrize("kind", faults, ids=lambda kind: kind.word)
+    def test_one_that_a_scenario_makes_too_short_to_matter_is_read_back(self, kind: type[Fault]) -> None:
+        (example,) = FaultSchedule.parse(f"3.5 {kind.example}")
+        schedule = FaultSchedule([replace(example, lasts=0.0)])
+        assert FaultSchedule.parse(str(schedule)) == schedule
+
     def test_those_of_one_time_stay_in_their_order(self) -> None:
-        text = "1.0 pause b\n1.0 pause a\n1.0 pause c\n"
+        text = "1.0 pause b for 1.0\n1.0 pause a for 1.0\n1.0 pause c for 1.0\n"
         assert str(FaultSchedule.parse(text)) == text
 
     def test_schedules_are_equal_by_what_is_in_them(self) -> None:
@@ -150,6 +160,18 @@ class TestText:
             ("1.0 link a -> b up=no for 1.0", "up: 'no' is neither True nor False"),
             ("1.0 link a -> b delay=inf for 1.0", "delay: 'inf' is no number"),
             ("1.0 link a -> b loss=0.1=0.2 for 1.0", "does not say what link concerns"),
+            ("1.0 link a -> b for 1.0", r"nothing happens to the link; add what changes, such as loss=0\.3"),
+            ("1.0 link a -> b loss=0.5", r"for how long\? Add it: 1\.0 link a -> b loss=0\.5 for 3\.0"),
+            ("1.0 cut a -> b", r"for how long\? Add it: 1\.0 cut a -> b for 3\.0"),
+            ("1.0 pause a", r"for how long\? Add it: 1\.0 pause a for 3\.0"),
+            ("1.0 crash a killed", r"for how long\? Add it: 1\.0 crash a killed for 3\.0"),
+            ("1.0 refuse a", r"for how long\? Add it: 1\.0 refuse a for 3\.0"),
+            ("1.0 slow a 5.0 from b", r"for how long\? Add it: 1\.0 slow a 5\.0 from b for 3\.0"),
+            ("1.0 clock a x0.5", r"for how long\? Add it: 1\.0 clock a x0\.5 for 3\.0"),
+            ("1.0 clock a", r"nothing happens to the clock; add by how many seconds, \+3\.5, or how fast, x1\.5 for"),
+            ("1.0 clock a +0 x1 for 3.0", "nothing happens to the clock; add by how many seconds"),
+            ("1.0 cut a,b -> c for 1.0", r'such as: 1\.0 cut sub-1 <-> \* for 3\.0; names are separated by ", "$'),
+            ("1.0 link a -> b ,c loss=0.5 for 1.0", 'names are separated by ", "$'),
         ],
     )
     def test_an_error_names_the_line_and_says_what_to_write(self, line: str, says: str) -> None:
@@ -224,10 +246,32 @@ class TestWhatHappens:
     def test_a_host_that_is_not_there_shows_at_once(self, world: MakeWorld) -> None:
         world = world()
         world.add("a")
-        for what in ("pause b", "crash b killed", "clock b +1.0", "cut a -> b", "link b -> * up=True"):
-            with pytest.raises(KeyError, match="no host 'b'; there are a"):
-                arrange(world, "1.0 pause a", f"9.0 {what}")
-        arrange(world, "9.0 cut * -> a", "9.0 cut * <-> *")
+        for what in (
+            "pause b for 1.0",
+            "crash b killed for 1.0",
+            "clock b +1.0",
+            "cut a -> b for 1.0",
+            "link b -> * up=True for 1.0",
+        ):
+            with pytest.raises(ConfigurationError) as caught:
+                arrange(world, "1.0 pause a for 1.0", f"9.0 {what}")
+            assert str(caught.value) == f"the fault '9.0 {what}': no host 'b'; there are a"
+        assert len(world.network.scheduler) == 0
+        arrange(world, "9.0 cut * -> a for 1.0", "9.0 cut * <-> * for 1.0")
+
+    def test_of_many_hosts_a_few_are_listed_and_the_closest(self) -> None:
+        network = Network(1)
+        with pytest.raises(KeyError, match="no host 'sub-7'; there are none"):
+            network.host("sub-7")
+        for number in range(12):
+            network.add(f"host-{number}", ("10.0.0.1", number), lambda boot: None)  # type: ignore[arg-type,return-value]
+        few = "host-0, host-1, host-2, host-3, host-4, host-5, host-6, host-7, host-8, host-9 and 2 more"
+        with pytest.raises(KeyError) as caught:
+            network.host("hots-11")
+        assert caught.value.args == (f"no host 'hots-11'; did you mean host-11? There are {few}",)
+        with pytest.raises(KeyError) as caught:
+            network.host("zzz")
+        assert caught.value.args == (f"no host 'zzz'; there are {few}",)
 
     def test_a_crash(self, world: MakeWorld) -> None:
         world = world()
@@ -352,7 +396,13 @@ class TestWhatHappens:
         assert seen == [(0.5, 1.0), (0.25, 1.0), (0.25, 0.25), (0.0, 0.25)]
 
     def test_whom_a_fault_concerns(self) -> None:
-        lines = ("1.0 crash a killed", "1.0 pause a", "1.0 clock a +1.0", "1.0 cut a, b -> c, a", "1.0 cut * -> b")
+        lines = (
+            "1.0 crash a killed for 1.0",
+            "1.0 pause a for 1.0",
+            "1.0 clock a +1.0",
+            "1.0 cut a, b -> c, a for 1.0",
+            "1.0 cut * -> b for 1.0",
+        )
         assert [fault.names() for line in lines for fault in FaultSchedule.parse(line)] == [
             ("a",),
             ("a",),
@@ -360,6 +410,16 @@ class TestWhatHappens:
             ("a", "b", "c"),
             ("b",),
         ]
+
+
+class TestMishaps:
+    @settings(max_examples=50, deadline=None)
+    @given(st.integers(0, 10**6))
+    def test_clocks_are_never_drawn_right(self, seed: int) -> None:
+        # So small that many are rounded to what they would be anyway.
+        for make in (clocks("ab", drift=1e-6, by=1e-3), clocks("ab", drift=0.0), clocks("ab", by=0.0)):
+            schedule = FaultSchedule.draw(Random(seed), 5, until=60.0, kinds=[(1.0, make)])
+            assert FaultSchedule.parse(str(schedule)) == schedule
 
 
 class TestDraw:
@@ -410,7 +470,7 @@ class TestShrink:
     @pytest.mark.parametrize("guilty", [0, 1, 29, 30, 31, 58, 59])
     def test_one_of_sixty_is_found_in_few_runs(self, guilty: int) -> None:
         runs = Runs(lambda names: f"n{guilty}" in names)
-        assert [str(fault) for fault in shrink(pauses(60), runs)] == [f"{float(guilty)} pause n{guilty}"]
+        assert [str(fault) for fault in shrink(pauses(60), runs)] == [f"{float(guilty)} pause n{guilty} for 0.0"]
         assert runs.count <= 20
 
     @pytest.mark.parametrize("guilty", [("n0", "n59"), ("n7", "n8"), ("n29", "n30"), ("n1", "n40")])

@@ -811,6 +811,33 @@ class TestCrashes:
             world().add("a", prepare=prepare)
 
 
+class TestNobody:
+    def test_a_datagram_for_a_node_that_takes_none_is_dropped(self, world: Any) -> None:
+        class Deaf:
+            def next_deadline(self) -> None:
+                return None
+
+            def drain(self) -> Drained:
+                return wants()
+
+        here = world()
+        here.add("a")
+        deaf = here.network.add("deaf", ("10.0.0.9", 9), lambda boot: Deaf())
+        deaf.start()
+        arrived: list[Any] = []
+        here.network.observers.arrived.append(lambda packet, host: arrived.append(packet))
+        here.send("a", "deaf", b"1", b"2")
+        here.network.run(1)
+        assert deaf.stand()
+        here.send("a", "deaf", b"3")
+        here.network.run(1)
+        deaf.go_on()
+        assert here.dropped() == {"nobody": 3}
+        assert not arrived
+        assert not here.network.counts["arrived"]
+        assert not here.network.counts["batches"]
+
+
 class TestActing:
     """Who is to blame for what is raised."""
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections import Counter
 from math import inf, nan
 from random import Random
@@ -369,3 +371,57 @@ class TestRandomNumbers:
             rows += [[row[:2] for row in here["a"].rows if row[2] == here.address(name)] for name in "bc"]
             rows += [[row[:2] for row in here[name].rows] for name in "bc"]
         assert len({repr(row) for row in rows}) == 8
+
+
+class TestLongest:
+    def test_what_is_longer_than_udp_can_carry_is_dropped(self, world: MakeWorld) -> None:
+        here = world()
+        here.add("a", "b")
+        here.send("a", "b", bytes(65_508), bytes(65_507))
+        here.network.run(1)
+        assert [len(datagram) for datagram in here.got("b")] == [65_507]
+        assert here.dropped() == {"too long": 1}
+        assert here.network.counts["sent"] == 2
+
+
+class TestMemory:
+    @pytest.mark.parametrize("changes", [{}, {"up": False, "loss": 0.5}, {"mtu": 3}, {"bandwidth": 1_000.0}])
+    def test_a_link_that_draws_nothing_has_none(self, changes: dict[str, Any], world: MakeWorld) -> None:
+        here = world(link=Link(**changes))
+        a, *others = here.add("a", *(f"host-{number}" for number in range(100)))
+        gc.collect()
+        tracemalloc.start()
+        for other in others:
+            here.network.path(a, other.address).carry(b"x")
+        here.network.run(1)
+        size = tracemalloc.get_traced_memory()[0] / len(others)
+        tracemalloc.stop()
+        assert size < 2_000  # which is less than one generator takes
+
+    def test_it_draws_the_same_whenever_it_begins_to(self, world: MakeWorld) -> None:
+        def got(calm: int) -> list[bytes]:
+            here = world(seed=5)
+            here.add("a", "b")
+            here.send("a", "b", *[b"calm"] * calm)
+            here.network.run(1)
+            change = here.network.change(None, None, loss=0.5)
+            here.send("a", "b", *numbered(50))
+            here.network.restore(change)
+            here.send("a", "b", *[b"calm"] * calm)
+            here.network.change(None, None, duplication=0.5)
+            here.send("a", "b", *numbered(50))
+            here.network.run(1)
+            return [datagram for datagram in here.got("b") if datagram != b"calm"]
+
+        assert got(0) == got(1) == got(20)
+        assert 40 < len(got(0)) < 140
+
+    def test_it_does_not_begin_anew_when_the_link_changes(self, world: MakeWorld) -> None:
+        here = world()
+        here.add("a", "b")
+        for _ in range(2):
+            here.network.change(None, None, loss=0.5)
+            here.send("a", "b", *numbered(50))
+            here.network.run(1)
+        first, second = (batch for _, _, batch in here["b"].story)
+        assert first != second

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, nextafter
+from math import inf, nan, nextafter
 from random import Random
 from typing import Any
 
@@ -228,6 +228,22 @@ class TestMoments:
             here.network.scheduler.call_at(when, lambda: here.send("a", "b", b"x"))
         here.network.run(101)
         assert here.network.counts["arrived"] == 2_000
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"moment": -1}, "moment=-1"),
+        ({"moment": nan}, "moment=nan"),
+        ({"moment": inf}, "moment=inf"),
+        ({"split": 7}, "split=7"),
+        ({"split": -0.1}, "split=-0.1"),
+        ({"split": nan}, "split=nan"),
+    ],
+)
+def test_moments_and_splits_have_to_make_sense(options: dict[str, float], says: str) -> None:
+    with pytest.raises(ValueError, match=f"^{says}; "):
+        Network(1, **options)  # type: ignore[arg-type]
 
 
 class TestSplit:

@@ -164,6 +164,24 @@ def test_both_copies_of_a_duplicate_are_told_of(world: MakeWorld) -> None:
     assert of_each == dict.fromkeys(range(1, 101), 2)
 
 
+def test_what_arrives_is_what_the_node_gets(world: MakeWorld) -> None:
+    world = world(link=Link(corruption=0.3, truncation=0.3, duplication=0.3, checksum=False))
+    world.add("a", "b")
+    observer, calls = recording("sent", "arrived")
+    world.network.watch(observer)
+    for _ in range(100):
+        world.send("a", "b", b"datagram")
+    world.network.run(1)
+    got = [packet for name, packet, *_ in calls if name == "arrived"]
+    assert [(packet.data, packet.truncated) for packet in got] == [(data, cut) for _, data, _, cut in world["b"].rows]
+    assert [packet.damaged for packet in got] == [
+        not b"datagram".startswith(packet.data) if packet.truncated else packet.data != b"datagram" for packet in got
+    ]
+    assert len({(packet.damaged, packet.truncated) for packet in got}) == 4
+    sent = [packet for name, packet, *_ in calls if name == "sent"]
+    assert {(packet.data, packet.damaged, packet.truncated) for packet in sent} == {(b"datagram", False, False)}
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_what_an_observer_raises_ends_the_run(world: MakeWorld, method: str) -> None:
     world = world()

@@ -590,6 +590,110 @@ def test_arrows_crosses_and_states_are_painted_where_they_belong(browse: Browse)
     assert shown.hidden("broken")
 
 
+def test_the_command_that_replays_it_is_that_of_the_trace(browse: Browse) -> None:
+    command = "fyrehose simulate my.module:Storm --seed 7 --split-seed 3 --faults 'my faults'"
+    run, *entries = storm()
+    shown = browse(page([{**run, "replay": command, "python": "3.11", "version": "0.1.0"}, *entries]))
+    assert shown.texts["replay"] == command
+    assert command not in shown.texts["facts"]
+    assert "python 3.11" in shown.texts["facts"]
+
+
+def test_damaged_arrivals_are_marked(browse: Browse) -> None:
+    entries: list[Entry] = [RUN]
+    for i, more in enumerate([{}, {"damaged": True, "what": "ff00"}, {"truncated": True, "what": "DA"}]):
+        message = {"id": i, "node": "a"}
+        entries.append({"t": 1.0 + i, "kind": "send", "to": "b", "size": 9, "what": f"DATA {i}", **message})
+        entries.append({"t": 1.5 + i, "kind": "arrive", "id": i, "node": "b", "from": "a", **more})
+    shown = browse(
+        page(entries),
+        "#from=0.9&to=4.1",
+        """
+        const scale = devicePixelRatio || 1;
+        const red = colours.drop.match(/\\w\\w/g).map((two) => parseInt(two, 16));
+        const isMarked = (leg) => {
+          const {data} = contexts.lanes.getImageData((leg.x2 - 14) * scale, (leg.y2 - 22) * scale, 28, 28);
+          return data.some((_, i) => i % 4 === 0 && red.every((part, j) => Math.abs(data[i + j] - part) < 30));
+        };
+        const marked = drawn.legs.map(isMarked);
+        const details = [];
+        for (const message of messages) {
+          select(message);
+          details.push(byId("details").innerText);
+        }
+        return {marked, details, legend: byId("legend").innerText};
+        """,
+    )
+    report = shown.report
+    assert report["marked"] == [False, True, True]
+    assert "damaged" not in report["details"][0]
+    assert "damaged: ff00" in report["details"][1]
+    assert "truncated: DA" in report["details"][2]
+    assert "damaged or truncated" in report["legend"]
+    assert "DATA 1 (after 500 ms), damaged: ff00" in shown.texts["list"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "opened"),
+    [
+        (["b"], (19.04, 20.08)),  # its last message arrives at 20 s
+        (["c"], (39.8, 40.8)),  # a fault at 40 s, and no message at all
+        (["d"], (99.0, 100.04)),  # nothing ever happened to it
+        ([], (98.0, 99.04)),  # the last of anybody's messages
+    ],
+)
+def test_it_opens_where_there_is_something_to_see(
+    nodes: list[str], opened: tuple[float, float], browse: Browse
+) -> None:
+    def message(i: int, t: float, source: str, to: str) -> list[Entry]:
+        return [
+            {"t": t - 0.01, "kind": "send", "node": source, "to": to, "id": i, "size": 9, "what": "DATA"},
+            {"t": t, "kind": "arrive", "node": to, "from": source, "id": i},
+        ]
+
+    entries = [
+        {**RUN, "nodes": ["a", *(f"e-{i}" for i in range(30)), "b", "c", "d"]},
+        *message(1, 10.0, "b", "a"),
+        *message(2, 20.0, "a", "b"),
+        {"t": 30.0, "kind": "fault", "what": "clock", "nodes": ["c"]},
+        {"t": 40.0, "kind": "fault", "what": "clock", "nodes": ["c"]},
+        {"t": 50.0, "kind": "fault", "what": "clock", "nodes": ["a"]},
+        *message(3, 98.96, "e-1", "e-2"),
+        {"t": 100.0, "kind": "broken", "invariant": "at last", "nodes": nodes, "what": "no"},
+        {"t": 100.0, "kind": "end", "counts": {}},
+    ]
+    shown = browse(
+        page(entries),
+        probe="""
+        const seen = lanes.map((lane, number) => [lane.name, yOf(number)]).filter(([, y]) => y > 0 && y < size.height);
+        return seen.map(([name]) => name);
+        """,
+    )
+    assert shown.window == pytest.approx(opened)
+    assert set(nodes) <= set(shown.report)
+
+
+def test_names_that_begin_alike_can_be_told_apart(browse: Browse) -> None:
+    names = [f"subscriber-with-a-very-long-name-{kind}-1" for kind in ("raw", "small")]
+    probe = """
+        return {names: [...document.querySelectorAll("#names button")].map((button) => button.innerText.trim()),
+                cut: [...document.querySelectorAll("#names span")].map((span) => span.scrollWidth - span.clientWidth),
+                width: byId("names").offsetWidth,
+                aligned: byId("ruler").getBoundingClientRect().left - still.getBoundingClientRect().left};
+        """
+    for size, widest in (("1280,900", 200), ("390,900", 84)):
+        report = browse(page([{**RUN, "nodes": names}, *sends(3)]), probe=probe, size=size).report
+        assert report["width"] <= widest
+        assert report["aligned"] == 0
+        assert report["cut"][:2] == [0, 0]
+        assert len(set(report["names"][:2])) == 2
+        assert all(name.startswith("sub") and name.endswith("-1") for name in report["names"][:2])
+    report = browse(page([{**RUN, "nodes": ["subscriber-small-1"]}, *sends(3)]), probe=probe).report
+    assert report["names"][0] == "subscriber-small-1"
+    assert 136 < report["width"] <= 200
+    assert browse(page([RUN, *sends(3)]), probe=probe).report["width"] == 136
+
+
 def test_a_hostile_trace_is_only_text(browse: Browse) -> None:
     entries: list[Entry] = [
         {**RUN, "scenario": HOSTILE, "start": 1e300, "nodes": [HOSTILE, "__proto__"], "extra": {"a": ["<b>"]}},

@@ -61,6 +61,19 @@ def test_seed_of_another_that_holds(fresh_seed):
     assert fresh_seed >= 0
 """
 
+KILLED = """
+import os
+pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
+
+def test_before():
+    pass
+
+def test_killed(fresh_seed):
+    with open("seed", "w") as file:
+        file.write(str(fresh_seed))
+    os._exit(9)
+"""
+
 ELSEWHERE = """
 from fyrehose_twisted.sim.scenario import Scenario
 
@@ -77,7 +90,12 @@ def test_outcomes_are_returned_in_order(simulate: Simulate) -> None:
     for jobs in (0, 2):
         outcomes = simulate(Empty, seeds=iter([7, 3, 4]), jobs=jobs)
         assert [(outcome.seed, outcome.simulated) for outcome in outcomes] == [(7, 2.0), (3, 2.0), (4, 2.0)]
-    assert simulate(Empty, seeds=[]) == []
+
+
+@pytest.mark.parametrize("jobs", [0, 2])
+def test_without_seeds_nothing_is_tested(simulate: Simulate, jobs: int) -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"^no seeds to run toy\.empty with, so nothing was tested$"):
+        simulate(Empty, seeds=iter([]), jobs=jobs)
 
 
 @pytest.mark.parametrize("jobs", [0, 1])
@@ -123,6 +141,23 @@ def test_how_it_looks(tmp_path: Path) -> None:
     assert "pytest_plugin.py" not in ran.stdout
     (shown,) = re.findall(r"^(\d+); to have it again, set SIMULATE_SEED=(\d+)$", ran.stdout, re.MULTILINE)
     assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize("options", ["-q", "-v", "-s", "-q --capture=sys", "-p no:terminal"])
+def test_a_seed_is_shown_before_the_test_can_be_killed(tmp_path: Path, options: str) -> None:
+    (tmp_path / "test_it.py").write_text(KILLED)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *options.split(), "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={**os.environ, "SIMULATE_SEED": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 9
+    (seed,) = re.findall(r"^fyrehose: seed (\d+) for test_killed$", ran.stdout + ran.stderr, re.MULTILINE)
+    assert seed == (tmp_path / "seed").read_text()
 
 
 class TestFreshSeed:

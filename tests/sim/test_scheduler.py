@@ -107,6 +107,27 @@ class TestWithoutEnd:
             scheduler.run_until(scheduler.now)
         assert scheduler.calls == 6_000
 
+    def test_calls_that_were_scheduled_beforehand_come_to_an_end_however_many_they_are(self) -> None:
+        scheduler = Scheduler()
+        for _ in range(1_001):
+            scheduler.call_at(1.0, lambda: None)
+            scheduler.call_at(0.0, lambda: None)
+        scheduler.run_until(2.0)
+        assert scheduler.calls == 2_002
+
+    def test_but_they_hide_no_endless_loop(self) -> None:
+        scheduler = Scheduler()
+
+        def again() -> None:
+            scheduler.call_at(scheduler.now, again)
+
+        for _ in range(2_000):
+            scheduler.call_at(1.0, lambda: None)
+        scheduler.call_at(1.0, again)
+        with pytest.raises(RuntimeError, match=r"again$"):
+            scheduler.run_until(2.0)
+        assert scheduler.calls == 3_001
+
 
 class TestCancel:
     def test_what_was_cancelled_is_neither_made_nor_counted_and_moves_no_time(self) -> None:

@@ -12,6 +12,7 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import Drained, ILinkNode
 from fyrehose_twisted.sim.faults import Cut, Fault
 from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.mishaps import half_opens, refusals, resets, slow_readers
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.schedule import FaultSchedule, shrink
 from fyrehose_twisted.sim.stream_faults import HalfOpen, Refuse, Reset, SlowReader
@@ -77,7 +78,8 @@ class Office:
 
     def write(self, name: str, to: str, *messages: Any) -> None:
         address = self.network.host(to).address
-        peer = next(peer for peer in self[name].peers if peer.address == address)
+        ends = self.network.host(name).ends
+        peer = next(peer for peer in self[name].peers if ends[peer.number].to == address)
         self.network.host(name).do(lambda node, now: node.wants.append(Write(messages, peer)))
 
     def dial(self, name: str, to: str) -> None:
@@ -218,6 +220,31 @@ def test_what_makes_no_sense_is_shown_how_it_would(line: str) -> None:
 def test_a_rate_is_a_number_above_0(rate: str) -> None:
     with pytest.raises(ConfigurationError, match=r"line 1 of the faults"):
         FaultSchedule.parse(f"1 slow a {rate} for 2")
+
+
+def test_a_rate_that_is_no_number_is_said_as_elsewhere() -> None:
+    with pytest.raises(ConfigurationError, match=r"'fast' is no number$"):
+        FaultSchedule.parse("1 slow a fast for 2")
+
+
+def test_each_kind_is_drawn_and_what_is_drawn_is_read_back() -> None:
+    kinds = [
+        (1.0, resets("abc")),
+        (1.0, half_opens("abc")),
+        (1.0, refusals("abc", longest=3.0)),
+        (1.0, slow_readers("abc", rates=(10.0, 1_000.0), longest=4.0)),
+    ]
+    drawn = FaultSchedule.draw(Random(1), 400, until=60.0, kinds=kinds)
+    assert FaultSchedule.parse(str(drawn)) == drawn
+    assert {type(fault) for fault in drawn} == {Reset, HalfOpen, Refuse, SlowReader}
+    for fault in drawn:
+        assert len(set(fault.names())) == len(fault.names())
+        assert set(fault.names()) <= set("abc")
+    assert {len(fault.names()) for fault in drawn if isinstance(fault, SlowReader)} == {1, 2}
+    assert all(0.1 <= fault.lasts <= 3.0 for fault in drawn if isinstance(fault, Refuse))
+    rates = sorted(fault.rate for fault in drawn if isinstance(fault, SlowReader))
+    assert 10.0 <= rates[0] < 20.0 < 500.0 < rates[-1] <= 1_000.0
+    Office(str(drawn)).run_until(100.0)
 
 
 def test_they_name_whom_they_concern() -> None:

@@ -21,9 +21,9 @@ MakeWorld = Any
 """What the fixture ``world`` returns; see conftest.py."""
 
 FIELDS = {
-    "run": {"scenario", "seed", "start", "nodes"},
+    "run": {"scenario", "seed", "start", "nodes", "python", "version", "replay"},
     "send": {"t", "node", "to", "id", "size", "what"},
-    "arrive": {"t", "node", "from", "id"},
+    "arrive": {"t", "node", "from", "id", "damaged", "truncated", "what"},
     "drop": {"t", "node", "from", "id", "why"},
     "event": {"t", "node", "what"},
     "persist": {"t", "node", "what"},
@@ -81,8 +81,10 @@ def lines(world: MakeWorld) -> list[dict[str, Any]]:
 
 def test_each_kind_has_what_belongs_to_it(lines: list[dict[str, Any]]) -> None:
     assert {line["kind"] for line in lines} == set(FIELDS)
-    optional = {"size", "until"}
     for line in lines:
+        optional = {"size", "until", "replay"} | (
+            {"damaged", "truncated", "what"} if line["kind"] == "arrive" else set()
+        )
         expected = FIELDS[line["kind"]] | {"kind"}
         assert expected - optional <= set(line) <= expected, line
     assert [list(line)[:2] for line in lines[1:]] == [["t", "kind"]] * (len(lines) - 1)
@@ -92,6 +94,9 @@ def test_each_kind_has_what_belongs_to_it(lines: list[dict[str, Any]]) -> None:
 
 
 def test_it_tells_what_happened(lines: list[dict[str, Any]]) -> None:
+    python, version = lines[0].pop("python"), lines[0].pop("version")
+    assert python == ".".join(map(str, sys.version_info[:2]))
+    assert version
     assert lines == [
         {"kind": "run", "scenario": "test.trace", "seed": 7, "start": 1_000_000.0, "nodes": ["a", "b"]},
         {"t": 0.0, "kind": "persist", "node": "a", "what": "<'mark'>"},
@@ -150,6 +155,42 @@ def test_both_ends_of_a_duplicate_are_found_by_its_number(world: MakeWorld) -> N
         ("send", 2),
         *[("arrive", number) for number in (1, 1, 2, 2)],
     ]
+
+
+def test_it_says_what_arrived_that_was_not_sent(world: MakeWorld) -> None:
+    world = world(link=Link(corruption=0.4, truncation=0.4, checksum=False))
+    world.add("a", "b")
+    _, out = traced(world)
+    world.send("a", "b", *[b"whole datagram"] * 100)
+    world.network.run(1)
+    arrivals = [line for line in read(out) if line["kind"] == "arrive"]
+    seen = set()
+    for line, (_, datagram, _, truncated) in zip(arrivals, world["b"].rows, strict=True):
+        damaged = datagram != b"whole datagram"[: len(datagram) if truncated else None]
+        seen.add((damaged, truncated))
+        damage = {"damaged": True} if damaged else {}
+        damage |= {"truncated": True} if truncated else {}
+        damage |= {"what": f"<{datagram!r}>"} if damage else {}
+        assert {key: line[key] for key in line if key not in ("t", "kind", "node", "from", "id")} == damage
+    assert len(seen) == 4
+
+
+def test_a_fault_lasts_as_long_as_it_says_itself(world: MakeWorld) -> None:
+    world = world()
+    world.add("a", "b")
+    _, out = traced(world)
+    FaultSchedule.parse("0.5 crash a killed once durable for 2.0\n1.0 crash b killed for 2.0").arrange(world.network)
+    world.network.run(9)
+    assert [line["until"] for line in read(out) if line["kind"] == "fault"] == [4.5, 3.0]
+
+
+def test_it_starts_with_the_command_that_replays_the_run(world: MakeWorld) -> None:
+    world = world()
+    world.add("a")
+    _, out = traced(world, replay="fyrehose simulate x:Y --seed 7")
+    assert read(out)[0]["replay"] == "fyrehose simulate x:Y --seed 7"
+    _, out = traced(world)
+    assert "replay" not in read(out)[0]
 
 
 PROGRAM = """

@@ -142,11 +142,9 @@ def _first_sentence(text: str) -> str:
 
 
 def _find(options: argparse.Namespace) -> type[Scenario]:
-    from fyrehose_twisted.sim.loading import load
-
     called: str = options.scenario
-    if ":" in called:
-        return load(called)
+    if ":" in called or called.endswith(".py"):
+        return _load(called)
     known: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in options.scenarios()}
     if called not in known:
         from difflib import get_close_matches
@@ -155,6 +153,22 @@ def _find(options: argparse.Namespace) -> type[Scenario]:
         there_are = f"There are {', '.join(known)}, and your own as my_package.my_scenarios:Ticker"
         options.parser.error(f"there is no scenario {called!r}{close or '.'} {there_are}")
     return known[called]
+
+
+def _load(called: str) -> type[Scenario]:
+    from traceback import print_exc
+
+    from fyrehose_twisted.errors import ConfigurationError
+    from fyrehose_twisted.sim.loading import load
+
+    try:
+        return load(called)
+    except ConfigurationError:
+        raise
+    except (Exception, SystemExit):
+        # A script that ends itself when it is imported has run nothing either.
+        print_exc()
+        raise ConfigurationError(f"{called} cannot be imported") from None
 
 
 def _run_one(options: argparse.Namespace, scenario: type[Scenario]) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from fyrehose_twisted.effects import Peer
+from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.sim.inbox import Inbox
 from fyrehose_twisted.sim.observer import Packet
@@ -81,11 +81,17 @@ class End:
         """Whether the node reads from it now, and nothing slows it."""
         return self.reads and not self.streams.throttles
 
+    @property
+    def to(self) -> Address:
+        """Where the host at the other end listens; an accepted connection comes from elsewhere, see
+        :class:`~fyrehose_twisted.effects.Peer`."""
+        return self.peer.address if self.other is None else self.other.host.address
+
     # Sending
 
     def write(self, messages: Sequence[Any]) -> None:
         """Send messages."""
-        streams, host, to = self.streams, self.host, self.peer.address
+        streams, host, to = self.streams, self.host, self.to
         out = self.out or self.pipe()
         codec = streams.codec_of(host)
         if codec is None:
@@ -264,4 +270,4 @@ class End:
 
     def _linked(self, what: str) -> None:
         for observe in self.host.network.observers.linked:
-            observe(self.host, self.peer.address, what)
+            observe(self.host, self.to, what)

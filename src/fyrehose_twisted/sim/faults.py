@@ -47,6 +47,11 @@ class Fault:
         """When it is over, in seconds after the start."""
         return self.at + self.lasts
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether its text has to say for how long."""
+        return False
+
     def begin(self, network: Network) -> None:
         """Let it happen."""
         raise NotImplementedError(f"{type(self).__name__} does not say what happens")
@@ -66,7 +71,7 @@ class Fault:
 
     def __str__(self) -> str:
         text = f"{self.at!r} {self.word} {self.details()}".rstrip()
-        return f"{text} for {self.lasts!r}" if self.lasts else text
+        return f"{text} for {self.lasts!r}" if self.lasts or self.goes_on else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,11 @@ class Stopped(Fault):
     def until(self) -> float:
         """See :meth:`Fault.until`."""
         return self.at + (2 if self.between else 1) * self.lasts
+
+    @property
+    def goes_on(self) -> bool:
+        """See :meth:`Fault.goes_on`."""
+        return True
 
     def begin(self, network: Network) -> None:
         """See :meth:`Fault.begin`."""
@@ -125,6 +135,11 @@ class Standing(Fault):
 
     host: str = ""
 
+    @property
+    def goes_on(self) -> bool:
+        """See :meth:`Fault.goes_on`."""
+        return True
+
     def begin(self, network: Network) -> None:
         """See :meth:`Fault.begin`."""
         host = network.host(self.host)
@@ -159,11 +174,16 @@ class ClockSet(Fault):
     by: float = 0.0
     rate: float = 1.0
 
+    @property
+    def goes_on(self) -> bool:
+        """See :meth:`Fault.goes_on`."""
+        return self.rate != 1.0
+
     def begin(self, network: Network) -> None:
         """See :meth:`Fault.begin`."""
         host = network.host(self.host)
         host.set_clock(by=self.by, rate=None if self.rate == 1.0 else self.rate)
-        if self.lasts and self.rate != 1.0:
+        if self.rate != 1.0:
             network.call_in(self.lasts, partial(self._end, host))
 
     def _end(self, host: Host) -> None:
@@ -182,9 +202,11 @@ class ClockSet(Fault):
     @classmethod
     def read(cls, at: float, lasts: float, found: dict[str, str]) -> Fault:
         """See :meth:`Fault.read`."""
-        by, rate = _number(found["by"] or "0"), _number(found["rate"] or "1")
+        by, rate = number(found["by"] or "0"), number(found["rate"] or "1")
         if not RATES[0] <= rate <= RATES[1]:
             raise ValueError(f"a clock cannot count {rate!r} s in one; give {RATES[0]:g} to {RATES[1]:g}")
+        if not by and rate == 1.0:
+            raise ValueError("nothing happens to the clock; add by how many seconds, +3.5, or how fast, x1.5 for 60.0")
         return cls(at, lasts, found["host"], by, rate)
 
 
@@ -205,6 +227,11 @@ class Changed(Fault):
     destinations: Names = ()
     both_ways: bool = False
     changes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def goes_on(self) -> bool:
+        """See :meth:`Fault.goes_on`."""
+        return True
 
     def begin(self, network: Network) -> None:
         """See :meth:`Fault.begin`."""
@@ -235,7 +262,7 @@ class Changed(Fault):
         """See :meth:`Fault.read`."""
         changes = tuple(_link_value(*change.split("=")) for change in found["changes"].split())
         Link(**dict(changes))
-        return cls(
+        fault = cls(
             at,
             lasts,
             tuple(found["sources"].split(", ")),
@@ -243,6 +270,9 @@ class Changed(Fault):
             found["arrow"] == "<->",
             changes,
         )
+        if not fault.values():
+            raise ValueError("nothing happens to the link; add what changes, such as loss=0.3")
+        return fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,14 +309,15 @@ def _boolean(text: str) -> bool:
     return text == "True"
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
+    """Return the number that ``text`` says. :raises ValueError: if it is none, or not finite."""
     try:
-        number = float(text)
+        found = float(text)
     except ValueError:
         raise ValueError(f"{text!r} is no number") from None
-    if not -inf < number < inf:
+    if not -inf < found < inf:
         raise ValueError(f"{text!r} is no number that a run could get to")
-    return number
+    return found
 
 
 def _whole(text: str) -> int:
@@ -296,16 +327,16 @@ def _whole(text: str) -> int:
         raise ValueError(f"{text!r} is no whole number") from None
 
 
-def _number_or_none(number: Callable[[str], float]) -> Callable[[str], float | None]:
-    return lambda text: None if text == "None" else number(text)
+def _or_none(read_it: Callable[[str], float]) -> Callable[[str], float | None]:
+    return lambda text: None if text == "None" else read_it(text)
 
 
 _READERS: dict[str, Callable[[str], Any]] = {
     "bool": _boolean,
-    "float": _number,
+    "float": number,
     "int": _whole,
-    "int | None": _number_or_none(_whole),
-    "float | None": _number_or_none(_number),
+    "int | None": _or_none(_whole),
+    "float | None": _or_none(number),
 }
 _LINK_VALUES = {field.name: _READERS[str(field.type)] for field in fields(Link)}
 
@@ -333,11 +364,15 @@ def read(line: str) -> Fault:
     details = re.fullmatch(kind.pattern, found["details"])
     if details is None:
         such_as = f", such as: {found['at']} {kind.example}" if kind.example else ""
-        raise ValueError(f"{found['details']!r} does not say what {kind.word} concerns{such_as}")
-    at, lasts = _number(found["at"]), _number(found["lasts"] or "0")
+        commas = '; names are separated by ", "' if re.search(r",\S|\s,", found["details"]) else ""
+        raise ValueError(f"{found['details']!r} does not say what {kind.word} concerns{such_as}{commas}")
+    at, lasts = number(found["at"]), number(found["lasts"] or "0")
     if at < 0 or lasts < 0:
         raise ValueError("nothing happens before the start, and nothing lasts less than 0 s")
-    return kind.read(at, lasts, details.groupdict())
+    fault = kind.read(at, lasts, details.groupdict())
+    if found["lasts"] is None and fault.goes_on:
+        raise ValueError(f"for how long? Add it: {line} for 3.0")
+    return fault
 
 
 def _unless_restarted(host: Host, action: Callable[[], object]) -> Callable[[], None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import ILinkNode
 from fyrehose_twisted.sim.connection import End, State
@@ -91,6 +90,5 @@ def accept(host: Host, dialler: End) -> End:
     streams = host.network.streams
     if (streams.codec_of(host) is None) is not (streams.codec_of(dialler.host) is None):
         raise ConfigurationError(f"of {dialler.host.name} and {host.name}, give both a codec or none")
-    peer = Peer(dialler.host.address, next(streams.numbers), dialled=False)
-    dialler.other = End(host, peer, State.ACCEPTING, dialler)
+    dialler.other = End(host, streams.accepted_from(dialler.host), State.ACCEPTING, dialler)
     return dialler.other

@@ -41,6 +41,16 @@ class Arrival(NamedTuple):
     truncated: bool
     packet: Packet
 
+    @property
+    def received(self) -> Packet:
+        """The packet as the node gets it."""
+        sent, datagram = self.packet.data, self.datagram
+        if datagram is sent:
+            return self.packet
+        # What was garbled only behind the cut came undamaged as far as it came.
+        damaged = datagram != (sent[: len(datagram)] if self.truncated else sent)
+        return self.packet._replace(data=datagram, damaged=damaged, truncated=self.truncated)
+
 
 class Host:
     """One machine and its node.
@@ -324,17 +334,22 @@ class Host:
             self._keep(arrivals)
             return
         network = self.network
+        receive_batch = getattr(self.node, "receive_batch", None)
+        if receive_batch is None:  # It lives on streams, and no socket is bound.
+            for arrival in arrivals:
+                network.drop(arrival.packet, "nobody")
+            return
         network.acting = self
         network.counts["arrived"] += len(arrivals)
         network.counts["batches"] += 1
         for observe in network.observers.arrived:
             for arrival in arrivals:
-                observe(arrival.packet, self)
+                observe(arrival.received, self)
         batch = Batch.pack(
             [(arrival.datagram, arrival.packet.source.address) for arrival in arrivals],
             truncated=[row for row, arrival in enumerate(arrivals) if arrival.truncated],
         )
-        self.feed(self.node.receive_batch, batch)
+        self.feed(receive_batch, batch)
 
     def _keep(self, arrivals: list[Arrival]) -> None:
         """Keep what comes until the host goes on; a host that is down keeps nothing."""

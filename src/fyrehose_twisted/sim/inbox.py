@@ -119,8 +119,10 @@ class Inbox:
             codec = self.end.streams.codec_of(self.end.host)
             assert codec is not None, "the handshake sees to it that both ends have a codec or none has"
             self._decoder = codec.decoder()
-        rng = self.end.host.network.split_rng
-        return [message for piece in cut_to_read(data, rng) for message in self._decoder.feed(piece)]
+        network = self.end.host.network
+        if not network.split:
+            return list(self._decoder.feed(data))
+        return [message for piece in cut_to_read(data, network.split_rng) for message in self._decoder.feed(piece)]
 
     def _hand_decoded_over(self) -> None:
         while self.readable and self._decoded:

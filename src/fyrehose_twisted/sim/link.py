@@ -13,6 +13,9 @@ REORDERED_BY = 0.05
 
 GARBLED_BYTES = 4
 
+LONGEST = 65_507
+"""Bytes of the longest datagram: what IPv4 and UDP leave of 65,535."""
+
 PROBABILITIES = ("loss", "duplication", "reordering", "corruption", "truncation")
 TIMES = ("delay", "jitter", "tail")
 
@@ -66,6 +69,12 @@ class Link:
             raise ConfigurationError(f"bandwidth={self.bandwidth!r}; give more than 0 bytes a second, or None")
         if self.queue < 0:
             raise ConfigurationError(f"queue={self.queue!r}; give 0 bytes or more")
+
+    @property
+    def draws(self) -> bool:
+        """Whether random numbers decide what happens to a datagram."""
+        chances = self.loss, self.duplication, self.reordering, self.jitter, self.tail, self.corruption, self.truncation
+        return self.up and any(chances)
 
     def loses(self, size: int, rng: Random) -> str | None:
         """Draw whether a datagram of ``size`` bytes is lost, and return why."""

@@ -65,6 +65,8 @@ def load(reference: str) -> type[Scenario]:
     :raises ConfigurationError: if there is no such module, file or scenario.
     """
     name, _, qualname = reference.rpartition(":")
+    if not name and qualname.endswith(".py"):
+        raise ConfigurationError(f"which scenario in {qualname}? Name its class, as in {qualname}:Class")
     if not name or not qualname:
         raise ConfigurationError(f"{reference!r} names no scenario as my_package.my_scenarios:Ticker does")
     _search(os.getcwd())

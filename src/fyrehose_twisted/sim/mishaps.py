@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import exp, log
 from random import Random
 from typing import Any
 
 from fyrehose_twisted.sim.crash import Crash
 from fyrehose_twisted.sim.faults import EVERYONE, Changed, ClockSet, Cut, Fault, Names, Standing, Stopped
+from fyrehose_twisted.sim.stream_faults import HalfOpen, Refuse, Reset, SlowReader
 
 Maker = Callable[[Random, float], Fault]
 """Draws a fault that begins at a given time."""
@@ -40,9 +42,11 @@ def clocks(names: Sequence[str], *, by: float = 5.0, drift: float = 0.0005, long
 
     def make(rng: Random, at: float) -> Fault:
         name = rng.choice(names)
-        if rng.random() < 0.5:
+        if not drift or (by and rng.random() < 0.5):
             return ClockSet(at, 0.0, name, by=round(rng.uniform(-by, by), 3) or by)
-        return ClockSet(at, _lasts(rng, longest), name, rate=round(1 + rng.uniform(-drift, drift), 6))
+        rate = round(1 + rng.uniform(-drift, drift), 6)
+        # A clock that runs right is no fault, and cannot be read back.
+        return ClockSet(at, _lasts(rng, longest), name, rate=rate if rate != 1.0 else 1 + drift)
 
     return make
 
@@ -74,6 +78,38 @@ def bad_links(names: Sequence[str], *, longest: float = 20.0, hub: str | None = 
             changes |= draw(rng)
         both_ways = rng.random() < 0.5
         return Changed(at, _lasts(rng, longest), *_sides(rng, names, hub), both_ways, tuple(changes.items()))
+
+    return make
+
+
+def resets(names: Sequence[str]) -> Maker:
+    """The stream connections between two of ``names`` are reset, and both sides are told."""
+    return lambda rng, at: Reset(at, 0.0, *rng.sample(names, 2))
+
+
+def half_opens(names: Sequence[str]) -> Maker:
+    """The stream connections between two of ``names`` are reset, and one side finds out only when it writes."""
+    return lambda rng, at: HalfOpen(at, 0.0, *rng.sample(names, 2))
+
+
+def refusals(names: Sequence[str], *, longest: float = 10.0) -> Maker:
+    """One of ``names`` takes no new stream connections for at most ``longest`` seconds."""
+    return lambda rng, at: Refuse(at, _lasts(rng, longest), rng.choice(names))
+
+
+def slow_readers(
+    names: Sequence[str], *, rates: tuple[float, float] = (100.0, 100_000.0), longest: float = 20.0, single: float = 0.5
+) -> Maker:
+    """One of ``names`` reads slowly from its streams.
+
+    :param rates: bytes a second, at least and at most; each order of magnitude between is as likely.
+    :param single: probability that it is slow only with what comes from one other host.
+    """
+
+    def make(rng: Random, at: float) -> Fault:
+        host, source = rng.sample(names, 2) if rng.random() < single else (rng.choice(names), "")
+        rate = exp(rng.uniform(*map(log, rates)))
+        return SlowReader(at, _lasts(rng, longest), host, float(f"{rate:.3g}"), source)
 
     return make
 

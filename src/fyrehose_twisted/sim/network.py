@@ -6,7 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import count
+from difflib import get_close_matches
+from itertools import count, islice
+from math import inf
 from random import Random
 from typing import Any, NamedTuple
 
@@ -26,6 +28,9 @@ START = 1_767_225_600.0
 NAME = r"(?!(\*|for)$)[^\s,#]+"
 """What a host may be called: the text of a fault has to make sense with it."""
 
+LISTED = 10
+"""So many hosts are listed at most where one is not found."""
+
 
 class Change(NamedTuple):
     """What some links are like for a while. ``None`` means every host."""
@@ -44,7 +49,11 @@ class Network:
     :param moment: seconds; what arrives at one host in one such span is handed over together at its end, as it is when
         a busy socket is read. 0: only what arrives at exactly the same time.
     :param split: probability with which what is handed over together is cut into two batches between any two datagrams.
-    :param split_seed: where it is cut is drawn from this; nothing else is, so the outcome may not depend on it.
+        Unless it is 0, bytes of streams are cut where they are read too, as often as
+        :mod:`~fyrehose_twisted.sim.segments` says.
+    :param split_seed: where these are cut is drawn from this; nothing else is, so the outcome may not depend on it.
+        What is cut before it travels on a stream is drawn from ``seed``.
+    :raises ValueError: if ``moment`` or ``split`` is out of range.
     :ivar hosts: hosts by address.
     :ivar counts: datagrams ``sent``, ``duplicated``, ``corrupted``, ``truncated``, ``arrived``, ``dropped`` and
         ``dropped: why`` (a duplicate that is dropped counts too), and ``batches`` handed over. Of messages on streams,
@@ -65,6 +74,10 @@ class Network:
         split: float = 0.0,
         split_seed: int = 0,
     ) -> None:
+        if not 0.0 <= moment < inf:
+            raise ValueError(f"moment={moment!r}; a time is 0 or more seconds")
+        if not 0.0 <= split <= 1.0:
+            raise ValueError(f"split={split!r}; a probability goes from 0 to 1")
         self.seed = seed
         self.scheduler = Scheduler(start)
         self.link = Link() if link is None else link
@@ -80,6 +93,7 @@ class Network:
         self.acting: Host | None = None
         self.streams = Streams(self)
         self._names: dict[str, Host] = {}
+        self._at_ip: dict[str, Host | None] = {}  # None where there are several
         self._changes: list[Change] = []
 
     @property
@@ -105,17 +119,30 @@ class Network:
             raise ValueError(f"there is a host {name!r} or one at {address} already")
         host = self.hosts[address] = self._names[name] = Host(self, len(self.hosts), name, address, start)
         host.begins = begins
+        self._at_ip[address[0]] = None if address[0] in self._at_ip else host
         return host
 
     def host(self, name: str) -> Host:
         """Return the host with this name.
 
-        :raises KeyError: if there is none; the message lists those that there are.
+        :raises KeyError: if there is none; the message says which there are, or the first few of them.
         """
         try:
             return self._names[name]
         except KeyError:
-            raise KeyError(f"no host {name!r}; there are {', '.join(self._names)}") from None
+            raise KeyError(f"no host {name!r}; {self._who_is_there(name)}") from None
+
+    def _who_is_there(self, instead_of: str) -> str:
+        if not self._names:
+            return "there are none"
+        close = get_close_matches(instead_of, self._names, 1)
+        there_are = f"did you mean {close[0]}? There are" if close else "there are"
+        more = f" and {len(self._names) - LISTED:,} more" if len(self._names) > LISTED else ""
+        return f"{there_are} {', '.join(islice(self._names, LISTED))}{more}"
+
+    def only_host_at(self, ip: str) -> Host | None:
+        """Return the host with this IP address, unless there are several, or none."""
+        return self._at_ip.get(ip)
 
     def run(self, seconds: float) -> None:
         """Let time pass."""

@@ -23,6 +23,10 @@ class Packet(NamedTuple):
     """Bytes; on a stream that carries objects, the message."""
     sent_at: float
     """True time, UTC seconds."""
+    damaged: bool = False
+    """Whether :attr:`data` arrived with other bytes than it left with."""
+    truncated: bool = False
+    """Whether its end was cut off, and the node is told so."""
 
 
 class Observer:
@@ -36,7 +40,11 @@ class Observer:
         """A host sent something; nothing has happened to it yet."""
 
     def arrived(self, packet: Packet, host: Host) -> None:
-        """Something is handed to the node of ``host``, which has not seen it yet. A duplicate arrives twice."""
+        """Something is handed to the node of ``host``, which has not seen it yet. A duplicate arrives twice.
+
+        ``packet.data`` is what the node gets, which for a datagram can be bytes that no node sent: see
+        :attr:`Packet.damaged` and :attr:`Packet.truncated`.
+        """
 
     def dropped(self, packet: Packet, why: str) -> None:
         """Something will not arrive; of a duplicated datagram, one copy."""

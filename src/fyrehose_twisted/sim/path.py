@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.sim.host import Arrival
-from fyrehose_twisted.sim.link import garble
+from fyrehose_twisted.sim.link import LONGEST, garble
 from fyrehose_twisted.sim.observer import Packet
 
 if TYPE_CHECKING:
@@ -17,11 +17,26 @@ if TYPE_CHECKING:
     from fyrehose_twisted.sim.network import Network
 
 
+class _Undrawn(Random):
+    """Stands where nothing is drawn. A generator takes 2.5 kB, and most paths of a large network never need theirs."""
+
+    def random(self) -> float:
+        """Do not be called: what is drawn here would depend on what other paths draw."""
+        raise AssertionError("Link.draws says that nothing is drawn")
+
+    def getrandbits(self, k: int, /) -> int:
+        """Do not be called either."""
+        return int(self.random())
+
+
+UNDRAWN = _Undrawn()
+
+
 class Path:
     """The way from ``source`` to ``to``, with random numbers of its own: what happens here does not depend on what
     is drawn elsewhere, nor on the order in which a host serves its peers.
 
-    :ivar rng: random numbers for this path alone.
+    :ivar rng: random numbers for this path alone, from when its link first draws any.
     """
 
     __slots__ = ("_busy_until", "_link", "_version", "network", "rng", "source", "to")
@@ -30,10 +45,11 @@ class Path:
         self.network = network
         self.source = source
         self.to = to
-        self.rng = Random(f"{network.seed}/{source.name}/{to[0]}:{to[1]}")
+        self.rng: Random = UNDRAWN
         self._busy_until = 0.0
         self._version = network.version
         self._link: Link = network.link_between(source, to)
+        self._prepare()
 
     @property
     def link(self) -> Link:
@@ -45,13 +61,14 @@ class Path:
 
     def carry(self, datagram: bytes) -> None:
         """Send a datagram on its way."""
-        network, link, rng = self.network, self.link, self.rng
+        network, link = self.network, self.link
+        rng = self.rng  # after the link, which may be the first that draws
         now, counts, size = network.scheduler.now, network.counts, len(datagram)
         packet = Packet(next(network.numbers), self.source, self.to, datagram, now)
         counts["sent"] += 1
         for observe in network.observers.sent:
             observe(packet)
-        why = link.loses(size, rng)
+        why = link.loses(size, rng) if size <= LONGEST else "too long"
         leaves = now
         if why is None and link.bandwidth is not None:
             leaves = max(self._busy_until, now)
@@ -74,6 +91,11 @@ class Path:
             waiting = max(0.0, self._busy_until - now) * old
             self._busy_until = now if link.bandwidth is None else now + waiting / link.bandwidth
         self._link = link
+        self._prepare()
+
+    def _prepare(self) -> None:
+        if self.rng is UNDRAWN and self._link.draws:
+            self.rng = Random(f"{self.network.seed}/{self.source.name}/{self.to[0]}:{self.to[1]}")
 
     def _deliver(self, packet: Packet, link: Link, leaves: float) -> None:
         network, rng = self.network, self.rng

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Protocol
 
 import pytest
@@ -31,6 +31,7 @@ class Simulate(Protocol):
 
         :param jobs: how many processes beside this one; 0 for none.
         :param split_seed: where batches are cut.
+        :param seeds: at least one; a test that runs nothing fails.
         :returns: outcomes in order of ``seeds``.
         """
 
@@ -55,6 +56,8 @@ def simulate(request: pytest.FixtureRequest) -> Simulate:
                 if outcome.violation is not None:
                     pytest.fail(_explain(outcome, _replay(scenario, outcome.seed, split_seed, request)), pytrace=False)
                 found[outcome.seed] = outcome
+        if not taken:
+            pytest.fail(f"no seeds to run {scenario.name} with, so nothing was tested", pytrace=False)
         return [found[seed] for seed in taken]
 
     return simulated
@@ -62,13 +65,29 @@ def simulate(request: pytest.FixtureRequest) -> Simulate:
 
 @pytest.fixture
 def fresh_seed(request: pytest.FixtureRequest) -> int:
-    """A seed that is another one each time, and shown when the test fails; ``SIMULATE_SEED=N`` makes it ``N`` again."""
+    """A seed that is another one each time, and shown when it is drawn; ``SIMULATE_SEED=N`` makes it ``N`` again."""
     given = os.environ.get(SEED_VARIABLE)
     if given and not given.isdecimal():
         pytest.fail(f"{SEED_VARIABLE} is {given!r}, which is not a whole number", pytrace=False)
     seed = int(given) if given else runner.fresh_seed()
+    if not given:
+        _say(request.config, f"fyrehose: seed {seed} for {request.node.name}")
     request.node.add_report_section("setup", "seed", f"{seed}; to have it again, set {SEED_VARIABLE}={seed}")
     return seed
+
+
+def _say(config: pytest.Config, line: str) -> None:
+    """Show a line at once: of a test that hangs or is killed, nothing is shown later."""
+    plugins = config.pluginmanager
+    capturing = plugins.getplugin("capturemanager")
+    with nullcontext() if capturing is None else capturing.global_and_fixture_disabled():
+        if plugins.getplugin("terminalreporter") is None:  # As in the workers of pytest-xdist.
+            print(line, file=sys.stderr, flush=True)
+            return
+        terminal = config.get_terminal_writer()
+        if terminal.width_of_current_line:
+            terminal.line()
+        terminal.line(line, flush=True)
 
 
 def _explain(outcome: Outcome, replay: str) -> str:

@@ -88,6 +88,7 @@ def run_seed(
     faults: FaultSchedule | None = None,
     split_seed: int = 0,
     trace: TextIO | None = None,
+    replay: str | None = None,
     on_sample: Callable[[float], object] | None = None,
 ) -> Outcome:
     """Run a scenario once, in this process. What raises while it is put together breaks an invariant too.
@@ -95,6 +96,7 @@ def run_seed(
     :param faults: what goes wrong, if it is not to be drawn.
     :param split_seed: where batches are cut.
     :param trace: where to write JSON lines.
+    :param replay: the command that runs it again, for the trace.
     :param on_sample: called with the simulated seconds so far, about once in each of them.
     """
     began = monotonic()
@@ -102,7 +104,7 @@ def run_seed(
         running = scenario(seed, faults=faults, split_seed=split_seed)
         if on_sample is not None:
             running.add_invariant(_Sampled(running.network, on_sample))
-        return running.run(trace)
+        return running.run(trace, replay=replay)
     except Exception as error:
         violation = InvariantViolated(NOTHING_RAISES, 0.0, (), f"{type(error).__name__}: {error}")
         violation.add_note(traceback.format_exc())

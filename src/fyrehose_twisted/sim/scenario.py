@@ -98,7 +98,10 @@ class Scenario:
         return True
 
     def describe(self, thing: Any) -> str:
-        """Say in a few words what was sent, told or made durable. Equal things have equal texts, in any process."""
+        """Say in a few words what was sent, told or made durable. Equal things have equal texts, in any process.
+
+        Of a datagram that arrives damaged, what is left is described too: any bytes have to do.
+        """
         return str(thing)
 
     def digest(self) -> str:
@@ -128,15 +131,16 @@ class Scenario:
 
     # Running
 
-    def run(self, trace: TextIO | None = None) -> Outcome:
+    def run(self, trace: TextIO | None = None, *, replay: str | None = None) -> Outcome:
         """Run it to its end, or until an invariant breaks.
 
         :param trace: where to write JSON lines; see :class:`~fyrehose_twisted.sim.trace.Trace`.
+        :param replay: the command that runs it again, for the trace.
         """
         network = self.network
         writer: Trace | None = None
         if trace is not None:
-            writer = Trace(network, trace, scenario=self.name, seed=self.seed, describe=self.describe)
+            writer = Trace(network, trace, scenario=self.name, seed=self.seed, describe=self.describe, replay=replay)
             network.watch(writer)
         began = perf_counter()
         violation: InvariantViolated | None = None

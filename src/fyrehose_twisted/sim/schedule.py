@@ -57,12 +57,23 @@ class FaultSchedule:
     def arrange(self, network: Network) -> None:
         """Let the faults happen on ``network``, counted from now.
 
-        :raises KeyError: if one concerns a host that is not there.
+        :raises ConfigurationError: if one concerns a host that is not there.
+        """
+        self.check(network)
+        for fault in self.faults:
+            network.call_in(fault.at, partial(_begin, fault, network))
+
+    def check(self, network: Network) -> None:
+        """See that everybody whom the faults concern is on ``network``.
+
+        :raises ConfigurationError: naming the first fault that concerns somebody else.
         """
         for fault in self.faults:
             for name in fault.names():
-                network.host(name)
-            network.call_in(fault.at, partial(_begin, fault, network))
+                try:
+                    network.host(name)
+                except KeyError as error:
+                    raise ConfigurationError(f"the fault '{fault}': {error.args[0]}") from None
 
     @property
     def until(self) -> float:

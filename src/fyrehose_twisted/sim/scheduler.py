@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from itertools import count
 
 CALLS_AT_ONE_MOMENT = 1_000_000
-"""More, and time will never pass: something calls itself again and again."""
+"""More that were scheduled during that moment, and time will never pass: something calls itself again and again."""
 
 
 class Scheduler:
@@ -20,17 +19,17 @@ class Scheduler:
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
         self.calls = 0
-        self._order = count()
+        self._scheduled = 0
         self._heap: list[tuple[float, int, Callable[[], object]]] = []
         self._cancelled: set[int] = set()
-        self._calls_now = 0
 
     def __len__(self) -> int:
         return len(self._heap) - len(self._cancelled)
 
     def call_at(self, when: float, call: Callable[[], object]) -> int:
         """Call ``call`` at ``when``, or as the next thing if that has passed. Returns what :meth:`cancel` takes."""
-        number = next(self._order)
+        number = self._scheduled
+        self._scheduled = number + 1
         heapq.heappush(self._heap, (when if when > self.now else self.now, number, call))
         return number
 
@@ -49,6 +48,7 @@ class Scheduler:
         :raises RuntimeError: if it does not, because something calls itself at one moment without end.
         """
         heap, cancelled, pop = self._heap, self._cancelled, heapq.heappop
+        calls, first = 0, self._scheduled  # how many were made that were scheduled at this moment, and their first
         while heap and heap[0][0] <= when:
             moment, number, call = pop(heap)
             if number in cancelled:
@@ -56,13 +56,13 @@ class Scheduler:
                 continue
             if moment != self.now:
                 self.now = moment
-                self._calls_now = 0
-            self._calls_now += 1
-            if self._calls_now > CALLS_AT_ONE_MOMENT:
-                name = getattr(call, "__qualname__", type(call).__name__)
-                raise RuntimeError(f"{CALLS_AT_ONE_MOMENT:,} calls at {moment}, and no end; the last was {name}")
+                calls, first = 0, self._scheduled
+            elif number >= first:
+                calls += 1
+                if calls > CALLS_AT_ONE_MOMENT:
+                    name = getattr(call, "__qualname__", type(call).__name__)
+                    raise RuntimeError(f"{CALLS_AT_ONE_MOMENT:,} calls at {moment}, and no end; the last was {name}")
             self.calls += 1
             call()
         if when > self.now:
             self.now = when
-            self._calls_now = 0

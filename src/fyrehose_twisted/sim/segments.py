@@ -37,6 +37,7 @@ class StreamLimits:
     :ivar segment: the longest that travels in one piece where they travel as bytes.
     :ivar timeout: how long a sender goes without an answer before it gives a connection up.
     :ivar dial_timeout: how long it waits for one to open.
+    :raises ValueError: if something is out of range.
     """
 
     window: int = 65_536
@@ -46,6 +47,19 @@ class StreamLimits:
     segment: int = 1_460
     timeout: float = 60.0
     dial_timeout: float = 5.0
+
+    def __post_init__(self) -> None:
+        for name in ("window", "object_size", "segment"):
+            if not getattr(self, name) >= 1:
+                raise ValueError(f"{name}={getattr(self, name)!r}; give 1 byte or more")
+        for name in ("timeout", "dial_timeout"):
+            if not getattr(self, name) > 0.0:
+                raise ValueError(f"{name}={getattr(self, name)!r}; give more than 0 seconds")
+        if not self.high >= 0:
+            raise ValueError(f"high={self.high!r}; give 0 bytes or more")
+        if not 1 <= self.low <= self.high + 1:
+            # Otherwise a sender would never be unblocked, or be blocked and unblocked by one and the same size.
+            raise ValueError(f"low={self.low!r}; give at least 1 byte, and at most {self.high + 1}, one more than high")
 
 
 class Mark(Enum):

@@ -44,10 +44,35 @@ class Run:
         self.faults = None if options.faults is None else read_faults(options.faults)
         self._called = called
         self._split = ("--split-seed", str(self.split_seed)) if self.split_seed else ()
-        self.command = self.command_with(*(() if options.faults is None else ("--faults", options.faults)))
+        if self.faults is None:
+            self.command = self._command()
+        elif options.faults == STANDARD:
+            # What was read there cannot be read again.
+            self.command = self.command_with(self.faults)
+        else:
+            self.command = self._command("--faults", options.faults)
 
-    def command_with(self, *options: str) -> str:
-        """Return what runs it again with other faults."""
+    def check(self) -> None:
+        """See that everybody is there whom the faults concern, if they are not drawn.
+
+        :raises ConfigurationError: if somebody is not.
+        """
+        if self.faults is None:
+            return
+        try:
+            network = self.scenario(self.seed, faults=self.faults, split_seed=self.split_seed).network
+        except Exception:
+            # The run breaks in the same place, and says where.
+            return
+        self.faults.check(network)
+
+    def command_with(self, faults: FaultSchedule) -> str:
+        """Return what runs it again with these faults, in more than one line if there are any."""
+        if not len(faults):
+            return self._command("--faults", "/dev/null")
+        return f"{self._command('--faults', STANDARD)} <<END\n{faults}END"
+
+    def _command(self, *options: str) -> str:
         return replay(self._called, self.seed, *self._split, *options)
 
     def run(self, trace: TextIO | None) -> Outcome:
@@ -69,7 +94,13 @@ class Run:
     ) -> Outcome:
         """Run it with these faults."""
         return run_seed(
-            self.scenario, self.seed, faults=faults, split_seed=self.split_seed, trace=trace, on_sample=on_sample
+            self.scenario,
+            self.seed,
+            faults=faults,
+            split_seed=self.split_seed,
+            trace=trace,
+            replay=self.command,
+            on_sample=on_sample,
         )
 
 
@@ -108,35 +139,39 @@ class Shrinking:
         return f"shrinking: {len(self.shortest)} of {many(len(self.drawn), 'fault')} left"
 
     def __str__(self) -> str:
-        left, command = len(self.shortest), self.run.command_with
+        left, again = len(self.shortest), _again(self.run.command_with(self.shortest))
         broken = f"({many(self.runs, 'run')} tried): {self.outcome.violation}"
         if not left:
-            return f"No fault is needed {broken}\nReplay it: {command('--faults', '/dev/null')}"
+            return f"No fault is needed {broken}\n{again}"
         enough = f"{left} of {many(len(self.drawn), 'fault')} {'is' if left == 1 else 'are'} enough"
-        return f"{enough} {broken}\nReplay it:\n{command('--faults', STANDARD)} <<END\n{self.shortest}END"
+        return f"{enough} {broken}\n{again}"
 
 
 def run_one(run: Run, options: Namespace) -> int:
     """Run one seed, write what is to be written, and return the exit status.
 
+    :raises ConfigurationError: if the faults concern somebody who is not there.
     :raises OSError: if something cannot be written.
     """
+    run.check()
     say = sys.stderr if options.trace == STANDARD else sys.stdout
     with recording(options.trace, options.html) as trace:
-        outcome = run.run(trace)
+        outcome = run.run(cast("TextIO | None", trace))
     print(of_one(outcome), file=say)
     if outcome.violation is None:
         return 0
     for note in getattr(outcome.violation, "__notes__", ()):
         print(note, file=sys.stderr, end="")
-    print(f"Replay it: {run.command}", file=say)
+    if trace is not None and not trace.written:
+        print("There is nothing to draw: it broke while it was put together", file=say)
+    print(_again(run.command), file=say)
     if options.shrink:
         _shrink(run, outcome, say)
     return 1
 
 
 @contextmanager
-def recording(trace: str | None, page: str | None) -> Iterator[TextIO | None]:
+def recording(trace: str | None, page: str | None) -> Iterator[_Lines | None]:
     """Open what the trace of a run is written to, or nothing; when the run is over, or interrupted, write the page.
 
     :param trace: path of the trace, or ``-``; ``None`` for none.
@@ -144,11 +179,16 @@ def recording(trace: str | None, page: str | None) -> Iterator[TextIO | None]:
     :raises OSError: if one of them cannot be written, if possible at once.
     """
     with ExitStack() as stack:
-        shown = None if page is None else stack.enter_context(open(page, "w", encoding="ascii"))
+        shown: TextIO | None = None
+        if page is not None:
+            stack.enter_context(_naming(page))
+            shown = stack.enter_context(open(page, "w", encoding="ascii"))
+        if trace is not None:
+            stack.enter_context(_naming("standard output" if trace == STANDARD else trace))
         lines = _open_trace(trace, stack, to_be_read=shown is not None)
         interrupted: KeyboardInterrupt | None = None
         try:
-            yield None if lines is None else cast(TextIO, _Lines(lines))
+            yield None if lines is None else _Lines(lines)
         except CannotWrite as failed:
             raise failed.problem from None
         except KeyboardInterrupt as interrupt:
@@ -156,12 +196,28 @@ def recording(trace: str | None, page: str | None) -> Iterator[TextIO | None]:
         if lines is not None and shown is not None:
             if lines.tell():
                 lines.seek(0)
-                write_page(lines, shown)
+                with _naming(str(page)):
+                    write_page(lines, shown)
             if trace == STANDARD:
                 lines.seek(0)
                 copyfileobj(lines, sys.stdout)
         if interrupted is not None:
             raise interrupted
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Let an error say with which file, for one that comes while something is written does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise
+
+
+def _again(command: str) -> str:
+    return f"Replay it:\n{command}" if "\n" in command else f"Replay it: {command}"
 
 
 def read_faults(path: str) -> FaultSchedule:
@@ -192,12 +248,17 @@ def _shrink(run: Run, broken: Outcome, say: TextIO) -> None:
 
 
 class _Lines:
-    """A file that ends the run when nothing more can be written to it."""
+    """A file that ends the run when nothing more can be written to it.
+
+    :ivar written: whether there was anything to write.
+    """
 
     def __init__(self, file: TextIO) -> None:
         self._write = file.write
+        self.written = False
 
     def write(self, text: str) -> int:
+        self.written = True
         try:
             return self._write(text)
         except OSError as error:

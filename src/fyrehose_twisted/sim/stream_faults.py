@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
-from fyrehose_twisted.sim.faults import Fault, Names, readable
+from fyrehose_twisted.sim.faults import Fault, Names, number, readable
 
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.network import Network
@@ -70,6 +69,11 @@ class Refuse(Fault):
 
     host: str = ""
 
+    @property
+    def goes_on(self) -> bool:
+        """See :meth:`Fault.goes_on`."""
+        return True
+
     def begin(self, network: Network) -> None:
         """See :meth:`Fault.begin`."""
         host = network.host(self.host)
@@ -103,6 +107,11 @@ class SlowReader(Fault):
     rate: float = 1_000.0
     source: str = ""
 
+    @property
+    def goes_on(self) -> bool:
+        """See :meth:`Fault.goes_on`."""
+        return True
+
     def begin(self, network: Network) -> None:
         """See :meth:`Fault.begin`."""
         source = network.host(self.source).address if self.source else None
@@ -123,7 +132,7 @@ class SlowReader(Fault):
 
         :raises ValueError: if the rate is none.
         """
-        rate = float(found["rate"])
-        if not 0.0 < rate < inf:
+        rate = number(found["rate"])
+        if rate <= 0.0:
             raise ValueError(f"nobody reads {found['rate']} bytes a second: give more than 0")
         return cls(at, lasts, found["host"], rate, found["source"] or "")

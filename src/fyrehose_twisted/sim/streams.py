@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
-from fyrehose_twisted.interfaces import IStreamCodec
+from fyrehose_twisted.interfaces import ILinkNode, IStreamCodec
 from fyrehose_twisted.sim.connection import End, State
 from fyrehose_twisted.sim.crash import Crash
 from fyrehose_twisted.sim.handshake import Handshake, accept
@@ -20,6 +20,9 @@ from fyrehose_twisted.sim.throttle import Throttle
 
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.network import Network
+
+EPHEMERAL_PORTS = range(49_152, 65_536)
+"""Where accepted connections come from. Inside the simulator a connection leads to hosts, never to these."""
 
 
 class Streams:
@@ -54,6 +57,7 @@ class Streams:
         self.numbers = count(1)
         self.throttles: list[Throttle] = []
         self._network = network
+        self._origins: dict[Address, Host] = {}
         self._refusing: Counter[Address] = Counter()
         self._dice: dict[tuple[int, Address], Dice] = {}
 
@@ -62,7 +66,7 @@ class Streams:
     def carry_out(self, host: Host, effect: Dial | Write | HangUp) -> None:
         """Do what the node of ``host`` wants.
 
-        :raises TypeError: if ``effect`` is none of these.
+        :raises TypeError: if ``effect`` is none of these, or a node dials that could not be told what comes of it.
         """
         if isinstance(effect, Write):
             end = host.ends.get(effect.peer.number)
@@ -75,6 +79,8 @@ class Streams:
             if end is not None and end.usable:
                 end.hang_up()
         elif isinstance(effect, Dial):
+            if not ILinkNode.providedBy(host.node):
+                raise TypeError(f"the {type(host.node).__name__} on {host.name} dials, but is no ILinkNode")
             end = End(host, Peer(effect.address, next(self.numbers), dialled=True), State.DIALLING)
             for observe in self._network.observers.linked:
                 observe(host, effect.address, "dialled")
@@ -92,10 +98,17 @@ class Streams:
         return packet
 
     def _write_in_vain(self, host: Host, effect: Write) -> None:
-        codec = self.codec_of(host)
+        codec, to = self.codec_of(host), self._to(effect.peer)
         for message in effect.messages:
             data = message if codec is None else codec.encode(message)
-            self._network.drop(self.packet(host, effect.peer.address, data), "gone")
+            self._network.drop(self.packet(host, to, data), "gone")
+
+    def _to(self, peer: Peer) -> Address:
+        """Return where the host listens to which a connection led that may be forgotten."""
+        if peer.dialled:
+            return peer.address
+        host = self._network.only_host_at(peer.address[0]) or self._origins.get(peer.address)
+        return peer.address if host is None else host.address
 
     # For hosts
 
@@ -195,6 +208,14 @@ class Streams:
             seed = f"{self._network.seed}/{source.name}/{to[0]}:{to[1]}/streams"
             dice = self._dice[source.index, to] = Dice(seed)
         return dice
+
+    def accepted_from(self, dialler: Host) -> Peer:
+        """Return what a node calls a new connection that ``dialler`` opened."""
+        number, ip = next(self.numbers), dialler.address[0]
+        peer = Peer((ip, EPHEMERAL_PORTS.start + number % len(EPHEMERAL_PORTS)), number, dialled=False)
+        if self._network.only_host_at(ip) is None:
+            self._origins[peer.address] = dialler
+        return peer
 
     def throttle_of(self, end: End) -> Throttle | None:
         """Return what slows the reading of ``end``."""

@@ -28,7 +28,7 @@ class Throttle:
 
     def concerns(self, end: End) -> bool:
         """Say whether ``end`` is read slowly."""
-        return end.host is self.host and (self.source is None or end.peer.address == self.source)
+        return end.host is self.host and (self.source is None or end.to == self.source)
 
     def read_later(self, inbox: Inbox) -> None:
         """Let ``inbox`` be read when it is its turn."""

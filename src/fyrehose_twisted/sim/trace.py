@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fyrehose_twisted.effects import Address
@@ -20,9 +22,11 @@ class Trace(Observer):
     """Writes one object a line: ``t``, seconds since the start of the run, ``kind``, and what belongs to that kind.
 
     ==============================  ==========================================================================
-    ``run``, the first, without t   ``scenario``, ``seed``, ``start`` in UTC seconds, ``nodes`` by name
+    ``run``, the first, without t   ``scenario``, ``seed``, ``start`` in UTC seconds, ``nodes`` by name, ``python``
+                                    and ``version`` that ran it, ``replay``, the command that runs it again, if known
     ``send``                        ``node``, ``to``, ``id``, ``size`` of what is bytes, ``what``
-    ``arrive``                      ``node``, ``from``, ``id``; a duplicate has the ``id`` of its original
+    ``arrive``                      ``node``, ``from``, ``id``; a duplicate has the ``id`` of its original; if it is
+                                    not as it was sent: true ``damaged`` or ``truncated`` or both, and ``what`` came
     ``drop``                        ``node`` where it will not arrive, ``from``, ``id``, ``why``
     ``event``, ``persist``          ``node``, ``what``
     ``operation``                   ``node``, ``what``
@@ -35,19 +39,30 @@ class Trace(Observer):
     ``end``, the last               ``counts``
     ==============================  ==========================================================================
 
-    Equal runs give equal bytes, in whatever process.
+    Equal runs of one ``python`` and ``version`` give equal bytes, in whatever process.
 
-    :param describe: says in a few words what was sent, told or made durable.
+    :param describe: says in a few words what was sent, arrived damaged, was told or made durable.
+    :param replay: the command that runs it again.
     """
 
     def __init__(
-        self, network: Network, out: TextIO, *, scenario: str, seed: int, describe: Callable[[Any], str]
+        self,
+        network: Network,
+        out: TextIO,
+        *,
+        scenario: str,
+        seed: int,
+        describe: Callable[[Any], str],
+        replay: str | None = None,
     ) -> None:
         self._network = network
         self._out = out
         self._describe = describe
         names = [host.name for host in network.hosts.values()]
-        self._line({"kind": "run", "scenario": scenario, "seed": seed, "start": network.start, "nodes": names})
+        run = {"kind": "run", "scenario": scenario, "seed": seed, "start": network.start, "nodes": names}
+        # Random numbers and the order of what is drawn may differ in another version.
+        run |= {"python": f"{sys.version_info.major}.{sys.version_info.minor}", "version": _version()}
+        self._line(run if replay is None else {**run, "replay": replay})
 
     def sent(self, packet: Packet) -> None:
         """See :class:`Observer`."""
@@ -63,7 +78,14 @@ class Trace(Observer):
 
     def arrived(self, packet: Packet, host: Host) -> None:
         """See :class:`Observer`."""
-        self._entry("arrive", node=host.name, **{"from": packet.source.name}, id=packet.number)
+        damage: dict[str, Any] = {}
+        if packet.damaged:
+            damage["damaged"] = True
+        if packet.truncated:
+            damage["truncated"] = True
+        if damage:
+            damage["what"] = self._describe(packet.data)
+        self._entry("arrive", node=host.name, **{"from": packet.source.name}, id=packet.number, **damage)
 
     def dropped(self, packet: Packet, why: str) -> None:
         """See :class:`Observer`."""
@@ -103,7 +125,7 @@ class Trace(Observer):
 
     def fault_began(self, fault: Fault) -> None:
         """See :class:`Observer`."""
-        until = {"until": round(self._network.elapsed + fault.lasts, 6)} if fault.lasts else {}
+        until = {"until": round(self._network.elapsed + fault.until - fault.at, 6)} if fault.lasts else {}
         # Without its time, which stands at the front already.
         self._entry("fault", what=str(fault).partition(" ")[2], nodes=fault.names(), **until)
 
@@ -124,3 +146,13 @@ class Trace(Observer):
 
     def _line(self, entry: dict[str, Any]) -> None:
         self._out.write(json.dumps(entry, separators=(",", ":")) + "\n")
+
+
+@cache
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # Slow to import, and only needed for a trace.
+
+    try:
+        return version("fyrehose_twisted")
+    except PackageNotFoundError:
+        return "unknown"  # It runs from a source tree that was never installed.

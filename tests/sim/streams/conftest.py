@@ -172,8 +172,8 @@ class Lines(Observer):
         self.network.streams.connect(self.hosts[name], self.hosts[to])
 
     def peer(self, name: str, to: str) -> Peer:
-        address = self.hosts[to].address
-        return next(peer for peer in self[name].peers if peer.address == address)
+        ends = self.hosts[name].ends
+        return next(peer for peer in self[name].peers if ends[peer.number].to == self.hosts[to].address)
 
     def write(self, name: str, to: str, *messages: Any) -> None:
         self.want(name, Write(messages, self.peer(name, to)))

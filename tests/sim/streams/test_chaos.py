@@ -54,7 +54,7 @@ class Chaos:
     def __init__(self, lines_of: Any, seed: int, codec: Any, split_seed: int = 0) -> None:
         link = Link(delay=0.005, jitter=0.02, loss=0.05)
         self.lines = lines_of(
-            "a", "b", "c", "d", seed=seed, link=link, codec=codec, split_seed=split_seed, moment=0.001
+            "a", "b", "c", "d", seed=seed, link=link, codec=codec, split=0.1, split_seed=split_seed, moment=0.001
         )
         self.lines.network.streams.limits = StreamLimits(window=4_096, high=4_096, low=1_024)
         self.witness = Witness()

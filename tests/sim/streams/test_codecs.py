@@ -40,7 +40,7 @@ def test_codecs_of_single_hosts_count_first(lines_of: Any, length_codec: Any) ->
 
 def test_bytes_are_cut_anywhere_and_single_at_times(joined: Any, length_codec: Any) -> None:
     codec = length_codec()
-    lines = joined(codec=codec, link=Link(delay=0.1, jitter=0.1))
+    lines = joined(codec=codec, link=Link(delay=0.1, jitter=0.1), split=0.1)
     text = "".join(Random(1).choices("0123456789", k=100_000))
     for number in range(200):
         lines.write("a", "b", f"short {number}", "")
@@ -54,6 +54,16 @@ def test_bytes_are_cut_anywhere_and_single_at_times(joined: Any, length_codec: A
     starts_in_a_length = [piece for piece in codec.fed if piece.startswith((b"\0\0", b"\0\x07"))]
     assert 10 < len(starts_in_a_length) < len(sizes) - 10
     assert any(piece.startswith(b"hort") for piece in codec.fed)
+
+
+def test_without_split_nothing_is_cut_where_it_is_read(joined: Any, length_codec: Any) -> None:
+    codec = length_codec()
+    lines = joined(codec=codec)
+    for number in range(50):
+        lines.write("a", "b", f"{number:0>1000}")
+        lines.network.run(1.0)
+    # What was cut on the way arrives together here, and so is read in one piece.
+    assert codec.fed == [b"\0\0\x03\xe8%04d" % 0 + b"%0996d" % number for number in range(50)]
 
 
 def test_a_node_that_stops_reading_half_way_gets_the_rest_when_it_goes_on(codec: Any, joined: Any) -> None:
@@ -118,7 +128,8 @@ def test_garbage_resets_and_both_are_told(joined: Any, length_codec: Any) -> Non
 def test_where_bytes_are_cut_changes_nothing_else(split_seed: int, lines_of: Any, length_codec: Any) -> None:
     def run(split_seed: int) -> tuple[list[Any], Any]:
         codec = length_codec()
-        lines = lines_of("a", "b", codec=codec, split_seed=split_seed, moment=0.02, link=Link(jitter=0.05, loss=0.1))
+        link = Link(jitter=0.05, loss=0.1)
+        lines = lines_of("a", "b", codec=codec, split=0.1, split_seed=split_seed, moment=0.02, link=link)
         node = lines["b"]
         node.react = lambda what, detail, peer: (
             node.wants.append(Write([f"re: {detail}"], peer)) if peer and what == "got" and "7" in detail else None

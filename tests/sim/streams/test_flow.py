@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -167,3 +168,26 @@ def test_blocked_is_not_told_before_the_rest_of_what_the_node_wants_is_done(line
     lines.want("a", Write(range(600), to_b), Write(range(5), to_c))
     lines.run_until(1)
     assert sent[0] == 605
+
+
+@pytest.mark.parametrize(
+    ("limits", "says"),
+    [
+        ({"window": -5}, "window=-5"),
+        ({"window": 0}, "window=0"),
+        ({"segment": 0}, "segment=0"),
+        ({"object_size": -1}, "object_size=-1"),
+        ({"high": -1}, "high=-1"),
+        ({"low": 0}, "low=0"),
+        ({"high": 10, "low": 12}, "low=12"),
+        ({"timeout": 0.0}, "timeout=0.0"),
+        ({"dial_timeout": nan}, "dial_timeout=nan"),
+    ],
+)
+def test_limits_have_to_make_sense(limits: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=f"^{says}; "):
+        StreamLimits(**limits)
+
+
+def test_the_narrowest_limits_are_possible() -> None:
+    StreamLimits(window=1, high=0, low=1, object_size=1, segment=1, timeout=1e-6, dial_timeout=inf)

@@ -5,12 +5,18 @@ from typing import Any
 import pytest
 from zope.interface.verify import verifyObject
 
-from fyrehose_twisted.effects import Address, Dial, HangUp, Write
-from fyrehose_twisted.interfaces import ILinkNode, IStreamCodec, IStreamDecoder
+from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
+from fyrehose_twisted.interfaces import Drained, ILinkNode, IStreamCodec, IStreamDecoder
 from fyrehose_twisted.sim.crash import Crash
 from fyrehose_twisted.sim.link import Link
 
 NOWHERE: Address = ("192.0.2.1", 1)
+
+
+def ephemeral(lines: Any, name: str) -> Address:
+    """Return what the one connection that ``name`` accepted from a seems to come from."""
+    (peer,) = lines[name].peers
+    return lines.hosts["a"].address[0], 49_152 + peer.number % 16_384
 
 
 def test_the_test_nodes_are_what_they_say(lines_of: Any, length_codec: Any) -> None:
@@ -27,7 +33,7 @@ def test_it_takes_a_round_trip_and_the_acceptor_hears_one_way_later(lines_of: An
     assert lines.network.streams.peers(lines.hosts["a"]) == []
     lines.run_until(5)
     assert lines["a"].story == [(0.5, "connected", lines.hosts["b"].address)]
-    assert lines["b"].story == [(0.75, "connected", lines.hosts["a"].address)]
+    assert lines["b"].story == [(0.75, "connected", ephemeral(lines, "b"))]
     (one,), (other,) = lines["a"].peers, lines["b"].peers
     assert (one.dialled, other.dialled) == (True, False)
     assert one.number != other.number
@@ -39,7 +45,7 @@ def test_it_takes_a_round_trip_and_the_acceptor_hears_one_way_later(lines_of: An
 def test_connect_has_it_open_at_once(joined: Any) -> None:
     lines = joined()
     assert lines["a"].story == [(0.0, "connected", lines.hosts["b"].address)]
-    assert lines["b"].story == [(0.0, "connected", lines.hosts["a"].address)]
+    assert lines["b"].story == [(0.0, "connected", ephemeral(lines, "b"))]
     assert lines.network.counts["connections"] == 1
     lines.write("b", "a", "hello")
     lines.run_until(1)
@@ -159,7 +165,7 @@ def test_a_host_that_stands_still_accepts_and_is_told_when_it_goes_on(lines_of: 
     lines.run_until(7)
     assert lines["b"].story == []
     lines.run_until(9)
-    assert lines["b"].story == [(8.0, "connected", lines.hosts["a"].address), (8.0, "got", "first")]
+    assert lines["b"].story == [(8.0, "connected", ephemeral(lines, "b")), (8.0, "got", "first")]
 
 
 def test_a_dialler_that_stands_still_is_told_when_it_goes_on(lines_of: Any) -> None:
@@ -172,7 +178,7 @@ def test_a_dialler_that_stands_still_is_told_when_it_goes_on(lines_of: Any) -> N
     lines.pause("a", 8.0)
     lines.run_until(9)
     b = lines.hosts["b"].address
-    assert lines["b"].story == [(0.75, "connected", lines.hosts["a"].address)]
+    assert lines["b"].story == [(0.75, "connected", ephemeral(lines, "b"))]
     assert lines["a"].story == [(8.0, "dial failed", "refused"), (8.0, "connected", b), (8.0, "got", "welcome")]
 
 
@@ -216,3 +222,60 @@ def test_many_dials_through_a_bad_link_open_on_both_sides_or_on_none(lines_of: A
     assert opened == len(lines["b"].told("connected"))
     assert opened + len(lines["a"].told("dial failed")) == 100
     assert 50 < opened < 100
+
+
+def test_nobody_listens_where_an_accepted_connection_comes_from(lines_of: Any) -> None:
+    lines = lines_of("a", "b")
+    lines.dial("a", "b")
+    lines.run_until(1)
+    (peer,) = lines["b"].peers
+    lines.want("b", Dial(peer.address))
+    lines.run_until(2)
+    assert lines["b"].told("dial failed") == [(1.5, "dial failed", "refused")]
+
+
+def test_who_watches_is_told_the_host_and_not_where_it_seems_to_come_from(lines_of: Any, codec: Any) -> None:
+    lines = lines_of("a", "b", codec=codec)
+    seen: list[tuple[str, Address]] = []
+    lines.network.observers.linked.append(lambda host, to, what: seen.append((what, to)))
+    lines.network.observers.sent.append(lambda packet: seen.append(("sent", packet.to)))
+    lines.dial("a", "b")
+    lines.run_until(1)
+    lines.write("b", "a", "answer")
+    lines.run_until(2)
+    lines.hang_up("b", "a")
+    lines.run_until(3)
+    a, b = (lines.hosts[name].address for name in "ab")
+    assert seen == [("dialled", b), ("connected", b), ("accepted", a), ("sent", a), ("closed", a), ("closed", b)]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_is_written_to_an_accepted_connection_that_is_gone_names_its_host(shared: bool, lines_of: Any) -> None:
+    lines = lines_of("b")
+    sent: list[Address] = []
+    lines.network.observers.sent.append(lambda packet: sent.append(packet.to))
+    ends: list[tuple[Peer, Address]] = []
+    callers = []
+    for row in range(3):
+        address = ("10.1.0.1" if shared else f"10.1.0.{row}", 1_000 + row)
+        callers.append(lines.network.add(f"caller-{row}", address, lambda boot: type(lines["b"])()))
+    for host in callers:
+        host.start()
+        lines.network.streams.connect(host, lines.hosts["b"])
+        ends.append((lines["b"].peers[-1], host.address))
+        lines.network.streams.reset(host, lines.hosts["b"])
+    for peer, _ in ends:
+        lines.want("b", Write(["too late"], peer))
+    assert sent == [address for _, address in ends]
+    assert lines.drops() == {"gone": 3}
+
+
+def test_only_a_link_node_dials(lines_of: Any) -> None:
+    class Silent:
+        def drain(self) -> Drained:
+            return Drained(None, [Dial(NOWHERE)], [])
+
+    lines = lines_of("a")
+    lines.network.add("odd", ("10.0.0.9", 9), lambda boot: Silent())
+    with pytest.raises(TypeError, match=r"^the Silent on odd dials, but is no ILinkNode"):
+        lines.network.host("odd").start()
