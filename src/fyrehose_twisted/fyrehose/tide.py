@@ -12,7 +12,7 @@ PLAUSIBLE_JUMP = 2**24
 """The same for a subscriber that knows only where it wants to begin."""
 
 WITNESSES = 3
-"""Messages from the backbone, the last that came, that have to lie beyond a number before it can be lost."""
+"""Messages in a row from the backbone that have to lie beyond a number before it can be lost."""
 
 DOUBT = 10.0
 """Seconds after which a backbone that has sent nothing more proves nothing about how far its stream goes."""
