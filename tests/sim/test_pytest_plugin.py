@@ -120,7 +120,7 @@ def test_how_it_looks(tmp_path: Path) -> None:
     (tests / "test_it.py").write_text(FAILS)
     (tmp_path / "elsewhere.py").write_text(ELSEWHERE)
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "-q", "-rN", "-p", "no:cacheprovider"],
         cwd=tmp_path,
         env={**os.environ, "SIMULATE_SEED": ""},
         capture_output=True,
