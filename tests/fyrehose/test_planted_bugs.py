@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.fyrehose import answers, clients, codec, tide
+from fyrehose_twisted.fyrehose import answers, clients, codec, joining, numbering, tide
 from fyrehose_twisted.fyrehose.answers import Answers
 from fyrehose_twisted.fyrehose.backbone import Backbone
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.clients import Clients
+from fyrehose_twisted.fyrehose.duties import Admitted, Begins, Kept, NoneWasted
 from fyrehose_twisted.fyrehose.envelope import Seen
 from fyrehose_twisted.fyrehose.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.history import History
@@ -25,9 +26,10 @@ from fyrehose_twisted.fyrehose.numbering import Numbering
 from fyrehose_twisted.fyrehose.outbox import Outbox
 from fyrehose_twisted.fyrehose.reassembly import Arrival, Reassembly
 from fyrehose_twisted.fyrehose.repair import Repairs
-from fyrehose_twisted.fyrehose.scenarios import FyrehoseScenario, Garbage, Restarts, Storm
+from fyrehose_twisted.fyrehose.scenarios import Amnesia, Garbage, Limits, Restarts, Storm
 from fyrehose_twisted.fyrehose.subscription import Subscription
 from fyrehose_twisted.fyrehose.usage import Bounded
+from fyrehose_twisted.fyrehose.workload import FyrehoseScenario
 from fyrehose_twisted.interfaces import Drained
 from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.sim.link import Link
@@ -235,6 +237,80 @@ def trusts_the_length(patch: Patch) -> None:
     patch.setattr(codec, "_decode_deliver", decode_deliver)
 
 
+def wastes_numbers(patch: Patch) -> None:
+    original, calls = Numbering.take, count(1)
+
+    def take(self: Any, numbers: int, now: float) -> int:
+        first = original(self, numbers, now)
+        self.last += next(calls) % 50 == 0
+        return first
+
+    patch.setattr(Numbering, "take", take)
+
+
+def wastes_numbers_without_telling(patch: Patch) -> None:
+    wastes_numbers(patch)
+    patch.setattr(NoneWasted, "sample", lambda self: None)  # It has two ways of finding out.
+
+
+def reserves_too_much(patch: Patch) -> None:
+    patch.setattr(numbering, "MINIMUM_RESERVE", 10_000)
+
+
+def forgets_repairs(patch: Patch) -> None:
+    original = Subscription._keep
+
+    def keep(self: Any, sequence: int, data: bytes, now: float, *, live: bool) -> None:
+        if live:
+            original(self, sequence, data, now, live=live)
+        else:
+            self._kept(sequence, data, now)
+
+    patch.setattr(Subscription, "_keep", keep)
+
+
+def begins_at_the_wrong_end(patch: Patch) -> None:
+    patch.setattr(joining, "sorted", lambda numbers: sorted(numbers, reverse=True), raising=False)
+
+
+def counts_anew(patch: Patch) -> None:
+    original = Backbone.__init__
+    patch.setattr(
+        Backbone, "__init__", lambda self, *others, **options: original(self, *others, **(options | {"ask": False}))
+    )
+
+
+def believes_every_token(patch: Patch) -> None:
+    patch.setattr(clients, "token_is_valid", lambda secret, keepalive, now: True)
+
+
+def numbers_what_strangers_push(patch: Patch) -> None:
+    patch.setattr(Clients, "may_push", lambda self, peer: True)
+
+
+def passes_on_what_strangers_ask_for(patch: Patch) -> None:
+    patch.setattr(Clients, "may_request", lambda self, address, peer: True)
+
+
+def serves_too_many(patch: Patch) -> None:
+    original = Clients.refusal
+
+    def refusal(self: Any, *others: Any) -> str | None:
+        reason = original(self, *others)
+        return None if reason == "table_full" else reason
+
+    patch.setattr(Clients, "refusal", refusal)
+
+
+def turns_clients_out_when_full(patch: Patch) -> None:
+    original = Clients.refusal
+
+    def refusal(self: Any, *others: Any) -> str | None:
+        return original(self, *others) or ("table_full" if len(self) >= self._config.max_clients else None)
+
+    patch.setattr(Clients, "refusal", refusal)
+
+
 BUGS = [
     Bug(repeats_the_last_number_after_a_restart, OneContent.name, "is sent with", Restarts),
     Bug(stores_too_late, OneContent.name, "no more is durable"),
@@ -257,6 +333,17 @@ BUGS = [
     Bug(serves_the_dead, Served.name, "no KEEPALIVE came for long"),
     Bug(never_probes_the_tail, GoesOn.name, "waits for", Lossy),
     Bug(stops_at_one_contradiction, GoesOn.name, "stopped for good", Garbage),
+    Bug(wastes_numbers, NoneWasted.name, "numbers given since the start"),
+    Bug(wastes_numbers_without_telling, NoneWasted.name, "and subscribers were there"),
+    Bug(reserves_too_much, NoneWasted.name, "are reserved"),
+    Bug(forgets_repairs, Kept.name, "is not held"),
+    Bug(begins_at_the_wrong_end, Begins.name, "had come"),
+    Bug(counts_anew, OneContent.name, "is sent with", Amnesia),
+    Bug(believes_every_token, Admitted.name, "is sent to a stranger", Limits),
+    Bug(numbers_what_strangers_push, Admitted.name, "is given a number", Limits),
+    Bug(passes_on_what_strangers_ask_for, Forwarded.name, "which is no client", Limits),
+    Bug(serves_too_many, Bounded.name, "clients: 9 in use, the limit is 8", Limits),
+    Bug(turns_clients_out_when_full, Served.name, "is not served", Limits),
     Bug(trusts_the_length, NOTHING_RAISES, "decode_deliver: unpack_from requires", Garbage),
 ]
 

@@ -14,7 +14,8 @@ from fyrehose_twisted.fyrehose.events import Delivered, Message
 from fyrehose_twisted.fyrehose.invariants import Acknowledged, ExactlyOnce, FyrehoseInvariant, GoesOn, InOrder
 from fyrehose_twisted.fyrehose.outbox import Published
 from fyrehose_twisted.fyrehose.reassembly import Lost
-from fyrehose_twisted.fyrehose.scenarios import SCENARIOS, FyrehoseScenario, Garbage, Restarts, Role, Storm
+from fyrehose_twisted.fyrehose.scenarios import SCENARIOS, Garbage, Restarts, Storm
+from fyrehose_twisted.fyrehose.workload import FyrehoseScenario, Role
 from fyrehose_twisted.sim.invariants import InvariantViolated
 from fyrehose_twisted.sim.pytest_plugin import Simulate
 from fyrehose_twisted.sim.runner import soak

@@ -218,7 +218,8 @@ class Acknowledged(FyrehoseInvariant):
 
 
 class Served(FyrehoseInvariant):
-    """Who was heard of is served with every message. Who was not heard of for long is not, for it may have left."""
+    """Who was heard of, and for whom there was room, is served with every message. Who was not heard of for long is
+    not, for it may have left."""
 
     name: ClassVar[str] = "who is heard of is served, and nobody else"
 
@@ -229,6 +230,8 @@ class Served(FyrehoseInvariant):
     def __init__(self, cast: Cast) -> None:
         super().__init__(cast)
         self._heard: dict[Address, float] = {}
+        self._accepted: dict[Address, float] = {}
+        self._joining: tuple[float, set[Address]] = (0.0, set())
         self._disturbed_until = 0.0
         self._wanted: dict[int, set[Address]] = {}
         self._before: tuple[float, set[Address]] = (0.0, set())
@@ -251,12 +254,24 @@ class Served(FyrehoseInvariant):
         if host is self.cast.backbone.host:
             self._before = self.network.now, self._subscribers()
         if host is self.cast.backbone.host and _keeps_alive(packet):
-            self._heard[packet.source.address] = self.network.now
+            self._keepalive_arrived(packet.source.address)
+
+    def _keepalive_arrived(self, address: Address) -> None:
+        now, backbone = self.network.now, self.cast.backbone
+        self._heard[address] = now
+        living = {client.address for client in backbone.node.clients if client.expires_at > backbone.host.now}
+        if self._joining[0] != now:
+            self._joining = now, set()
+        if address not in living:
+            self._joining[1].add(address)
+        if address in living or len(living | self._joining[1]) <= backbone.config.max_clients:
+            self._accepted[address] = now
 
     def stopped(self, host: Host, how: str) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if host is self.cast.backbone.host:
             self._heard.clear()
+            self._accepted.clear()
 
     def resumed(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -281,9 +296,10 @@ class Served(FyrehoseInvariant):
             return
         served = {client.address for client in backbone.node.clients}
         for one in self.cast.participants:
-            address, heard = one.host.address, self._heard.get(one.host.address)
-            if heard is not None and now - heard < self.HEARD and address not in served:
-                self.violated(f"its KEEPALIVE came {now - heard:.3f} s ago, and it is not served", one.host)
+            address = one.host.address
+            heard, accepted = self._heard.get(address), self._accepted.get(address)
+            if accepted is not None and now - accepted < self.HEARD and address not in served:
+                self.violated(f"its KEEPALIVE came {now - accepted:.3f} s ago, and it is not served", one.host)
             if address in served and (heard is None or now - heard > self.SILENT):
                 self.violated("it is served, and no KEEPALIVE came for long", one.host)
 

@@ -10,7 +10,7 @@ from fyrehose_twisted.fyrehose.answers import ANSWER_LIMIT
 from fyrehose_twisted.fyrehose.codec import RANGE
 from fyrehose_twisted.fyrehose.invariants import Cast, FyrehoseInvariant, delivered
 from fyrehose_twisted.fyrehose.messages import Flags, PacketType
-from fyrehose_twisted.fyrehose.participants import Participant
+from fyrehose_twisted.fyrehose.participants import BACKBONE, Participant
 from fyrehose_twisted.fyrehose.reassembly import Lost
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.observer import Packet
@@ -60,7 +60,7 @@ class NoNeedlessLoss(FyrehoseInvariant):
             # Nothing was promised by what cannot be read, and such an answer is as good as dropped.
             if answer is not None and host in self._promises:
                 self._break(packet.source, host, answer[2])
-        elif packet.data and packet.data[0] == PacketType.FORWARD and host in self.by_host:
+        elif packet.source is self.cast.backbone.host and packet.data[0] == PacketType.FORWARD and host in self.by_host:
             self._promise(packet.data, self.by_host[host])
 
     def dropped(self, packet: Packet, why: str) -> None:
@@ -146,7 +146,7 @@ class NoNeedlessLoss(FyrehoseInvariant):
 
 class Forwarded(FyrehoseInvariant):
     """The backbone passes on every REQUEST of a client that it serves, if there is anybody else to answer it. It counts
-    those that it does not pass on."""
+    those that it does not pass on, and lets nobody else be sent anything."""
 
     name: ClassVar[str] = "every REQUEST is passed on or counted"
 
@@ -158,6 +158,15 @@ class Forwarded(FyrehoseInvariant):
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if host is self.cast.backbone.host:
             self._excused = 0
+
+    def sent(self, packet: Packet) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        backbone = self.cast.backbone
+        if packet.source is backbone.host and packet.data[0] == PacketType.FORWARD:
+            requester = _requester(packet.data)
+            served = {BACKBONE, *(client.address for client in backbone.node.clients)}
+            if requester not in served:
+                self.violated(f"messages are to be sent to {requester}, which is no client", packet.source)
 
     def arrived(self, packet: Packet, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""

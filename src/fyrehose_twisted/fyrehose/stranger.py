@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from zope.interface import implementer
@@ -31,17 +32,21 @@ EVERY = 0.5
 
 @implementer(IDatagramNode)
 class Stranger:
-    """Sends packets that are right in form, some damaged, some mere noise, to anybody, until ``lasts`` are over.
+    """Sends packets that are right in form, some damaged, some mere noise, to ``victims``, by default to
+    anybody, until ``lasts`` are over.
 
     Its DELIVERs have numbers that nobody asks for: one that is asked for is taken from anybody, and nothing in the
     protocol tells a forged one from a true one.
     """
 
-    def __init__(self, network: Network, rng: Random, now: float, lasts: float) -> None:
+    def __init__(
+        self, network: Network, rng: Random, now: float, lasts: float, victims: Sequence[Address] | None = None
+    ) -> None:
         self._network = network
         self._rng = rng
         self._next_at: float | None = now + EVERY
         self._until = now + lasts
+        self._victims = victims
         self._effects: list[Send] = []
 
     def receive_batch(self, batch: Batch, now: float) -> None:
@@ -51,7 +56,7 @@ class Stranger:
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
         if self._next_at is None or now < self._next_at:
             return
-        victim = self._rng.choice(list(self._network.hosts))
+        victim = self._rng.choice(self._victims or list(self._network.hosts))
         self._effects.append(Send([self._datagram()], (victim,)))
         self._next_at = now + EVERY if now < self._until else None
 

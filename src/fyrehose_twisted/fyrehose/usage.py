@@ -12,7 +12,7 @@ from fyrehose_twisted.fyrehose.drops import SOURCES_REMEMBERED
 from fyrehose_twisted.fyrehose.envelope import MAX_RANGES, PUBLISHERS_REMEMBERED
 from fyrehose_twisted.fyrehose.held import HELD_BYTES, HELD_MESSAGES
 from fyrehose_twisted.fyrehose.history import History
-from fyrehose_twisted.fyrehose.invariants import FyrehoseInvariant
+from fyrehose_twisted.fyrehose.invariants import Cast, FyrehoseInvariant
 from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
 from fyrehose_twisted.fyrehose.presence import UNANSWERED
 from fyrehose_twisted.fyrehose.reassembly import MAX_GAPS, MESSAGE_OVERHEAD
@@ -67,9 +67,16 @@ def client_usage(client: Client, history: History) -> Iterator[Usage]:
 
 
 class Bounded(FyrehoseInvariant):
-    """Whatever a peer or an application can make grow stays within its limit."""
+    """Whatever a peer or an application can make grow stays within its limit.
+
+    :ivar peaks: the most of everything that was in use, as a share of its limit.
+    """
 
     name: ClassVar[str] = "memory is bounded"
+
+    def __init__(self, cast: Cast) -> None:
+        super().__init__(cast)
+        self.peaks: dict[str, float] = {}
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
@@ -83,3 +90,5 @@ class Bounded(FyrehoseInvariant):
         for what, used, limit in usage:
             if used > limit:
                 self.violated(f"{what}: {used:,} in use, the limit is {limit:,}", host)
+            if limit:
+                self.peaks[what] = max(self.peaks.get(what, 0.0), used / limit)
