@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from fyrehose_twisted.fyrehose import repair
 from fyrehose_twisted.fyrehose.repair import (
     DOUBT_INTERVAL,
     MAX_REMEMBERED_RANGES,
@@ -132,3 +133,29 @@ def test_what_is_in_doubt_is_asked_for_once_in_a_while_until_it_comes() -> None:
     for sequence in range(5, 10):
         plan.arrived(sequence)
     assert plan.certain(5, 9, 9.0) == [(5, 9)]  # Nothing of it is in doubt any more.
+
+
+def test_what_came_and_was_pushed_out_again_and_again_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair, "MAX_PLANNED", 10)
+    plan = repairs()
+    for _ in range(6):
+        plan.gap_found(5, 5, 0.0)
+        plan.gap_found(7, 7, 0.0)
+    missing = RangeSet([(5, 5), (7, 7)])
+    assert len(plan) == 12
+    assert plan.due(missing, 0.02).requests == [(5, 5), (7, 7)]
+    assert len(plan) == 2
+    assert plan.due(missing, 0.4).requests == [(5, 5), (7, 7)]
+
+
+def test_many_gaps_are_planned_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair, "MAX_PLANNED", 2)
+    plan = repairs(attempts=2)
+    missing = RangeSet([(number, number) for number in range(1, 20, 2)])
+    for number in range(1, 20, 2):
+        plan.gap_found(number, number, 0.0)
+    assert len(plan.due(missing, 0.02).requests) == 10
+    assert len(plan.due(missing, 1.0).requests) == 10
+    assert sorted(plan.due(missing, 2.0).given_up) == [
+        (number, number) for number in range(1, 20, 2)
+    ]  # Nothing started over.

@@ -24,6 +24,9 @@ DOUBT_INTERVAL = 3.0
 
 MAX_REMEMBERED_RANGES = 65_536
 
+MAX_PLANNED = 131_072
+"""Entries of the schedule from which on those of the same or neighbouring numbers are joined."""
+
 
 @dataclass(frozen=True, slots=True)
 class RepairConfig:
@@ -70,6 +73,10 @@ class Repairs:
         self._asked = RangeSet()
         self._asked_before = RangeSet()
         self._asked_until = now + MEMORY_OF_REQUESTS
+
+    def __len__(self) -> int:
+        """Return how many entries the schedule has."""
+        return len(self._schedule) + len(self._held)
 
     def gap_found(self, first: int, last: int, now: float) -> None:
         """Plan to ask for ``first`` to ``last`` unless they come by themselves."""
@@ -125,6 +132,8 @@ class Repairs:
         :param hold_from: there is no room for this number and those above it now, so ask for them later.
         """
         due = Due([], [])
+        if len(self) > max(MAX_PLANNED, 2 * len(missing)):
+            self._join(missing, now)
         schedule = self._schedule
         if self._held and now >= self._held_until:
             for first, last, attempt in self._held:
@@ -179,6 +188,13 @@ class Repairs:
         """Return the seconds to wait for an answer to attempt number ``attempt``, from 0, with jitter."""
         wait = min(self.config.first_retry * 2.0**attempt, self.config.last_retry)
         return wait * (0.75 + 0.5 * self._rng.random())
+
+    def _join(self, missing: RangeSet, now: float) -> None:
+        """Plan anew, all attempts: numbers that came and were pushed out by others, again and again and each on its
+        own, have an entry for every time."""
+        self._held.clear()
+        self._in_flight, self._unanswered = RangeSet(), RangeSet()
+        self._schedule = [(now, first, last, 0, -1) for first, last in missing]
 
     def _give_up(self, start: int, end: int, now: float, due: Due) -> None:
         due.given_up.extend(self._refused.gaps(start, end))

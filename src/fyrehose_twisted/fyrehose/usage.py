@@ -9,14 +9,14 @@ from fyrehose_twisted.fyrehose.answers import QUEUE_BYTES, QUEUE_LIMIT, REQUESTE
 from fyrehose_twisted.fyrehose.backbone import Backbone
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.drops import SOURCES_REMEMBERED
-from fyrehose_twisted.fyrehose.envelope import MAX_RANGES, PUBLISHERS_REMEMBERED
+from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAX_RANGES, PUBLISHERS_REMEMBERED
 from fyrehose_twisted.fyrehose.held import HELD_BYTES, HELD_MESSAGES
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.invariants import Cast, FyrehoseInvariant
 from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
 from fyrehose_twisted.fyrehose.presence import UNANSWERED
 from fyrehose_twisted.fyrehose.reassembly import MAX_GAPS, MESSAGE_OVERHEAD
-from fyrehose_twisted.fyrehose.repair import MAX_REMEMBERED_RANGES
+from fyrehose_twisted.fyrehose.repair import MAX_PLANNED, MAX_REMEMBERED_RANGES
 from fyrehose_twisted.sim.host import Host
 
 ONE_MESSAGE = MAX_DELIVERABLE + MESSAGE_OVERHEAD
@@ -45,7 +45,7 @@ def client_usage(client: Client, history: History) -> Iterator[Usage]:
     config, outbox, answers = client.config, client.outbox, client.answers
     yield Usage("bytes of history", history.size, history.limit)
     yield Usage("messages to publish", len(outbox), config.outbox.queue_messages)
-    yield Usage("bytes to publish", outbox._size, config.outbox.queue_bytes + ONE_MESSAGE)
+    yield Usage("bytes to publish", outbox._size, config.outbox.queue_bytes + ENVELOPE_SIZE)
     yield Usage("requesters waiting", len(answers._queues), REQUESTERS)
     yield Usage("answers waiting for one", max(map(len, answers._queues.values()), default=0), QUEUE_LIMIT)
     yield Usage("bytes waiting for one", max(answers._queued.values(), default=0), QUEUE_BYTES)
@@ -59,9 +59,13 @@ def client_usage(client: Client, history: History) -> Iterator[Usage]:
     yield Usage("bytes waiting for others", client.buffered, config.buffer_bytes + ONE_MESSAGE)
     repairs, joining, stream = subscription._repairs, subscription._joining, subscription.stream
     yield Usage("ranges asked for", len(repairs._asked) + len(repairs._asked_before), 2 * MAX_REMEMBERED_RANGES)
-    yield Usage("repairs planned", len(repairs._schedule) + len(repairs._held), 2 * MAX_GAPS)
     if stream is not None:
-        yield Usage("gaps", len(stream.missing), MAX_GAPS + 1)
+        # Joined when they are due.
+        yield Usage("repairs planned", len(repairs), 2 * max(MAX_PLANNED, 2 * len(stream.missing)))
+        # What waits in the middle of a gap makes two of it, and so does what was asked for and finds no room.
+        ranges = MAX_GAPS + 1 + config.buffer_bytes // MESSAGE_OVERHEAD + config.repair.in_flight
+        yield Usage("gaps", len(stream.missing), ranges)
+        yield Usage("ranges given up", len(stream._lost), ranges)
     if joining is not None:
         yield Usage("bytes that came early", joining._size, config.buffer_bytes + ONE_MESSAGE)
 

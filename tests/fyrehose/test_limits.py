@@ -1,0 +1,109 @@
+"""Limits that no workload of ordinary size comes near are made small here, to see them reached and kept."""
+
+from __future__ import annotations
+
+from random import Random
+from types import ModuleType
+from typing import ClassVar
+
+import pytest
+
+from fyrehose_twisted.fyrehose import answers, drops, envelope, held, presence, reassembly, repair, usage
+from fyrehose_twisted.fyrehose.answers import Answers
+from fyrehose_twisted.fyrehose.config import ClientConfig, Start
+from fyrehose_twisted.fyrehose.envelope import Seen
+from fyrehose_twisted.fyrehose.invariants import Cast, GoesOn, Numbers
+from fyrehose_twisted.fyrehose.outbox import OutboxConfig
+from fyrehose_twisted.fyrehose.reassembly import Reassembly
+from fyrehose_twisted.fyrehose.repair import RepairConfig
+from fyrehose_twisted.fyrehose.scenarios import Limits
+from fyrehose_twisted.fyrehose.usage import Bounded, backbone_usage, client_usage
+from fyrehose_twisted.fyrehose.workload import Role
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.observer import Packet
+
+SMALL: dict[str, tuple[ModuleType, int]] = {
+    "HELD_BYTES": (held, 25_000),
+    "HELD_MESSAGES": (held, 3),
+    "MAX_GAPS": (reassembly, 8),
+    "MAX_PLANNED": (repair, 32),
+    "MAX_RANGES": (envelope, 2),
+    "MAX_REMEMBERED_RANGES": (repair, 4),
+    "ONE_MESSAGE": (usage, 20_300),
+    "PUBLISHERS_REMEMBERED": (envelope, 2),
+    "QUEUE_BYTES": (answers, 25_000),
+    "QUEUE_LIMIT": (answers, 8),
+    "REQUESTERS": (answers, 1),
+    "SOURCES_REMEMBERED": (drops, 2),
+    "UNANSWERED": (presence, 3),
+}
+
+
+SEEDS = 20
+
+REACHED = 0.4
+"""Of a limit, for some are generous to the last message."""
+
+
+class Closely(Bounded):
+    """Looks at nodes whenever something is about to arrive."""
+
+    def arrived(self, packet: Packet, host: Host) -> None:
+        if host is self.cast.backbone.host:
+            self._check(host, backbone_usage(self.cast.backbone.node))
+        elif host in self.by_host:
+            application = self.by_host[host].application
+            self._check(host, client_usage(application.client, application.history))
+
+
+class Narrow(Limits):
+    """Everything is small, and messages get lost on the way."""
+
+    large: ClassVar[float] = 0.3
+    roles = (
+        Role("subscriber", ClientConfig(buffer_bytes=25_000), resumes=True),
+        Role(
+            "subscriber-small",
+            ClientConfig(buffer_bytes=2_000, history_bytes=50_000, repair=RepairConfig(in_flight=8)),
+            resumes=True,
+        ),
+        Role("subscriber-forgetful", ClientConfig(journal=False)),
+        Role("publisher", ClientConfig(outbox=OutboxConfig(queue_messages=8)), publishes=True),
+        Role("publisher-large", ClientConfig(outbox=OutboxConfig(queue_bytes=30_000)), publishes=True),
+        Role("late-oldest", ClientConfig(start=Start.OLDEST, buffer_bytes=10_000), begins=200.0),
+    )
+    bounded: Bounded
+
+    def make_link(self, rng: Random) -> Link:
+        return Link(loss=0.1, delay=0.005, jitter=0.02)
+
+    def add_invariants(self, cast: Cast) -> None:
+        # Where a limit is reached something else gives way; so that is not looked at here.
+        self.content = Numbers(cast)
+        self.progress = GoesOn(cast, self.content, share=0.0)
+        self.bounded = Closely(cast)
+        for invariant in (self.content, self.bounded, self.progress):
+            self.add_invariant(invariant)
+
+
+def test_every_limit_is_reached_and_none_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, (module, value) in SMALL.items():
+        for where in (module, usage):
+            monkeypatch.setattr(where, name, value)
+    monkeypatch.setattr(Seen.__init__, "__defaults__", (SMALL["PUBLISHERS_REMEMBERED"][1],))
+    monkeypatch.setitem(Reassembly.__init__.__kwdefaults__, "max_gaps", SMALL["MAX_GAPS"][1])
+    monkeypatch.setitem(Answers.__init__.__kwdefaults__, "rate", 4_000.0)
+    monkeypatch.setitem(Answers.__init__.__kwdefaults__, "burst", 1_000.0)
+    peaks: dict[str, float] = {}
+    low: dict[str, float] = {}
+    for seed in range(SEEDS):
+        scenario = Narrow(seed)
+        outcome = scenario.run()
+        assert outcome.violation is None, f"seed {seed}: {outcome.violation}"
+        for what, peak in scenario.bounded.peaks.items():
+            peaks[what] = max(peaks.get(what, 0.0), peak)
+        low = {what: peak for what, peak in peaks.items() if peak < REACHED}
+        if not low:
+            return
+    pytest.fail(f"the workload does not get near {low}")
