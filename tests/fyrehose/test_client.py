@@ -560,6 +560,16 @@ class TestForgeries:
         assert bench.told(Lost) == [Lost(8, 999)]
         assert bench.sequences == [*range(1, 8), 1_000]
 
+    def test_a_lone_message_after_a_hole_is_handed_over_as_soon_as_doubts_end(self) -> None:
+        bench = Bench(FIRST)
+        bench.deliver(1, 2)
+        bench.run(20)
+        bench.deliver(1_000)
+        bench.run(DOUBT - 0.01)
+        assert bench.sequences == [1, 2]
+        bench.run(0.75)
+        assert bench.sequences == [1, 2, 1_000]
+
     @pytest.mark.parametrize("peer", [BACKBONE, STRANGER])
     @pytest.mark.parametrize("start", [Start.LIVE, Start.OLDEST])
     def test_not_even_while_it_is_joined(self, start: Start, peer: Address) -> None:

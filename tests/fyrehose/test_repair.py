@@ -116,7 +116,7 @@ def test_what_was_asked_for_before_it_was_there_is_asked_for_again() -> None:
     for now in (0.0, 0.2):
         assert plan.due(missing, now).requests == [(1, 9)]
     assert plan.due(missing, 0.4).given_up == [(1, 9)]
-    plan.doubted(5, 9, 0.4)
+    plan.doubted(5, 9, 0.4, until=10.0)
     assert plan.certain(1, 9, 0.5) == [(1, 4)]
     for now in (0.5, 0.7):
         assert plan.due(missing, now).requests == [(5, 9)]
@@ -126,7 +126,7 @@ def test_what_was_asked_for_before_it_was_there_is_asked_for_again() -> None:
 
 def test_what_is_in_doubt_is_asked_for_once_in_a_while_until_it_comes() -> None:
     plan = repairs(attempts=3)
-    plan.doubted(5, 9, 0.0)
+    plan.doubted(5, 9, 0.0, until=10.0)
     assert plan.next_deadline() == DOUBT_INTERVAL
     assert plan.due(RangeSet([(5, 9)]), DOUBT_INTERVAL).requests == [(5, 9)]
     assert plan.due(RangeSet([(5, 9)]), DOUBT_INTERVAL + 1).given_up == [(5, 9)]

@@ -82,10 +82,11 @@ class Repairs:
         """Plan to ask for ``first`` to ``last`` unless they come by themselves."""
         heapq.heappush(self._schedule, (now + self.config.reorder_delay, first, last, 0, -1))
 
-    def doubted(self, first: int, last: int, now: float) -> None:
-        """It is not certain that ``first`` to ``last`` exist: ask once more after a while."""
+    def doubted(self, first: int, last: int, now: float, *, until: float) -> None:
+        """It is not certain that ``first`` to ``last`` exist: ask once more after a while, or when doubts end."""
         self._doubted.add(first, last)
-        heapq.heappush(self._schedule, (now + DOUBT_INTERVAL, first, last, self.config.attempts - 1, -1))
+        again_at = min(now + DOUBT_INTERVAL, until)
+        heapq.heappush(self._schedule, (again_at, first, last, self.config.attempts - 1, -1))
 
     def settled(self, first: int, last: int) -> None:
         """``first`` to ``last`` are given up, in doubt or not."""

@@ -223,7 +223,7 @@ class Subscription:
                     self._repairs.settled(first, last)
                     stream.give_up(first, last)
                 elif not self.tide.beyond(last):
-                    self._repairs.doubted(first, last, now)
+                    self._repairs.doubted(first, last, now, until=self.tide.stands_at)
                 else:
                     for lost in self._repairs.certain(first, last, now):
                         stream.give_up(*lost)

@@ -92,9 +92,14 @@ class Tide:
         """
         return self._proven > sequence
 
+    @property
+    def stands_at(self) -> float:
+        """When :meth:`stands` becomes true unless the backbone sends something."""
+        return self._sent_at + DOUBT
+
     def stands(self, now: float) -> bool:
         """Say whether the backbone has sent nothing for so long that there is no better evidence to wait for."""
-        return now - self._sent_at >= DOUBT
+        return now >= self.stands_at
 
     def time_passed(self, now: float) -> None:
         """Remember where the tide stood."""
