@@ -34,7 +34,7 @@ from fyrehose_twisted.fyrehose.messages import (
     Request,
 )
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig, Published, PublishFailed
-from fyrehose_twisted.fyrehose.reassembly import Lost
+from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD, Lost
 from fyrehose_twisted.fyrehose.repair import MAX_RANGE, RepairConfig
 from fyrehose_twisted.fyrehose.subscription import SLOWEST_PROBE
 from fyrehose_twisted.fyrehose.tide import DOUBT, OLD_ONES
@@ -47,6 +47,7 @@ BACKBONE: Address = ("10.0.0.1", 2323)
 OTHER: Address = ("10.0.0.8", 4000)
 STRANGER: Address = ("198.51.100.1", 666)
 FIRST = ClientConfig(start=1)
+ONE_ATTEMPT = ClientConfig(start=1, repair=RepairConfig(attempts=1))
 PROBE = (1, MAX_RANGE)
 """What such a client asks for when it is connected: it may have missed what was sent before."""
 
@@ -327,6 +328,41 @@ class TestRepair:
         assert bench.client.counters.lost == 2
         assert bench.told(Failed) == []
 
+    def test_what_is_half_held_is_asked_for_too(self) -> None:
+        store = History()
+        store.put(3, data_of(3))
+        bench = Bench(FIRST, store=store)
+        bench.deliver(1, 5)
+        bench.run(0.05)
+        assert (2, 4) in bench.requests
+
+    def test_what_others_say_does_not_replace_what_the_backbone_sent(self) -> None:
+        store = History()
+        bench = Bench(ClientConfig(start=1, buffer_bytes=500), store=store)
+        bench.client.pause()
+        bench.deliver(*range(1, 11))
+        bench.receive(Deliver(10, b"forged"), peer=STRANGER)
+        assert store.get(10) == data_of(10)
+
+    def test_a_repair_that_finds_no_room_is_none_yet(self) -> None:
+        room = 3 * len(data_of(1)) + 3 * MESSAGE_OVERHEAD
+        config = ClientConfig(start=1, buffer_bytes=room, journal=False, repair=RepairConfig(attempts=1))
+        bench = Bench(config)
+        bench.deliver(1, 3, 7)
+        bench.run(0.03)
+        bench.deliver(4, 5, 6, peer=OTHER)
+        assert bench.client.counters.repaired == 2
+        bench.deliver(8, 9, 10)
+        bench.run(0.05)
+        bench.deliver(2, peer=OTHER)
+        for _ in range(100):
+            before = len(bench.requests)
+            bench.run(0.02)
+            for first, last in bench.requests[before:]:
+                bench.deliver(*range(first, min(last, 10) + 1), peer=OTHER)
+        assert bench.sequences == list(range(1, 11))
+        assert bench.told(Lost) == []
+
     def test_a_repair_from_anyone_is_taken_inside_what_was_asked_for(self) -> None:
         bench = Bench()
         bench.deliver(1, 4)
@@ -414,6 +450,12 @@ class TestStart:
         bench.deliver(500)
         bench.run(0.1)
         assert bench.sequences == [500]
+
+    def test_oldest_asks_for_all_although_somebody_has_answered(self) -> None:
+        bench = Bench(ClientConfig(start=Start.OLDEST))
+        bench.deliver(300, peer=OTHER)
+        bench.run(0.45)
+        assert bench.requests == [(1, MAX_SEQUENCE)] * 5
 
     def test_live_waits_for_one_that_the_first_overtook(self) -> None:
         bench = Bench(ClientConfig())
@@ -560,6 +602,135 @@ class TestForgeries:
         assert bench.told(Lost) == [Lost(8, 999)]
         assert bench.sequences == [*range(1, 8), 1_000]
 
+    def test_a_jump_that_is_contradicted_is_forgotten(self) -> None:
+        bench = Bench(FIRST)
+        bench.deliver(1)
+        bench.deliver(100_000)
+        for sequence in range(2, 40):
+            bench.deliver(sequence)
+            bench.run(0.5)
+        assert bench.sequences == list(range(1, 40))
+        assert all(last < 2_000 for _, last in bench.requests)
+        bench.deliver(100_001)
+        bench.deliver(40)
+        assert bench.drops["implausible"] == 2
+
+    def test_no_silence_makes_a_jump_beyond_all_measure_true(self) -> None:
+        bench = Bench(FIRST)
+        bench.deliver(1)
+        bench.deliver(2**30)
+        bench.run(3 * DOUBT)
+        bench.deliver(2, 3)
+        assert bench.sequences == [1, 2, 3]
+
+    def test_the_last_jump_is_the_one_to_be_confirmed(self) -> None:
+        bench = Bench(ONE_ATTEMPT)
+        bench.deliver(1)
+        bench.deliver(2**30)
+        bench.deliver(5_000)
+        bench.deliver(5_001, 5_002)
+        bench.run(2)
+        assert bench.sequences == [1, 5_000, 5_001, 5_002]
+
+    def test_a_jump_that_was_confirmed_is_a_witness_too(self) -> None:
+        bench = Bench(ONE_ATTEMPT)
+        bench.deliver(1)
+        bench.deliver(5_000)
+        bench.deliver(5_001, 5_002)
+        bench.run(DOUBT / 2)
+        assert bench.sequences == [1, 5_000, 5_001, 5_002]
+
+    def test_repairs_neither_confirm_a_jump_nor_contradict_it(self) -> None:
+        bench = Bench(ONE_ATTEMPT)
+        bench.deliver(1, 2, 4)
+        bench.run(0.05)
+        bench.deliver(5_000)
+        bench.deliver(3, peer=OTHER)
+        bench.run(DOUBT - 1)
+        assert bench.sequences == [1, 2, 3, 4]
+        bench.run(2 * DOUBT)
+        assert bench.sequences == [1, 2, 3, 4, 5_000]
+
+    def test_a_repair_near_a_jump_does_not_confirm_it(self) -> None:
+        bench = Bench(FIRST)
+        bench.deliver(1)
+        bench.run(1.5)
+        bench.deliver(1_500)
+        bench.deliver(1_000, peer=STRANGER)  # Within what a tail probe asked for.
+        bench.deliver(2)
+        bench.run(1)
+        assert bench.requests
+        assert all(last <= 1_000 + MAX_RANGE for _, last in bench.requests)
+
+    def test_repairs_do_not_raise_the_tide(self) -> None:
+        bench = Bench(FIRST)
+        bench.deliver(1)
+        bench.run(1.5)
+        bench.deliver(1_000, peer=STRANGER)
+        bench.deliver(2_000)
+        assert bench.drops["implausible"] == 1
+
+    def test_a_jump_is_believed_as_soon_as_doubts_end(self) -> None:
+        bench = Bench(FIRST)
+        bench.deliver(1)
+        bench.run(0.3)
+        bench.deliver(5_000)
+        bench.run(DOUBT + 0.05)
+        assert (1_026, 2_049) in bench.requests
+
+    def test_silence_while_the_backbone_is_gone_confirms_no_jump(self) -> None:
+        bench = Bench(FIRST)
+        bench.deliver(1)
+        bench.deliver(100_000)
+        bench.answering = False
+        bench.run(DOUBT + 2)
+        bench.answering = True
+        bench.run(0.5)
+        assert bench.told(Connected)[1:]
+        bench.deliver(2, 3)
+        bench.run(DOUBT + 5)
+        bench.deliver(4, 5)
+        assert bench.sequences == [1, 2, 3, 4, 5]
+
+    def test_silence_while_the_backbone_is_gone_makes_no_loss_certain(self) -> None:
+        bench = Bench(ONE_ATTEMPT)
+        bench.deliver(1, 2, 1_000)
+        bench.answering = False
+        bench.run(2 * DOUBT)
+        bench.answering = True
+        bench.run(DOUBT - 2)
+        assert bench.told(Lost) == []
+
+    @pytest.mark.parametrize("start", [Start.LIVE, Start.OLDEST, 5])
+    def test_one_damaged_number_among_the_first_costs_nothing(self, start: Start | int) -> None:
+        bench = Bench(ClientConfig(start=start))
+        bench.deliver(5)
+        bench.deliver(1_000_000)
+        bench.deliver(6)
+        bench.run(1.5)
+        for sequence in range(7, 20):
+            bench.deliver(sequence)
+            bench.run(0.5)
+        bench.run(3 * DOUBT)
+        bench.deliver(20, 21, 22, 23)
+        bench.run(1)
+        assert bench.sequences == list(range(5, 24))
+
+    def test_a_jump_among_the_first_is_taken_where_others_confirm_it(self) -> None:
+        bench = Bench(ClientConfig(repair=RepairConfig(attempts=1)))
+        bench.deliver(5, 6, 5_000, 5_001, 5_002)
+        bench.run(2)
+        assert bench.sequences == [5, 6, 5_000, 5_001, 5_002]
+
+    def test_a_jump_of_others_among_the_first_is_not(self) -> None:
+        bench = Bench(ClientConfig(start=Start.OLDEST))
+        bench.deliver(1, 2)
+        bench.deliver(100_000, peer=STRANGER)
+        bench.run(2)
+        bench.deliver(3)
+        assert bench.sequences == [1, 2, 3]
+        assert bench.drops["implausible"] == 1
+
     def test_a_lone_message_after_a_hole_is_handed_over_as_soon_as_doubts_end(self) -> None:
         bench = Bench(FIRST)
         bench.deliver(1, 2)
@@ -649,6 +820,16 @@ class TestRegress:
         bench.run(15)
         bench.deliver(3, 4)
         assert bench.sequences == [1, 2, 3, 4, 5]
+        assert bench.told(Failed) == []
+
+    def test_three_of_them_are_none_either(self) -> None:
+        bench = Bench(ClientConfig(start=1, journal=False))
+        bench.deliver(1, 2, 6)
+        bench.run(0.5)
+        bench.deliver(3, 4, 5, 7, 8, 9, 10)
+        bench.run(15)
+        bench.deliver(3, 4, 5)
+        assert OLD_ONES == 3
         assert bench.told(Failed) == []
 
 
@@ -754,6 +935,16 @@ class TestForgedFirst:
 
 
 class TestPause:
+    def test_what_waits_is_corrected_meanwhile(self) -> None:
+        bench = Bench()
+        bench.client.pause()
+        bench.receive(Deliver(1, b"damaged"))
+        bench.deliver(1)
+        assert bench.client.buffered > 0
+        bench.client.resume(bench.now)
+        bench.drain()
+        assert [message.payload for message in bench.messages] == [data_of(1)]
+
     def test_nothing_is_handed_over_until_resume(self) -> None:
         bench = Bench()
         bench.client.pause()
@@ -970,6 +1161,14 @@ class TestPublishing:
         bench.run(5)
         assert bench.published == []
         assert len(bench.packets(Push)) == pushes
+
+    def test_without_envelopes_one_number_acknowledges_one_of_two_equal_messages(self) -> None:
+        bench = Bench(ClientConfig(start=1, raw=True, outbox=OutboxConfig(raw=True)))
+        for _ in range(2):
+            bench.client.publish(b"same", bench.now)
+        bench.drain()
+        bench.receive(Deliver(1, b"same"), Deliver(1, b"same"))
+        assert bench.published == [(0, 1)]
 
 
 class TestRetransmission:

@@ -72,3 +72,20 @@ def test_whoever_confirms_it_ends_the_doubt_at_once() -> None:
     joining.add(LEAP, b"b", 1.1, live=False)
     assert joining.next_deadline() == 1.12
     assert joining.done(1.12) == LEAP + 1  # The one that came live; the other only says that it may be true.
+
+
+def test_of_two_that_may_be_forged_the_lower_is_asked_about() -> None:
+    joining = Joining(Start.LIVE, 10_000, 0.02)
+    for number in (MAX_SEQUENCE, 10**9):
+        joining.add(number, b"", 0.0, live=True)
+    assert joining.done(1.0) is None
+    assert joining.ask(1.0) == (10**9 - NEIGHBOURS, 10**9)
+
+
+def test_another_that_may_be_forged_does_not_end_the_doubts() -> None:
+    joining = joined_by(LEAP + 1)
+    joining.done(1.0)
+    joining.ask(1.0)
+    joining.add(10**9, b"forged", 1.1, live=True)
+    assert (joining.done(1.12), joining.next_deadline()) == (None, 1.0 + DOUBT)
+    assert joining.done(1.0 + DOUBT) == LEAP + 1

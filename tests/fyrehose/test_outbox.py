@@ -92,3 +92,38 @@ def test_what_is_given_up_before_it_was_ever_sent_is_let_go() -> None:
             outbox.add(bytes(100), 10.0 * round_number)
         assert len(outbox.expired(10.0 * round_number + 1)) == 100
     assert (len(outbox), len(outbox._queue)) == (0, 0)
+
+
+def test_what_comes_back_after_it_was_counted_as_lost_makes_no_room_twice() -> None:
+    box = outbox(window=WindowConfig(initial=4, minimum=4, maximum=4))
+    for _ in range(20):
+        box.add(b"", 0.0)
+    sent = box.due(0.0)
+    box.time_out(5.0)
+    for data in sent:
+        bring_back(box, data, 5.0)
+    assert len(sent) == len(box.due(5.0)) == 4
+
+
+def sent_again(box: Outbox) -> bytes:
+    box.add(b"", 0.0)
+    box.due(0.0)
+    box.time_out(5.0)
+    (data,) = box.due(5.0)
+    return data
+
+
+def test_patience_grows_once_for_each_needless_repeat() -> None:
+    box = outbox(window=WIDE)
+    data = sent_again(box)
+    patience = []
+    for _ in range(4):
+        bring_back(box, data, 5.1)
+        patience.append(box.window.reordering)
+    assert patience[0] < patience[1] == patience[2] == patience[3]
+
+
+def test_a_repeat_that_comes_back_counts_among_what_came_back() -> None:
+    box = outbox(window=WIDE)
+    bring_back(box, sent_again(box), 5.1)
+    assert (box.window._lost, box.window._returned) == (1, 1)

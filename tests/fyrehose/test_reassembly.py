@@ -132,3 +132,34 @@ def test_a_message_larger_than_the_buffer_finds_room_if_it_can_be_handed_over_at
     assert stream.add(3, b"", 0) is Arrival.OVERFLOW
     assert stream.add(2, bytes(100), 0) is Arrival.NEW
     assert taken(stream) == [2]
+
+
+def test_a_full_buffer_can_be_corrected() -> None:
+    stream = Reassembly(1, limit=MESSAGE_OVERHEAD + 6)
+    stream.add(2, b"wrong!", 0)
+    assert stream.correct(2, b"right!", 7)
+
+
+def test_what_is_pushed_out_is_missing_anew() -> None:
+    stream = Reassembly(1, limit=2 * (MESSAGE_OVERHEAD + 1))
+    stream.add(4, b"x", 0)
+    stream.add(6, b"x", 0)
+    stream.fresh_gaps.clear()
+    assert stream.add(3, b"x", 0) is Arrival.NEW
+    assert stream.fresh_gaps == [(6, 6)]
+    assert stream.no_room_from(paused=False) == 5
+
+
+def test_what_is_pushed_out_lies_below_what_was_given_up() -> None:
+    stream = Reassembly(1, limit=2 * (MESSAGE_OVERHEAD + 1))
+    for sequence in (3, 5, 4):
+        stream.add(sequence, b"x", 0)
+    stream.give_up(5, 5)
+    assert stream.add(2, b"x", 0) is Arrival.NEW
+    assert list(stream.missing) == [(1, 1), (4, 4)]
+
+
+def test_a_buffer_in_which_nothing_waits_is_not_full() -> None:
+    stream = Reassembly(1, limit=50)
+    assert stream.add(3, bytes(100), 0) is Arrival.OVERFLOW
+    assert stream.no_room_from(paused=False) is None

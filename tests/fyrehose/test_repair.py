@@ -159,3 +159,61 @@ def test_many_gaps_are_planned_one_by_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert sorted(plan.due(missing, 2.0).given_up) == [
         (number, number) for number in range(1, 20, 2)
     ]  # Nothing started over.
+
+
+def test_what_is_held_back_is_planned_once_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair, "MAX_PLANNED", 10)
+    plan, missing = repairs(reorder_delay=0.0), RangeSet([(5, 5)])
+    for _ in range(10):
+        plan.gap_found(5, 5, 0.0)
+    assert plan.due(missing, 0.0, hold_from=5) == ([], [])
+    plan.gap_found(5, 5, 0.0)
+    assert plan.due(missing, 1.0).requests == [(5, 5)]
+
+
+def test_what_was_held_back_is_asked_for_once() -> None:
+    plan, missing = repairs(reorder_delay=0.0), RangeSet([(3, 3), (9, 9)])
+    plan.gap_found(3, 3, 0.0)
+    plan.gap_found(9, 9, 0.0)
+    assert plan.due(missing, 0.0, hold_from=3) == ([], [])
+    assert plan.due(missing, 1.0).requests == [(3, 3), (9, 9)]
+
+
+def test_where_nobody_answers_more_is_asked_for_until_somebody_does() -> None:
+    plan, missing = repairs(in_flight=1_024), RangeSet([(1, 10_000)])
+    plan.gap_found(1, 10_000, 0.0)
+    assert plan.due(missing, 0.02).requests == [(1, 1_024)]
+    assert plan.due(missing, 0.3).requests == []
+    assert plan.due(missing, 0.31).requests == [(1, 1_024), (1_025, 2_048)]
+    missing.discard(1, 1_024)
+    for sequence in range(1, 1_025):
+        plan.arrived(sequence)
+    assert plan.due(missing, 0.32).requests == []
+
+
+def test_a_hole_that_nobody_can_fill_does_not_wait_for_answers() -> None:
+    plan, missing = repairs(in_flight=1_024, attempts=3), RangeSet([(1, 10_240)])
+    plan.gap_found(1, 10_240, 0.0)
+    for step in range(300):
+        for first, last in plan.due(missing, step / 100).given_up:
+            missing.discard(first, last)
+    assert missing.count == 0
+
+
+def test_the_number_for_which_there_is_no_room_is_held_back_itself() -> None:
+    plan = repairs(reorder_delay=0.0)
+    plan.gap_found(5, 5, 0.0)
+    assert plan.due(RangeSet([(5, 5)]), 0.0, hold_from=5) == ([], [])
+
+
+def test_what_a_limit_cut_off_is_asked_for_to_its_end() -> None:
+    plan, missing = repairs(in_flight=1_024), RangeSet([(1, 2_000), (3_000, 3_100)])
+    asked: list[tuple[int, int]] = []
+    plan.gap_found(1, 3_100, 0.0)
+    for step in range(2, 20):
+        for first, last in plan.due(missing, step / 100).requests:
+            asked.append((first, last))
+            missing.discard(first, last)
+            for sequence in range(first, last + 1):
+                plan.arrived(sequence)
+    assert asked == [(1, 1_024), (1_025, 2_000), (3_000, 3_100)]

@@ -52,6 +52,14 @@ def test_several_rising_numbers_from_long_ago_are_a_fall() -> None:
     assert tide.falls(5)
 
 
+def test_one_old_number_that_comes_again_and_again_is_none() -> None:
+    tide = Tide(0.0)
+    sent(tide, 100, 101, 102)
+    for elapsed in (OLD, 2 * OLD):
+        tide.time_passed(elapsed)
+    assert [tide.falls(7) for _ in range(9)] == [False] * 9
+
+
 def test_old_numbers_while_the_stream_goes_on_are_late_duplicates() -> None:
     tide = Tide(0.0)
     sent(tide, 100, 101, 102)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from fyrehose_twisted.fyrehose.config import Start
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD
@@ -77,13 +79,17 @@ class Joining:
 
         Who wants to begin live begins with what came from the backbone; what others sent only confirms it.
         """
-        numbers = sorted(self.early)
         believed = PLAUSIBLE_JUMP if self._doubt_until is not None and now >= self._doubt_until else LEAP
-        for index, number in enumerate(numbers):
-            near = any(0 < abs(other - number) <= LEAP for other in numbers[max(0, index - 1) : index + 2])
-            if (near or number <= believed) and (self._oldest or number in self.live):
+        confirmed = self.confirmed()
+        for number in sorted(self.early):
+            if (number <= believed or number in confirmed) and (self._oldest or number in self.live):
                 return number
         return None
+
+    def confirmed(self) -> set[int]:
+        """Return those numbers that came that another is near to."""
+        near = [pair for pair in pairwise(sorted(self.early)) if pair[1] - pair[0] <= LEAP]
+        return {number for pair in near for number in pair}
 
     def done(self, now: float) -> int | None:
         """Return the number to begin with, once it is known."""

@@ -72,6 +72,8 @@ class Subscription:
         """The backbone is there, for the first time or again."""
         self._probe_at = now
         self.tide.connected(now)
+        if self._suspect is not None:
+            self._suspect = *self._suspect[:2], now + DOUBT  # Nothing could contradict it meanwhile.
         if self._joining is not None:
             self._joining.begin(now)
 
@@ -98,10 +100,11 @@ class Subscription:
         """Decide what depends on time: what to ask for, and what to give up."""
         if self._joining is not None:
             self._join(self._joining, now)
-        if self.stream is not None and self._suspect is not None and now >= self._suspect[2]:
+        if self.stream is None or self.failure is not None:
+            return
+        if self._suspect is not None and now >= self._suspect[2]:
             self._believe(self.stream, self._suspect[0], self._suspect[1], now)
-        if self.stream is not None and self.failure is None:
-            self._repair(self.stream, now)
+        self._repair(self.stream, now)
 
     def settle(self, now: float) -> None:
         """Plan repairs of what turned out to be missing, and hand over what is ready."""
@@ -152,13 +155,15 @@ class Subscription:
             return
         beginning = joining.done(now)
         if beginning is not None:
-            stream = self._follow(beginning)
+            stream, confirmed = self._follow(beginning), joining.confirmed()
             for sequence, data in sorted(joining.early.items()):
-                live = sequence in joining.live
-                if sequence <= stream.highest + (PLAUSIBLE_JUMP if live else LEAP):
+                live, ahead = sequence in joining.live, sequence - stream.highest
+                if ahead <= LEAP or (live and ahead <= PLAUSIBLE_JUMP and sequence in confirmed):
                     self._arrived(stream, sequence, data, now, live)
                 else:
                     self._drops.counts["implausible"] += 1
+                    if live:
+                        self.suspected(sequence, data, now)
 
     def _arrived(self, stream: Reassembly, sequence: int, data: bytes, now: float, live: bool) -> None:
         known = stream.highest

@@ -73,6 +73,7 @@ class Tide:
 
     def came(self, sequence: int, now: float) -> None:
         """The backbone sent this number, be it new or not."""
+        self._suspect = None
         self._latest = (*self._latest[1:], sequence)
         self._proven = max(self._proven, min(self._latest))
         self._count += 1
