@@ -300,3 +300,13 @@ class TestTimer:
         driven.node.want("mark", ("a",), (1,))
         driven.driver.flush()
         assert (driven.done, driven.node.drains) == ([], 0)
+
+    def test_it_is_armed_though_an_interrupt_ended_the_flush(self, driven: Driven) -> None:
+        def interrupt(event: object) -> None:
+            raise KeyboardInterrupt
+
+        driven.on_event = interrupt
+        driven.node.want(None, (), (1,))
+        with pytest.raises(KeyboardInterrupt):
+            driven.wake_at(1_002)
+        assert driven.timers == [1_002]

@@ -81,3 +81,21 @@ def test_empty_messages_cost_their_headers() -> None:
     answers = Answers(history, rate=9.0, burst=900.0)
     answers.requested(OTHER, 1, 1_024)
     assert len(answers.due(0.0)[0].datagrams) == 100
+
+
+def test_it_wants_to_go_on_for_whoever_has_credit_first(history: History) -> None:
+    answers = Answers(history, rate=100_000.0, burst=100_000.0)
+    for port, last in ((1, 1_024), (2, 930)):
+        answers.requested(("10.0.0.8", port), 1, last)
+    answers.due(0.0)
+    answers.requested(("10.0.0.8", 3), 1, 1)
+    assert answers.next_deadline(0.0) == 0.0
+
+
+def test_a_requester_cannot_renew_its_budget_by_having_many_others_ask(history: History) -> None:
+    answers = Answers(history, rate=1.0, burst=1_000.0)
+    for _ in range(3):
+        for port in range(REQUESTERS):
+            answers.requested(("10.0.0.8", port), 1, 10)
+        answers.due(0.0)
+    assert answers.sent == 10 * REQUESTERS

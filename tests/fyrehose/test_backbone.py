@@ -404,6 +404,14 @@ class TestKeepalive:
         bench.wait(5)
         assert bench.addresses == []
 
+    def test_nobody_lives_longer_though_the_clock_was_set_back_by_little(self) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.now -= 4
+        bench.join(BOB)
+        bench.wait(5)
+        assert bench.addresses == []
+
 
 class TestAddresses:
     @pytest.mark.parametrize(
@@ -561,6 +569,24 @@ class TestRequest:
         bench.hear(STRANGER, *[Request(ALICE, 1, 1)] * 10)
         bench.hear(ALICE, Request(ALICE, 1, 1))
         assert len(bench.to(BOB)) == 1
+
+    def test_a_client_has_one_rate_however_many_ports_it_asks_from(self) -> None:
+        bench = Bench(request_rate=1.0, request_burst=3.0)
+        bench.join(ALICE, BOB)
+        for port in range(1, 11):
+            bench.hear((ALICE[0], port), Request(ALICE, 1, 1))
+        assert (len(bench.to(BOB)), bench.drops) == (3, {"request_rate": 7})
+
+    def test_a_client_whose_source_changed_asks_from_the_new_one_only(self) -> None:
+        bench = Bench(trust_addresses=True)
+        bench.join(STRANGER)
+        bench.hear(ALICE, Keepalive(BOB))
+        bench.hear(CAROL, Keepalive(BOB))
+        bench.forget()
+        bench.hear(ALICE, Request(BOB, 1, 1))
+        assert (bench.sent, bench.drops) == ({}, {"request_for_stranger": 1})
+        bench.hear(CAROL, Request(BOB, 1, 1))
+        assert bench.to(STRANGER) == [Forward(BOB, 1, 1)]
 
 
 class TestConfirm:
@@ -741,6 +767,16 @@ class TestSecret:
         bench.hear(ALICE, Push(b"for nobody"))
         assert (bench.stored.last, bench.drops) == (2, {"push_not_allowed": 1})
 
+    def test_who_expires_takes_the_right_to_push_of_nobody_else_behind_the_same_source(self) -> None:
+        bench = Bench(secret=SECRET, trust_addresses=True)
+        bench.hear(CAROL, token_keepalive(ALICE, bench.now))
+        bench.now += 1
+        bench.hear(CAROL, token_keepalive(BOB, bench.now))
+        bench.wait(4)
+        assert bench.addresses == [BOB]
+        bench.hear(CAROL, Push(b"for Bob"))
+        assert (bench.sequences(BOB), bench.drops) == ([1], {})
+
 
 class TestTableFull:
     def test_one_more_gets_no_ack_and_no_messages(self) -> None:
@@ -917,6 +953,13 @@ class TestSettling:
         bench.wait(SETTLE_TIME)
         assert bench.sequences(ALICE) == [MAX_SEQUENCE - 1, MAX_SEQUENCE]
         assert (bench.drops, bench.events.count(Exhausted())) == ({"not_numbering": 1}, 1)
+
+    def test_it_asks_with_each_keepalive_because_what_it_asked_may_be_lost(self) -> None:
+        bench = Bench(settle=SETTLE_TIME)
+        for _ in range(2):
+            bench.forget()
+            bench.hear(ALICE, Keepalive(token=TOKEN))
+            assert bench.to(ALICE) == [KeepaliveAck(TOKEN), Forward(OWN, 1, MAX_SEQUENCE)]
 
 
 class TestDrops:

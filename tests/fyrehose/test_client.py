@@ -273,6 +273,20 @@ class TestOrder:
         assert bench.drops["truncated"] == 1
         assert bench.sequences == []
 
+    def test_what_was_cut_on_receipt_is_dropped_in_a_large_batch_too(self) -> None:
+        bench = Bench()
+        arrivals = [(encode(Deliver(sequence, b"x")), BACKBONE) for sequence in range(1, VECTOR_MINIMUM + 1)]
+        bench.client.receive_batch(Batch.pack(arrivals, truncated=[VECTOR_MINIMUM - 1]), bench.now)
+        bench.drain()
+        assert bench.sequences == list(range(1, VECTOR_MINIMUM))
+        assert bench.drops["truncated"] == 1
+
+    def test_where_nothing_but_repeats_came_nothing_is_handed_over(self) -> None:
+        bench = Bench()
+        bench.receive(Deliver(1, wrap(b"someones", 0, b"once")))
+        bench.receive(Deliver(2, wrap(b"someones", 0, b"once")))
+        assert [len(delivered.messages) for delivered in bench.told(Delivered)] == [1]
+
 
 class TestRepair:
     def test_a_gap_is_asked_for_after_the_reorder_delay(self) -> None:
@@ -440,6 +454,31 @@ class TestRepair:
         bench.run(5)
         assert bench.sequences == [MAX_SEQUENCE]
         assert set(bench.requests) <= {(MAX_SEQUENCE, MAX_SEQUENCE)}
+
+    def test_repairs_alone_may_lead_far_beyond_what_the_backbone_itself_sent(self) -> None:
+        bench = Bench()
+        bench.deliver(1)
+        for first in range(2, 3_000, MAX_RANGE):
+            bench.run(31)  # Until the tail is probed again.
+            bench.deliver(*range(first, first + MAX_RANGE), peer=OTHER)
+        assert bench.sequences[-1] > 3_000
+        assert bench.drops["implausible"] == 0
+
+    def test_a_request_names_the_address_that_the_client_was_given(self) -> None:
+        address = ("10.0.0.7", 4_711)
+        bench = Bench(ClientConfig(start=1, address=address))
+        bench.deliver(1, 3)
+        bench.run(0.1)
+        assert {request.address for request in bench.packets(Request)} == {address}
+
+    def test_requests_and_pushes_are_counted(self) -> None:
+        bench = Bench()
+        bench.deliver(1, 3, 5)
+        bench.client.publish(b"x", bench.now)
+        bench.run(3)
+        counters = bench.client.counters
+        assert counters.requests == len(bench.requests) > 2
+        assert counters.pushes == len(bench.packets(Push)) > 1
 
 
 class TestStart:
@@ -832,6 +871,14 @@ class TestRegress:
         assert OLD_ONES == 3
         assert bench.told(Failed) == []
 
+    def test_what_comes_after_the_failure_is_a_counted_drop(self) -> None:
+        bench = self.stream()
+        bench.receive(*(Deliver(number, b"something else") for number in range(1, OLD_ONES + 1)))
+        received = bench.client.counters.duplicates
+        bench.deliver(201, 202)
+        assert (bench.drops["stopped"], bench.client.counters.duplicates) == (2, received)
+        assert bench.client.buffered == 0
+
 
 class TestForwards:
     def holding(self, *sequences: int, config: ClientConfig = FIRST) -> Bench:
@@ -907,6 +954,14 @@ class TestForwards:
         bench.deliver(3, peer=OTHER)
         bench.receive(Forward(OTHER, 1, 9))
         assert self.answers(bench) == [1, 3, 4]
+
+    def test_who_does_not_subscribe_answers_from_a_store_of_its_own(self) -> None:
+        history = History()
+        history.put(1, data_of(1))
+        bench = Bench(ClientConfig(subscribe=False), store=history)
+        assert bench.packets(Keepalive)[0].flags == Flags.NOSUBSCRIBE
+        bench.receive(Forward(OTHER, 1, 9))
+        assert self.answers(bench) == [1]
 
 
 class TestStartAhead:
@@ -1040,6 +1095,28 @@ class TestPause:
         assert bench.sequences == list(range(1, 201))
         assert bench.drops["buffer_full"] == 0
 
+    def test_who_takes_one_delivery_at_a_time_costs_no_more_than_the_buffer(self) -> None:
+        bench = Bench(ClientConfig(start=1, buffer_bytes=10_000, journal=False, repair=RepairConfig(attempts=1)))
+
+        class PausesAtMessages(list[tuple[float, object]]):
+            def __iadd__(self, told: Iterable[tuple[float, object]]) -> PausesAtMessages:  # type: ignore[override,misc]
+                news = list(told)
+                self.extend(news)
+                if any(isinstance(event, Delivered) for _, event in news):
+                    bench.client.pause()
+                return self
+
+        bench.events = PausesAtMessages(bench.events)
+        for first in range(1, 1_000, 20):
+            bench.deliver(*range(first, first + 9), *range(first + 10, first + 20))
+            bench.run(12)  # The one between them is given up.
+            bench.client.resume(bench.now)
+            bench.drain()
+        told = [event for event in bench.client._handover if isinstance(event, Delivered)]
+        waiting = [message for event in told for message in event.messages]
+        assert sum(len(message.payload) + MESSAGE_OVERHEAD for message in waiting) <= 10_000
+        assert bench.sequences == sorted(set(bench.sequences))
+
 
 class TestEnvelopes:
     def enveloped(self, sequence: int, counter: int, payload: bytes = b"p", publisher: bytes = b"someones") -> Deliver:
@@ -1169,6 +1246,15 @@ class TestPublishing:
         bench.drain()
         bench.receive(Deliver(1, b"same"), Deliver(1, b"same"))
         assert bench.published == [(0, 1)]
+
+    def test_it_fails_in_time_and_not_only_with_the_next_keepalive(self) -> None:
+        bench = self.publisher(outbox=OutboxConfig(timeout=2.6))
+        bench.run(0.05)
+        bench.answering = False
+        self.publish(bench, b"x")
+        published_at = bench.now
+        bench.run(10)
+        assert [when for when, event in bench.events if isinstance(event, PublishFailed)] == [published_at + 2.6]
 
 
 class TestRetransmission:

@@ -38,3 +38,14 @@ def test_groups_follow_the_flags() -> None:
     assert (table.subscribers, set(table.journals)) == ((BOB,), {ALICE, BOB})
     table.keep(Keepalive(flags=Flags.NOJOURNAL), ALICE, ALICE, 1.0)
     assert (set(table.subscribers), table.journals) == ({ALICE, BOB}, (BOB,))
+
+
+def test_the_groups_are_the_same_tuples_until_they_change() -> None:
+    table = clients()
+    subscribers, journals = table.subscribers, table.journals
+    table.keep(Keepalive(), ALICE, ALICE, 2.0)
+    assert table.subscribers is subscribers
+    table.keep(Keepalive(flags=Flags.NOSUBSCRIBE), ALICE, ALICE, 2.0)
+    assert table.journals is journals
+    table.keep(Keepalive(), ALICE, ALICE, 2.0)
+    assert (table.subscribers, subscribers) == ((BOB, ALICE), (ALICE, BOB))

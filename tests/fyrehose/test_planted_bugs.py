@@ -158,10 +158,10 @@ def leaves_one_out(patch: Patch) -> None:
     original, calls = Backbone._deliver, count(1)
 
     def deliver(self: Any, datagrams: Any, data_bytes: int) -> None:
-        everybody = self._clients.subscribers
-        self._clients.subscribers = everybody[1:] if next(calls) % 3 == 0 else everybody
+        group, everybody = self._clients._subscribing, self._clients.subscribers
+        group._listed = everybody[1:] if next(calls) % 3 == 0 else everybody
         original(self, datagrams, data_bytes)
-        self._clients.subscribers = everybody
+        group._listed = everybody
 
     patch.setattr(Backbone, "_deliver", deliver)
 

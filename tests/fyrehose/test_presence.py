@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from random import Random
 
+from fyrehose_twisted.fyrehose.admission import token_is_valid
 from fyrehose_twisted.fyrehose.codec import decode
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.messages import Dialect, Flags, Keepalive
@@ -47,3 +48,17 @@ def test_a_farewell_wants_nothing() -> None:
     packet = decode(farewell)
     assert isinstance(packet, Keepalive)
     assert packet.flags == Flags.NOSUBSCRIBE | Flags.NOJOURNAL
+
+
+def test_a_farewell_is_admitted_where_a_secret_is_needed() -> None:
+    config = ClientConfig(secret=bytes(16), address=("10.0.0.1", 1))
+    farewell = Presence(config, Random(1), 0.0).farewell(0.0)
+    assert farewell is not None
+    packet = decode(farewell)
+    assert isinstance(packet, Keepalive)
+    assert token_is_valid(bytes(16), packet, 0.0)
+
+
+def test_a_round_trip_is_not_negative_though_the_clock_was_set_back() -> None:
+    presence = Presence(ClientConfig(), Random(1), 0.0)
+    assert presence.answered(token_of(presence.keepalive(100.0)), 40.0) == 0.0

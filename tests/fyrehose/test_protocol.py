@@ -12,11 +12,12 @@ import pytest
 import pytest_twisted
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.error import MessageLengthError
 from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs
 from zope.interface import implementer
 
-from fyrehose_twisted.effects import Address, Datagram
+from fyrehose_twisted.effects import Address, Datagram, Send
 from fyrehose_twisted.errors import (
     MessageTooLarge,
     NotConnected,
@@ -30,7 +31,7 @@ from fyrehose_twisted.errors import (
 from fyrehose_twisted.fyrehose.codec import decode, encode, encode_deliver, encode_push
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE, MAX_SEQUENCE, Deliver, Keepalive, KeepaliveAck
+from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE, MAX_SEQUENCE, Deliver, Flags, Keepalive, KeepaliveAck
 from fyrehose_twisted.fyrehose.numbering import Mark, VolatileSequence
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol, SubscriberProtocol
@@ -482,3 +483,60 @@ async def test_on_twisteds_own_port(options: dict[str, int], arrives: bool) -> N
     finally:
         await client.leave()
         await backbone_port.stopListening()
+
+
+def test_both_who_close_learn_when_the_port_is_closed_and_not_before(network: Network, make: Make) -> None:
+    client = make()
+    first, second = client.close(), client.close()
+    assert (first.called, second.called) == (False, False)
+    network.advance(0.05)
+    assert (first.called, second.called) == (True, True)
+
+
+def test_who_has_failed_does_nothing_more_until_the_port_is_closed(network: Network) -> None:
+    backbone = network.attach(Backbone(state=VolatileSequence(MAX_SEQUENCE - 1)), BACKBONE)
+    results(backbone.stopped)
+    network.inject(encode_push(b"last"), STRANGER, BACKBONE)
+    network.inject(encode(Keepalive()), STRANGER, BACKBONE)
+    assert [target for _, _, target in network.sent if target == STRANGER] == []
+
+
+@pytest.mark.parametrize("problem", [OSError("no route"), MessageLengthError("too long")])
+def test_what_a_plain_port_cannot_send_does_not_hold_up_the_rest(problem: Exception) -> None:
+    written: list[Address] = []
+
+    class Plain:
+        def write(self, datagram: bytes, peer: Address) -> None:
+            if peer == STRANGER:
+                raise problem
+            written.append(peer)
+
+    protocol = Recording()
+    protocol.transport = Plain()
+    protocol._send(Send([b"x"], (STRANGER, BACKBONE)))
+    assert written == [BACKBONE]
+
+
+def test_a_keepalive_that_is_overdue_does_not_take_the_farewell_back(
+    network: Network, backbone: Any, make: Make
+) -> None:
+    client = make()
+    network.clock.rightNow += 1.5  # Busy for so long that the next KEEPALIVE is overdue.
+    client.leave()
+    network.settle()
+    network.advance(0.05)
+    assert [served.flags for served in backbone.node.clients] == [Flags.NOSUBSCRIBE | Flags.NOJOURNAL]
+
+
+def test_what_came_before_numbers_were_given_twice_is_handed_over(network: Network, make: Make) -> None:
+    whole, cut = make(2, start=1), make(3, start=1)
+    stopped = results(whole.stopped, cut.stopped)
+    messages = [encode(Deliver(number, b"%d" % number)) for number in range(1, 7)]
+    again = [encode(Deliver(number, b"anew")) for number in range(1, 4)]
+    with capturedLogs():
+        for client, batches in ((whole, [messages[:3], messages[3:] + again]), (cut, [messages, again])):
+            for batch in batches:
+                client.batch_received(Batch.pack([(datagram, BACKBONE) for datagram in batch]))
+            network.advance(0.05)
+    assert [type(error) for error in stopped] == [SequenceRegressed] * 2
+    assert [number for number, _ in whole.found] == [number for number, _ in cut.found] == [1, 2, 3, 4, 5, 6]

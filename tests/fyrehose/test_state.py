@@ -206,6 +206,17 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert numbers(file) == (MAX_SEQUENCE, MAX_SEQUENCE, None)
         file.close()
 
+    def test_after_a_power_failure_at_the_first_number_nobody_needs_to_be_asked(self, path: Path) -> None:
+        file = start(path)
+        file.persist(Mark(1, 1_025))
+        page = bytearray(path.read_bytes())
+        file.close()
+        page[16:24] = bytes(8)  # Of the two numbers only the bound was on disk.
+        path.write_bytes(page)
+        again = start(path, boot_id=OTHER_BOOT)
+        assert (numbers(again), again.fresh) == ((1_025, 1_025, (1, 1_025)), False)
+        again.close()
+
 
 class TestBootId:
     def test_it_has_16_bytes(self) -> None:
@@ -460,3 +471,10 @@ class TestPersist:
         again = start(path)  # Closed all the same: the lock is free.
         assert again.last == 11
         again.close()
+
+    def test_what_a_start_skips_is_on_disk_before_a_number_is_given(
+        self, path: Path, flushed: list[tuple[int, int]]
+    ) -> None:
+        file = start(path, start_at=5_000)
+        assert flushed == [(4_999, 4_999)]
+        file.close()

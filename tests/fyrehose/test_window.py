@@ -91,3 +91,28 @@ def test_patience_grows_with_each_needless_retransmission_and_fades() -> None:
     assert window.reordering == pytest.approx(32 * before)
     rounds(window, 300, round_trip=0.1)
     assert window.reordering == pytest.approx(before)
+
+
+def test_it_shrinks_when_everything_gets_lost() -> None:
+    window = Window(WindowConfig(initial=64, minimum=16))
+    for _ in range(64 + 32):
+        window.lost()
+    assert window.size == 16
+
+
+def test_it_grows_slowly_after_a_queue_has_built_up() -> None:
+    window = Window(WindowConfig(initial=512))
+    rounds(window, 1)
+    rounds(window, 1, round_trip=1.0)
+    rounds(window, 60)  # Until the average has forgotten it.
+    window.size = 100.0
+    rounds(window, 1)
+    assert window.size == pytest.approx(112.5)
+
+
+def test_a_clock_that_was_set_back_does_not_keep_it_small() -> None:
+    window = Window(WindowConfig(maximum=1_000))
+    window.returned(-3_600.0)
+    rounds(window, 30)
+    assert window.timeout < 1.0
+    assert window.size == 1_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -267,3 +268,68 @@ def test_the_way_to_loopback_leaves_from_loopback() -> None:
     assert local_host_towards(("127.0.0.1", 9)) == "127.0.0.1"
     with pytest.raises(OSError, match="denied"):
         local_host_towards(("255.255.255.255", 9))
+
+
+class Failing:
+    """A socket that reports an error about something sent earlier before each datagram but the first."""
+
+    def __init__(self, real: socket.socket) -> None:
+        self._real = real
+        self._reads = 0
+
+    def recvfrom_into(self, buffer: memoryview) -> tuple[int, Address]:
+        self._reads += 1
+        if self._reads % 2 == 0:
+            raise OSError(errno.EHOSTUNREACH, "No route to host")
+        size, peer = self._real.recvfrom_into(buffer)
+        return size, peer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+@pytest_twisted.ensureDeferred
+async def test_an_error_about_what_was_sent_loses_nothing_that_arrived(ports: Callable[[], DatagramPort]) -> None:
+    receiving, sending = ports(), ports()
+    receiving.socket = Failing(receiving.socket)
+    sending.send([b"1", b"2", b"3"], [address(receiving)])
+    await receiving.protocol.received(3)
+    assert receiving.protocol.datagrams == [b"1", b"2", b"3"]
+    assert receiving.send_errors["EHOSTUNREACH"] >= 2
+    assert receiving in reactor.getReaders()
+
+
+def test_what_has_left_makes_room_for_more_to_wait(
+    ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(udp, "WAITING_BYTES", 100)
+    sending = ports()
+    blocking = Blocking(sending.socket, 0)
+    sending.socket = blocking
+    for _ in range(3):
+        sending.send([bytes(60), bytes(40)], [("127.0.0.1", 9)])
+        blocking.room = 2
+        sending.doWrite()
+    assert not sending.send_errors
+
+
+def test_what_finds_no_room_to_wait_is_counted_for_each_peer(
+    ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(udp, "WAITING_BYTES", 100)
+    sending = ports()
+    sending.socket = Blocking(sending.socket, 0)
+    sending.send([bytes(60), bytes(40)], [("127.0.0.1", 9), ("127.0.0.1", 10), ("127.0.0.1", 11)])
+    assert sending.send_errors == {"EAGAIN": 4}
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_port_that_was_bound_and_never_started_can_be_stopped() -> None:
+    port = DatagramPort(0, Receiver(), "127.0.0.1", reactor)
+    port.bind()
+    bound = address(port)
+    stopped = port.stopListening()
+    if stopped is not None:
+        await stopped.addTimeout(5, reactor)
+    again = listen(reactor, bound[1], Receiver())
+    await again.stopListening()

@@ -92,6 +92,7 @@ class Client(PacketNode):
         self._handover: deque[Lost | Delivered] = deque()
         self._paused = False
         self._failed = False
+        self._failure: Failed | None = None
         self._push_at: float | None = None
         self._now = now
 
@@ -135,9 +136,8 @@ class Client(PacketNode):
     def resume(self, now: float) -> None:
         """Hand over again."""
         self._paused = False
-        if self._subscription is not None:
-            self._subscription.paused = False
-        self._settle(now)
+        self._now = now
+        self._go_on()
 
     def leave(self, now: float) -> None:
         """Say goodbye, as far as the dialect can: a last KEEPALIVE that asks for nothing more."""
@@ -277,11 +277,16 @@ class Client(PacketNode):
 
     def drain(self) -> Drained:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is always ``None``."""
+        self._go_on()
         effects, self._effects = self._effects, []
         events, self._events = self._events, []
         if self._handover and not self._paused:
             # One at a time: what it is handed may make the application pause.
             events.append(self._handover.popleft())
+        elif self._failure is not None:
+            # Not before what came before it, for whoever is told stops listening.
+            events.append(self._failure)
+            self._failure = None
         return Drained(None, effects, events)
 
     @property
@@ -301,6 +306,13 @@ class Client(PacketNode):
             last.messages.append((ticket, sequence))
         else:
             self._events.append(Published([(ticket, sequence)]))
+
+    def _go_on(self) -> None:
+        # Only when all that was taken is handed over, or it would pile up here, outside the buffer's limit.
+        subscription = self._subscription
+        if subscription is not None and subscription.paused and not (self._paused or self._handover):
+            subscription.paused = False
+            self._settle(self._now)
 
     def _settle(self, now: float) -> None:
         subscription = self._subscription
@@ -322,7 +334,7 @@ class Client(PacketNode):
             self._send(encode(Request(self.config.address, first, last)))
         if subscription.failure is not None and not self._failed:
             self._failed = True
-            self._events.append(Failed(subscription.failure))
+            self._failure = Failed(subscription.failure)
 
     def _deliver_run(self, run: Run) -> None:
         messages: list[Message] = []

@@ -21,21 +21,51 @@ CLIENT_LIFETIME = 5.0
 """Seconds for which a KEEPALIVE keeps a client (000, backbone rule 2)."""
 
 
-class Clients:
-    """A table of at most ``max_clients``, the one that expires first at the front.
+class Group:
+    """The addresses of those clients that did not set ``flag``."""
 
-    :ivar subscribers: addresses of those without NOSUBSCRIBE. A new tuple with every change.
-    :ivar journals: addresses of those without NOJOURNAL.
-    """
+    def __init__(self, flag: Flags) -> None:
+        self._flag = flag
+        self._members: dict[Address, None] = {}
+        self._listed: tuple[Address, ...] | None = ()
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """All of them; the same tuple until they change."""
+        if self._listed is None:
+            self._listed = tuple(self._members)
+        return self._listed
+
+    def put(self, address: Address, flags: int) -> None:
+        """Add a client or take it out: cheap, for whoever is served may change flags as often as packets come."""
+        if (address in self._members) != bool(flags & self._flag):
+            return
+        if flags & self._flag:
+            del self._members[address]
+        else:
+            self._members[address] = None
+        self._listed = None
+
+
+class Clients:
+    """A table of at most ``max_clients``, the one that expires first at the front."""
 
     def __init__(self, config: BackboneConfig) -> None:
-        self.subscribers: tuple[Address, ...] = ()
-        self.journals: tuple[Address, ...] = ()
-        self._subscribing: dict[Address, None] = {}
-        self._journalling: dict[Address, None] = {}
+        self._subscribing = Group(Flags.NOSUBSCRIBE)
+        self._journalling = Group(Flags.NOJOURNAL)
         self._config = config
         self._clients: OrderedDict[Address, ServedClient] = OrderedDict()
         self._sources: dict[Address, Address] = {}
+
+    @property
+    def subscribers(self) -> tuple[Address, ...]:
+        """Addresses of those without NOSUBSCRIBE; the same tuple until they change."""
+        return self._subscribing.addresses
+
+    @property
+    def journals(self) -> tuple[Address, ...]:
+        """Addresses of those without NOJOURNAL."""
+        return self._journalling.addresses
 
     def refusal(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
         """Return why a client at ``address`` whose KEEPALIVE came from ``peer`` is not served; ``None`` if it is."""
@@ -129,11 +159,5 @@ class Clients:
             client.expires_at = min(client.expires_at, now + CLIENT_LIFETIME)
 
     def _group(self, address: Address, flags: int) -> None:
-        # Cheap, because anybody who is served may change flags as often as packets come.
-        for group, flag in ((self._subscribing, Flags.NOSUBSCRIBE), (self._journalling, Flags.NOJOURNAL)):
-            if flags & flag:
-                group.pop(address, None)
-            else:
-                group[address] = None
-        self.subscribers = tuple(self._subscribing)
-        self.journals = tuple(self._journalling)
+        self._subscribing.put(address, flags)
+        self._journalling.put(address, flags)

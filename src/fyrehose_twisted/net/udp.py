@@ -12,6 +12,7 @@ from twisted.internet import udp
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IReactorFDSet
+from twisted.internet.protocol import DatagramProtocol
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -161,6 +162,9 @@ class DatagramPort(udp.Port):
         """Let go of what waited."""
         self._waiting.clear()
         self._waiting_bytes = 0
+        if self.protocol.transport is None:  # Bound and never started: Twisted would stop what does not run.
+            self.protocol = DatagramProtocol()
+            self.protocol.numPorts = 1
         super().connectionLost(reason)
         stopping, self._stopping = self._stopping, []
         for stopped in stopping:
