@@ -227,6 +227,15 @@ class TestPresence:
         with pytest.raises(ConfigurationError):
             ClientConfig(**wish)
 
+    @pytest.mark.parametrize("dialect", Dialect)
+    def test_who_has_left_keeps_itself_alive_no_more(self, dialect: Dialect) -> None:
+        bench = Bench(ClientConfig(start=1, dialect=dialect))
+        bench.client.leave(bench.now)
+        bench.drain()
+        since = len(bench.packets(Keepalive))
+        bench.run(2)
+        assert len(bench.packets(Keepalive)) == since
+
     def test_who_leaves_asks_for_nothing_more(self) -> None:
         bench = Bench()
         bench.client.leave(bench.now)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 from fyrehose_twisted.fyrehose.config import Start
 from fyrehose_twisted.fyrehose.joining import ASK_INTERVAL, ASKS, DOUBT, NEIGHBOURS, PATIENCE, Joining
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
@@ -20,6 +22,25 @@ def test_the_first_message_found_while_asking_does_not_end_the_asking() -> None:
     assert asked == ASKS
     assert now > ASK_INTERVAL * (ASKS - 1 + PATIENCE) - 0.001
     assert min(joining.early) == 50 - ASKS
+
+
+def test_where_nobody_answers_the_oldest_is_asked_for_more_and_more_rarely() -> None:
+    joining = Joining(Start.OLDEST, 10_000, 0.02)
+    joining.begin(0.0)
+    now, asked = 0.0, []
+    while now < 150:
+        assert joining.done(now) is None
+        if joining.ask(now) is not None:
+            asked.append(now)
+        deadline = joining.next_deadline()
+        assert deadline is not None
+        assert deadline >= now
+        now = deadline
+    pauses = [round(later - earlier, 3) for earlier, later in pairwise(asked)]
+    assert pauses == [ASK_INTERVAL] * (ASKS - 1) + [1.3, 2.3, 4.3, 8.3, 16.3, 30.3, 30.3, 30.3]
+    joining.add(7, b"", now, live=False)
+    assert joining.ask(now + 0.02) is None
+    assert joining.done(now + 0.02) == 7
 
 
 def test_what_comes_early_has_a_limit_but_one_message_always_fits() -> None:

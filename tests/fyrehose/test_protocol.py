@@ -540,3 +540,17 @@ def test_what_came_before_numbers_were_given_twice_is_handed_over(network: Netwo
             network.advance(0.05)
     assert [type(error) for error in stopped] == [SequenceRegressed] * 2
     assert [number for number, _ in whole.found] == [number for number, _ in cut.found] == [1, 2, 3, 4, 5, 6]
+
+
+def test_who_leaves_when_a_message_comes_says_goodbye_too(network: Network, backbone: Any, make: Make) -> None:
+    class Leaving(Recording):
+        def messages_received(self, messages: Sequence[Message]) -> None:
+            self.leave()
+
+    network.attach(Leaving(), ("10.0.0.7", 4_000))
+    publisher = make()
+    publisher.publish(b"enough")
+    network.settle()
+    network.advance(0.05)
+    flags = {served.address[0]: served.flags for served in backbone.node.clients}
+    assert flags["10.0.0.7"] == Flags.NOSUBSCRIBE | Flags.NOJOURNAL

@@ -92,6 +92,7 @@ class Client(PacketNode):
         self._handover: deque[Lost | Delivered] = deque()
         self._paused = False
         self._failed = False
+        self._left = False
         self._failure: Failed | None = None
         self._push_at: float | None = None
         self._now = now
@@ -140,7 +141,8 @@ class Client(PacketNode):
         self._go_on()
 
     def leave(self, now: float) -> None:
-        """Say goodbye, as far as the dialect can: a last KEEPALIVE that asks for nothing more."""
+        """Say goodbye, as far as the dialect can: a last KEEPALIVE that asks for nothing more. None follows it."""
+        self._left = True
         farewell = self.presence.farewell(now)
         if farewell is not None and self.presence.connected:
             self._send(farewell)
@@ -240,7 +242,7 @@ class Client(PacketNode):
     def tick(self, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
         self._now = now
-        if now >= self.presence.due_at:
+        if now >= self.presence.due_at and not self._left:
             self._send(self.presence.keepalive(now))
         if self.presence.connected and self.presence.silent(now):
             self.presence.connected = False
@@ -265,7 +267,7 @@ class Client(PacketNode):
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
         deadlines = [
             self._push_at,
-            self.presence.due_at,
+            None if self._left else self.presence.due_at,
             self.outbox.next_expiry(),
             self.answers.next_deadline(self._now),
         ]
@@ -273,7 +275,7 @@ class Client(PacketNode):
             deadlines += [self.presence.silent_at, self.outbox.next_timeout()]
             if self._subscription is not None:
                 deadlines.append(self._subscription.next_deadline())
-        return min(deadline for deadline in deadlines if deadline is not None)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def drain(self) -> Drained:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is always ``None``."""

@@ -18,6 +18,9 @@ NEIGHBOURS = 15
 PATIENCE = 3
 """Intervals to wait after the last time."""
 
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds after which the oldest message is asked for again if nobody had any; twice as many each time."""
+
 DOUBT = 1.0
 """Seconds to wait for somebody to confirm the only number that is known."""
 
@@ -39,6 +42,8 @@ class Joining:
         self._asks = ASKS if self._oldest else 0
         self._reorder_delay = reorder_delay
         self._wait_until: float | None = None
+        self._nobody_answered = False
+        self._pause = FIRST_PAUSE
         self._confirm: int | None = None
         self._doubt_until: float | None = None
 
@@ -50,6 +55,8 @@ class Joining:
     def add(self, sequence: int, data: bytes, now: float, *, live: bool) -> bool:
         """Keep a message; say whether there was room. ``live``: it came from the backbone."""
         soon = now + self._reorder_delay
+        if self._nobody_answered:
+            self._nobody_answered, self._asks, self._wait_until = False, 0, soon
         if self._wait_until is None or (self._doubt_until is not None and soon < self._wait_until):
             self._wait_until = soon
         if sequence not in self.early:
@@ -99,7 +106,10 @@ class Joining:
         if beginning is not None:
             return beginning
         if not self.early:
-            self._wait_until = None  # Nobody has anything, so whatever comes first is the oldest.
+            # Whatever comes first is the oldest; but those who were asked may just not have been those who have it.
+            self._nobody_answered, self._asks = True, 1
+            self._wait_until = now + self._pause
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
         elif self._doubt_until is None:
             self._confirm = min(self.early)
             self._doubt_until, self._wait_until = now + DOUBT, now

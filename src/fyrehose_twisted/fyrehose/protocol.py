@@ -184,7 +184,6 @@ class ClientProtocol(DatagramNodeProtocol):
         if node is not None and driver is not None and self._closing is None:
             node.leave(driver.now())
             driver.flush()
-            driver.stop()  # A KEEPALIVE that is due before the port is closed would take it back.
         return self.close()
 
     def event_received(self, event: Any) -> None:
