@@ -230,6 +230,7 @@ async def test_stopping_twice_stops_once(ports: Callable[[], DatagramPort]) -> N
     assert not [event for event in logged if "log_failure" in event]
     assert port.stopListening() is None
     again = listen(reactor, bound[1], Receiver())
+    assert address(again) == bound
     await again.stopListening()
 
 
@@ -332,4 +333,5 @@ async def test_a_port_that_was_bound_and_never_started_can_be_stopped() -> None:
     if stopped is not None:
         await stopped.addTimeout(5, reactor)
     again = listen(reactor, bound[1], Receiver())
+    assert address(again) == bound
     await again.stopListening()

@@ -286,7 +286,7 @@ class Client(PacketNode):
             # One at a time: what it is handed may make the application pause.
             events.append(self._handover.popleft())
         elif self._failure is not None:
-            # Not before what came before it, for whoever is told stops listening.
+            # Not before what came before it, for whoever is told stops listening; but it waits for no pause to end.
             events.append(self._failure)
             self._failure = None
         return Drained(None, effects, events)

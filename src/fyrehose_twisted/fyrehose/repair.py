@@ -25,7 +25,7 @@ DOUBT_INTERVAL = 3.0
 MAX_REMEMBERED_RANGES = 65_536
 
 MAX_PLANNED = 131_072
-"""Entries of the schedule from which on those of the same or neighbouring numbers are joined."""
+"""Entries of the schedule from which on it is planned anew, with one for each gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Repairs:
         """
         due = Due([], [])
         if len(self) > max(MAX_PLANNED, 2 * len(missing)):
-            self._join(missing, now)
+            self._plan_anew(missing, now)
         schedule = self._schedule
         if self._held and now >= self._held_until:
             for first, last, attempt in self._held:
@@ -190,9 +190,9 @@ class Repairs:
         wait = min(self.config.first_retry * 2.0**attempt, self.config.last_retry)
         return wait * (0.75 + 0.5 * self._rng.random())
 
-    def _join(self, missing: RangeSet, now: float) -> None:
-        """Plan anew, all attempts: numbers that came and were pushed out by others, again and again and each on its
-        own, have an entry for every time."""
+    def _plan_anew(self, missing: RangeSet, now: float) -> None:
+        """Plan from what is missing, all attempts: numbers that came and were pushed out by others, again and again and
+        each on its own, have an entry for every time."""
         self._held.clear()
         self._in_flight, self._unanswered = RangeSet(), RangeSet()
         self._schedule = [(now, first, last, 0, -1) for first, last in missing]

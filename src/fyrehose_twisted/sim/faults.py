@@ -75,63 +75,10 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped(Fault):
-    """A host crashes and starts again: ``crash backbone killed for 2.5``.
+class OfHost(Fault):
+    """Base of faults of one host that last for a while. By default its name is all that the text says of them."""
 
-    :ivar between: it crashes once something was made durable, before anything that depends on it is sent, if that
-        happens within the time that the crash lasts.
-    """
-
-    word: ClassVar[str] = "crash"
-    pattern: ClassVar[str] = rf"(?P<host>\S+) (?P<crash>{'|'.join(c.value for c in Crash)})(?P<between> once durable)?"
-    example: ClassVar[str] = "crash backbone power lost for 2.5"
-
-    host: str = ""
-    crash: Crash = Crash.KILLED
-    between: bool = False
-
-    @property
-    def until(self) -> float:
-        """See :meth:`Fault.until`."""
-        return self.at + (2 if self.between else 1) * self.lasts
-
-    @property
-    def goes_on(self) -> bool:
-        """See :meth:`Fault.goes_on`."""
-        return True
-
-    def begin(self, network: Network) -> None:
-        """See :meth:`Fault.begin`."""
-        host = network.host(self.host)
-        if not host.up:
-            return
-        if self.between:
-            host.stop_after_persisting(self.crash, self.lasts)
-            return
-        host.stop(self.crash)
-        network.call_in(self.lasts, _unless_restarted(host, host.start))
-
-    def names(self) -> Names:
-        """See :meth:`Fault.names`."""
-        return (self.host,)
-
-    def details(self) -> str:
-        """See :meth:`Fault.details`."""
-        return f"{self.host} {self.crash.value}{' once durable' if self.between else ''}"
-
-    @classmethod
-    def read(cls, at: float, lasts: float, found: dict[str, str]) -> Fault:
-        """See :meth:`Fault.read`."""
-        return cls(at, lasts, found["host"], Crash(found["crash"]), bool(found["between"]))
-
-
-@dataclass(frozen=True, slots=True)
-class Standing(Fault):
-    """A host stands still and goes on: ``pause sub-1 for 8.0``. One that stands still already goes on no later."""
-
-    word: ClassVar[str] = "pause"
     pattern: ClassVar[str] = r"(?P<host>\S+)"
-    example: ClassVar[str] = "pause sub-1 for 8.0"
 
     host: str = ""
 
@@ -139,12 +86,6 @@ class Standing(Fault):
     def goes_on(self) -> bool:
         """See :meth:`Fault.goes_on`."""
         return True
-
-    def begin(self, network: Network) -> None:
-        """See :meth:`Fault.begin`."""
-        host = network.host(self.host)
-        if host.stand():
-            network.call_in(self.lasts, _unless_restarted(host, host.go_on))
 
     def names(self) -> Names:
         """See :meth:`Fault.names`."""
@@ -157,7 +98,62 @@ class Standing(Fault):
 
 
 @dataclass(frozen=True, slots=True)
-class ClockSet(Fault):
+class Stopped(OfHost):
+    """A host crashes and starts again: ``crash backbone killed for 2.5``.
+
+    :ivar between: it crashes once something was made durable, before anything that depends on it is sent, if that
+        happens within the time that the crash lasts.
+    """
+
+    word: ClassVar[str] = "crash"
+    pattern: ClassVar[str] = rf"(?P<host>\S+) (?P<crash>{'|'.join(c.value for c in Crash)})(?P<between> once durable)?"
+    example: ClassVar[str] = "crash backbone power lost for 2.5"
+
+    crash: Crash = Crash.KILLED
+    between: bool = False
+
+    @property
+    def until(self) -> float:
+        """See :meth:`Fault.until`."""
+        return self.at + (2 if self.between else 1) * self.lasts
+
+    def begin(self, network: Network) -> None:
+        """See :meth:`Fault.begin`."""
+        host = network.host(self.host)
+        if not host.up:
+            return
+        if self.between:
+            host.stop_after_persisting(self.crash, self.lasts)
+            return
+        host.stop(self.crash)
+        network.call_in(self.lasts, _unless_restarted(host, host.start))
+
+    def details(self) -> str:
+        """See :meth:`Fault.details`."""
+        return f"{self.host} {self.crash.value}{' once durable' if self.between else ''}"
+
+    @classmethod
+    def read(cls, at: float, lasts: float, found: dict[str, str]) -> Fault:
+        """See :meth:`Fault.read`."""
+        return cls(at, lasts, found["host"], Crash(found["crash"]), bool(found["between"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing(OfHost):
+    """A host stands still and goes on: ``pause sub-1 for 8.0``. One that stands still already goes on no later."""
+
+    word: ClassVar[str] = "pause"
+    example: ClassVar[str] = "pause sub-1 for 8.0"
+
+    def begin(self, network: Network) -> None:
+        """See :meth:`Fault.begin`."""
+        host = network.host(self.host)
+        if host.stand():
+            network.call_in(self.lasts, _unless_restarted(host, host.go_on))
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSet(OfHost):
     """A clock is set forward or back, or runs wrong for a while. It runs as the last such fault has it.
 
     ``clock sub-1 +3.5``, ``clock sub-1 x1.0002 for 60.0``.
@@ -170,7 +166,6 @@ class ClockSet(Fault):
     pattern: ClassVar[str] = r"(?P<host>\S+)(?: (?P<by>[+-]\S+))?(?: x(?P<rate>\S+))?"
     example: ClassVar[str] = "clock sub-1 +3.5 x1.0002 for 60.0"
 
-    host: str = ""
     by: float = 0.0
     rate: float = 1.0
 
@@ -189,10 +184,6 @@ class ClockSet(Fault):
     def _end(self, host: Host) -> None:
         if host.clock.rate == self.rate:
             host.set_clock(rate=1.0)
-
-    def names(self) -> Names:
-        """See :meth:`Fault.names`."""
-        return (self.host,)
 
     def details(self) -> str:
         """See :meth:`Fault.details`."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from fyrehose_twisted.sim.faults import Fault, Names, number, readable
+from fyrehose_twisted.sim.faults import Fault, Names, OfHost, number, readable
 
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.network import Network
@@ -60,19 +60,11 @@ class HalfOpen(Reset):
 
 @readable
 @dataclass(frozen=True, slots=True)
-class Refuse(Fault):
+class Refuse(OfHost):
     """A host refuses dials for a while, as if nobody listened: ``refuse a for 3.0``."""
 
     word: ClassVar[str] = "refuse"
-    pattern: ClassVar[str] = r"(?P<host>\S+)"
     example: ClassVar[str] = "refuse server for 3.0"
-
-    host: str = ""
-
-    @property
-    def goes_on(self) -> bool:
-        """See :meth:`Fault.goes_on`."""
-        return True
 
     def begin(self, network: Network) -> None:
         """See :meth:`Fault.begin`."""
@@ -80,19 +72,10 @@ class Refuse(Fault):
         network.streams.refuse(host)
         network.call_in(self.lasts, partial(network.streams.accept, host))
 
-    def names(self) -> Names:
-        """See :meth:`Fault.names`."""
-        return (self.host,)
-
-    @classmethod
-    def read(cls, at: float, lasts: float, found: dict[str, str]) -> Fault:
-        """See :meth:`Fault.read`."""
-        return cls(at, lasts, found["host"])
-
 
 @readable
 @dataclass(frozen=True, slots=True)
-class SlowReader(Fault):
+class SlowReader(OfHost):
     """A host reads slowly for a while: ``slow a 1000.0 for 5.0``, or ``slow a 1000.0 from b for 5.0``.
 
     :ivar rate: bytes a second, of all its connections together.
@@ -103,14 +86,8 @@ class SlowReader(Fault):
     pattern: ClassVar[str] = r"(?P<host>\S+) (?P<rate>\S+)(?: from (?P<source>\S+))?"
     example: ClassVar[str] = "slow server 1000.0 for 5.0"
 
-    host: str = ""
     rate: float = 1_000.0
     source: str = ""
-
-    @property
-    def goes_on(self) -> bool:
-        """See :meth:`Fault.goes_on`."""
-        return True
 
     def begin(self, network: Network) -> None:
         """See :meth:`Fault.begin`."""
