@@ -1,0 +1,144 @@
+"""Records as columns: what a journal gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fyrehose_twisted.record import Record
+
+Numbers = NDArray[np.uint64]
+Times = NDArray[np.int64]
+Offsets = NDArray[np.uint32]
+
+
+class Block:
+    """Records of one stream and epoch in ascending order, no position twice.
+
+    :ivar positions: where each stands, uint64. A position is the sequence number, but goes on where that wraps.
+    :ivar times: when each was received, int64, UTC microseconds since 1970.
+    :ivar offsets: uint32, one more than there are records: record ``i`` is ``payload[offsets[i] : offsets[i + 1]]``.
+    :ivar payload: the bytes of all of them, and maybe of others.
+    :ivar wrap: how many sequence numbers there are before they begin anew; 0 if they never do.
+    """
+
+    __slots__ = ("epoch", "offsets", "payload", "positions", "stream", "times", "wrap")
+
+    def __init__(
+        self,
+        stream: str,
+        epoch: int,
+        positions: Numbers,
+        times: Times,
+        offsets: Offsets,
+        payload: memoryview,
+        wrap: int = 0,
+    ) -> None:
+        self.stream = stream
+        self.epoch = epoch
+        self.positions = positions
+        self.times = times
+        self.offsets = offsets
+        self.payload = payload
+        self.wrap = wrap
+
+    @property
+    def first(self) -> int:
+        """Position of the first record."""
+        return int(self.positions[0])
+
+    @property
+    def last(self) -> int:
+        """Position of the last record."""
+        return int(self.positions[-1])
+
+    @property
+    def sequences(self) -> Numbers:
+        """The sequence number of each record, uint64."""
+        return self.positions % np.uint64(self.wrap) if self.wrap else self.positions
+
+    def payloads(self) -> list[bytes]:
+        """Return the payload of each record."""
+        view, bounds = self.payload, self.offsets.tolist()
+        return [bytes(view[start:end]) for start, end in pairwise(bounds)]
+
+    def records(self) -> Iterator[Record]:
+        """Yield each as a record."""
+        columns = zip(self.sequences.tolist(), self.times.tolist(), self.payloads(), strict=True)
+        for sequence, received_at, payload in columns:
+            yield Record(self.stream, self.epoch, sequence, received_at, payload)
+
+    def within(self, first: int, last: int) -> Block:
+        """Return those from ``first`` to ``last``, both inclusive; the bytes are shared."""
+        if self.first >= first and self.last <= last:
+            return self
+        low, high = self.positions.searchsorted(np.array((first, last + 1), np.uint64)).tolist()
+        return self.rows(low, high)
+
+    def rows(self, low: int, high: int) -> Block:
+        """Return rows ``low`` to ``high``, the latter exclusive; the bytes are shared."""
+        return Block(
+            self.stream,
+            self.epoch,
+            self.positions[low:high],
+            self.times[low:high],
+            self.offsets[low : high + 1],
+            self.payload,
+            self.wrap,
+        )
+
+    def row_of(self, position: int) -> int | None:
+        """Return the row of a position, or ``None`` if it is not here."""
+        row = int(self.positions.searchsorted(np.uint64(position)))
+        return row if row < len(self.positions) and int(self.positions[row]) == position else None
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+def merged(blocks: list[Block]) -> Block:
+    """Return the records of all ``blocks``, of one stream and epoch, in order; of those with equal positions, the one
+    of the latest block."""
+    positions = np.concatenate([block.positions for block in blocks])
+    order = positions.argsort(kind="stable")
+    ordered = positions[order]
+    kept = np.append(ordered[:-1] != ordered[1:], True)
+    order = order[kept]
+    starts = np.concatenate([block.offsets[:-1] for block in blocks])[order]
+    ends = np.concatenate([block.offsets[1:] for block in blocks])[order]
+    offsets = np.zeros(len(order) + 1, np.uint64)
+    np.cumsum(ends - starts, dtype=np.uint64, out=offsets[1:])
+    # Neighbours stay neighbours for the most part, so whole runs of bytes are copied and not one record at a time.
+    # A run ends where its block does.
+    first_rows = np.cumsum([0, *(len(block) for block in blocks)])
+    cuts = np.flatnonzero((np.diff(order) != 1) | np.isin(order[1:], first_rows)) + 1
+    begins, stops = np.append(0, cuts), np.append(cuts, len(order)) - 1
+    which = np.searchsorted(first_rows, order[begins], side="right") - 1
+    pieces = [
+        blocks[block].payload[start:end]
+        for block, start, end in zip(which.tolist(), starts[begins].tolist(), ends[stops].tolist(), strict=True)
+    ]
+    times = np.concatenate([block.times for block in blocks])[order]
+    one = blocks[0]
+    payload = memoryview(b"".join(pieces))
+    return Block(one.stream, one.epoch, ordered[kept], times, offsets.astype(np.uint32), payload, one.wrap)
+
+
+def runs_of(positions: Numbers) -> list[tuple[int, int]]:
+    """Return ascending positions as ranges."""
+    ends = np.flatnonzero(np.diff(positions) != 1)
+    firsts = positions[np.append(0, ends + 1)].tolist()
+    lasts = positions[np.append(ends, len(positions) - 1)].tolist()
+    return list(zip(firsts, lasts, strict=True))
+
+
+def runs_of_integers(positions: Sequence[int]) -> list[tuple[int, int]]:
+    """Return ascending positions as ranges; none for none."""
+    if not positions:
+        return []
+    if positions[-1] - positions[0] == len(positions) - 1:
+        return [(positions[0], positions[-1])]
+    return runs_of(np.array(positions, np.uint64))

@@ -1,0 +1,247 @@
+"""All segments of one journal together: what they hold, and reading it in order."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from fyrehose_twisted.interfaces import IDirectory, IFile
+from fyrehose_twisted.journal.block import Block, merged
+from fyrehose_twisted.journal.contents import Contents
+from fyrehose_twisted.journal.errors import JournalDamaged
+from fyrehose_twisted.journal.frames import Header
+from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.ranges import RangeSet
+from fyrehose_twisted.record import Record
+
+MERGED_RECORDS = 65_536
+"""Records of overlapping frames that are put in order at once, about."""
+
+OPEN_FILES = 128
+CACHED_FRAMES, CACHED_BYTES = 64, 64 * 2**20
+
+
+class Catalog(Contents):
+    """What a journal on disk holds.
+
+    :ivar segments: by number, ascending.
+    :ivar generation: changes when segments are replaced or removed.
+    """
+
+    def __init__(self, directory: IDirectory, stream: str, wrap: int, tag: int) -> None:
+        super().__init__(stream, wrap)
+        self.directory = directory
+        self.tag = tag
+        self.segments: dict[int, Segment] = {}
+        self.generation = 0
+        self._files: OrderedDict[str, IFile] = OrderedDict()
+        self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()
+        self._cached = 0
+
+    def unite(self) -> None:
+        """Put together anew what the segments hold."""
+        self.held, self.lost, self.starts = {}, {}, {}
+        for segment in self.segments.values():
+            self.starts.update(segment.starts)
+        for segment in self.segments.values():
+            for epoch, shelf in segment.shelves.items():
+                self._unite(self.held, epoch, shelf.held)
+                self.starts.setdefault(epoch, shelf.first)  # Only if the frame that says so is damaged.
+            for epoch, lost in segment.lost.items():
+                self._unite(self.lost, epoch, lost)
+                self.starts.setdefault(epoch, lost.first)
+        last = max(self.starts, default=0)
+        for epoch in [epoch for epoch in self.starts if epoch < last and self._is_over(epoch)]:
+            self.forget(epoch)
+        for epoch, start in self.starts.items():
+            for ranges in (self.held.get(epoch), self.lost.get(epoch)):
+                if ranges and start > 0:
+                    ranges.discard(0, start - 1)
+        self.generation += 1
+
+    def _is_over(self, epoch: int) -> bool:
+        """Whether retention has passed an earlier epoch: nothing of it is kept."""
+        start = self.starts[epoch]
+        return all(not ranges or ranges.last < start for ranges in (self.held.get(epoch), self.lost.get(epoch)))
+
+    @staticmethod
+    def _unite(table: dict[int, RangeSet], epoch: int, ranges: RangeSet) -> None:
+        whole = table.setdefault(epoch, RangeSet())
+        for first, last in ranges:
+            whole.add(first, last)
+
+    # Reading
+
+    def read(
+        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
+    ) -> Iterator[Block]:
+        """Return what is held of ``first`` to ``last``, in order.
+
+        :param on_damage: called with what is damaged, which is then left out; without it, damage is raised.
+        :raises NotInJournal: if ``first`` lies before the beginning.
+        :raises JournalDamaged: while reading.
+        """
+        self.check_start(epoch, first)
+        return self._read(epoch, first, last, on_damage)
+
+    def get(self, epoch: int, position: int) -> Record | None:
+        """Return a record, ``None`` if it is not held.
+
+        :raises JournalDamaged: if it is damaged.
+        """
+        held = self.held.get(epoch)
+        if held is None or position not in held:
+            return None
+        for segment in sorted(self.segments.values(), key=_by_number, reverse=True):
+            shelf = segment.shelves.get(epoch)
+            if shelf is None or not shelf.first <= position <= shelf.last:
+                continue
+            try:
+                for header in sorted(shelf.covering(position, position), key=_by_offset, reverse=True):
+                    block = self._cached_block(segment, header)
+                    row = block.row_of(position)
+                    if row is not None:
+                        return next(block.rows(row, row + 1).records())
+            except FileNotFoundError:
+                self.moved(segment)
+                return self.get(epoch, position)
+        return None
+
+    def file_of(self, segment: Segment) -> IFile:
+        """Return the file of a segment, open."""
+        name = segment.name
+        file = self._files.get(name)
+        if file is None:
+            file = self._files[name] = self.directory.open(name)
+            if len(self._files) > OPEN_FILES:
+                self._files.popitem(last=False)
+        else:
+            self._files.move_to_end(name)
+        return file
+
+    def let_go(self, name: str) -> None:
+        """Forget the open file of that name; who reads from it at the moment keeps it."""
+        self._files.pop(name, None)
+        for key in [key for key in self._blocks if key[0] == name]:
+            self._cached -= len(self._blocks.pop(key).payload)
+
+    def close(self) -> None:
+        """Let go of all files."""
+        while self._files:
+            self._files.popitem()[1].close()
+        self._blocks.clear()
+        self._cached = 0
+
+    def moved(self, segment: Segment) -> None:
+        """The file of ``segment`` is gone. Whoever keeps up with another process looks what became of it."""
+        raise FileNotFoundError(f"{segment.name} is gone from {self.directory}")
+
+    def _read(self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None) -> Iterator[Block]:
+        while first <= last:
+            self.check_start(epoch, first)
+            generation = self.generation
+            for block, end in self._clusters(epoch, first, last, on_damage):
+                first = end + 1
+                if block is not None:
+                    yield block
+                if self.generation != generation:
+                    break
+            if self.generation == generation:
+                return
+
+    def _clusters(
+        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None
+    ) -> Iterator[tuple[Block | None, int]]:
+        """Yield what is held and up to where; nothing more once segments have changed."""
+        generation = self.generation
+        frames = self._frames(epoch, first, last)
+        blocks: dict[tuple[int, int], Block] = {}
+        cluster: list[tuple[Segment, Header]] = []
+        index = 0
+        while cluster or index < len(frames):
+            if not cluster:
+                cluster = [frames[index]]
+                index += 1
+            begin = max(first, min(header.base for _, header in cluster))
+            reach, count = max(header.last for _, header in cluster), sum(header.entries for _, header in cluster)
+            while index < len(frames):
+                base = frames[index][1].base
+                if base > reach or (count >= MERGED_RECORDS and base > begin):
+                    break
+                cluster.append(frames[index])
+                reach, count = max(reach, frames[index][1].last), count + frames[index][1].entries
+                index += 1
+            end = reach if index == len(frames) else min(reach, frames[index][1].base - 1)
+            end = min(end, last)
+            whole = [
+                self._block(segment, header, blocks, on_damage) for segment, header in sorted(cluster, key=_by_age)
+            ]
+            if self.generation != generation:
+                return
+            parts = [part for block in whole if block is not None and len(part := block.within(first, end))]
+            yield (None if not parts else parts[0] if len(parts) == 1 else merged(parts)), end
+            first = end + 1
+            cluster = [(segment, header) for segment, header in cluster if header.last > end and end < last]
+            going_on = {(segment.number, header.offset) for segment, header in cluster}
+            blocks = {key: block for key, block in blocks.items() if key in going_on}
+
+    def _frames(self, epoch: int, first: int, last: int) -> list[tuple[Segment, Header]]:
+        found = [
+            (segment, header)
+            for segment in self.segments.values()
+            if epoch in segment.shelves
+            for header in segment.shelves[epoch].covering(first, last)
+        ]
+        found.sort(key=_by_base)
+        return found
+
+    def _block(
+        self,
+        segment: Segment,
+        header: Header,
+        blocks: dict[tuple[int, int], Block],
+        on_damage: Callable[[Damage], object] | None,
+    ) -> Block | None:
+        key = segment.number, header.offset
+        block = blocks.get(key)
+        if block is None:
+            try:
+                block = blocks[key] = segment.block(self.file_of(segment), header)
+            except FileNotFoundError:
+                self.moved(segment)
+                return None
+            except JournalDamaged as error:
+                if on_damage is None:
+                    raise
+                on_damage(error.damage)
+                return None
+        return block
+
+    def _cached_block(self, segment: Segment, header: Header) -> Block:
+        key = segment.name, header.offset
+        block = self._blocks.get(key)
+        if block is None:
+            block = self._blocks[key] = segment.block(self.file_of(segment), header)
+            self._cached += len(block.payload)
+            while len(self._blocks) > 1 and (len(self._blocks) > CACHED_FRAMES or self._cached > CACHED_BYTES):
+                self._cached -= len(self._blocks.popitem(last=False)[1].payload)
+        else:
+            self._blocks.move_to_end(key)
+        return block
+
+
+def _by_number(segment: Segment) -> int:
+    return segment.number
+
+
+def _by_offset(header: Header) -> int:
+    return header.offset
+
+
+def _by_base(found: tuple[Segment, Header]) -> int:
+    return found[1].base
+
+
+def _by_age(found: tuple[Segment, Header]) -> tuple[int, int]:
+    return found[0].number, found[1].offset

@@ -1,0 +1,84 @@
+"""Which positions a journal holds, without the records themselves."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fyrehose_twisted.journal.errors import NotInJournal
+from fyrehose_twisted.ranges import RangeSet
+from fyrehose_twisted.record import Record
+
+
+class Bounds(NamedTuple):
+    """How far an epoch goes, in positions."""
+
+    first: int
+    """Where it begins."""
+    next: int
+    """The durable watermark: all from ``first`` up to here, this not included, are held or declared lost for good."""
+    last: int
+    """The highest that is held or lost, durable or not; ``first - 1`` if there is none."""
+
+
+class Contents:
+    """What a journal holds.
+
+    :ivar wrap: how many sequence numbers there are before they begin anew; 0 if they never do.
+    :ivar held: positions of records, by epoch.
+    :ivar lost: positions that are declared lost, by epoch.
+    :ivar starts: where each epoch begins.
+    :ivar nexts: the durable watermark of each epoch.
+    """
+
+    def __init__(self, stream: str, wrap: int) -> None:
+        self.stream = stream
+        self.wrap = wrap
+        self.held: dict[int, RangeSet] = {}
+        self.lost: dict[int, RangeSet] = {}
+        self.starts: dict[int, int] = {}
+        self.nexts: dict[int, int] = {}
+
+    def get(self, epoch: int, position: int) -> Record | None:
+        """Return a record, ``None`` if it is not held."""
+        raise NotImplementedError(f"{type(self).__name__} does not say where its records are")
+
+    def epochs(self) -> list[int]:
+        """Return the epochs of which something is known, lowest first."""
+        return sorted(self.starts)
+
+    def bounds(self, epoch: int) -> Bounds | None:
+        """Return how far an epoch goes, ``None`` if nothing is known of it."""
+        start = self.starts.get(epoch)
+        if start is None:
+            return None
+        here = [ranges.last for ranges in (self.held.get(epoch), self.lost.get(epoch)) if ranges]
+        return Bounds(start, self.nexts[epoch], max([start - 1, *here]))
+
+    def settled(self, epoch: int, position: int) -> int:
+        """Return the first position from ``position`` on that is neither held nor lost."""
+        held, lost = self.held.get(epoch) or RangeSet(), self.lost.get(epoch) or RangeSet()
+        while True:
+            here = held.range_of(position) or lost.range_of(position)
+            if here is None:
+                return position
+            position = here[1] + 1
+
+    def settle(self) -> None:
+        """All that is known of is durable: move the watermarks on."""
+        for epoch, start in self.starts.items():
+            self.nexts[epoch] = self.settled(epoch, max(start, self.nexts.get(epoch, start)))
+
+    def forget(self, epoch: int) -> None:
+        """Drop an epoch."""
+        for table in (self.held, self.lost, self.starts, self.nexts):
+            table.pop(epoch, None)
+
+    def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
+        """Return those parts of ``first`` to ``last`` that are declared lost."""
+        return list((self.lost.get(epoch) or RangeSet()).intersection(first, last))
+
+    def check_start(self, epoch: int, first: int) -> None:
+        """:raises NotInJournal: if ``first`` lies before the beginning of the epoch."""
+        start = self.starts.get(epoch)
+        if start is not None and first < start:
+            raise NotInJournal(f"{first} of epoch {epoch} was asked for, and {self.stream} begins at {start} here")

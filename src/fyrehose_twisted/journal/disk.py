@@ -1,0 +1,113 @@
+"""A directory of the local file system, as journals see it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import weakref
+from pathlib import Path
+
+from zope.interface import implementer
+
+from fyrehose_twisted.effects import Datagram
+from fyrehose_twisted.interfaces import IDirectory, IFile
+
+LOCK_NAME = "lock"
+
+_sync_data = getattr(os, "fdatasync", os.fsync)
+
+
+@implementer(IFile)
+class LocalFile:
+    """See :class:`~fyrehose_twisted.interfaces.IFile`. It is closed at the latest when nobody refers to it any more.
+
+    Files are read with system calls and not mapped into memory: there, a bad sector would be a signal that ends the
+    process instead of an exception.
+    """
+
+    __slots__ = ("__weakref__", "_close", "_descriptor")
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._close = weakref.finalize(self, os.close, descriptor)
+
+    def size(self) -> int:
+        """See :meth:`~fyrehose_twisted.interfaces.IFile.size`."""
+        return os.fstat(self._descriptor).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See :meth:`~fyrehose_twisted.interfaces.IFile.read`."""
+        data = os.pread(self._descriptor, length, offset)
+        if len(data) == length:
+            return data
+        pieces = [data]  # Linux reads at most 2 GiB at once, and a signal may cut a read short.
+        while data and length > sum(map(len, pieces)):
+            offset += len(data)
+            data = os.pread(self._descriptor, length - sum(map(len, pieces)), offset)
+            pieces.append(data)
+        return b"".join(pieces)
+
+    def write(self, offset: int, data: Datagram) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IFile.write`."""
+        written = os.pwrite(self._descriptor, data, offset)
+        while written < len(data):
+            written += os.pwrite(self._descriptor, memoryview(data)[written:], offset + written)
+
+    def truncate(self, size: int) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IFile.truncate`."""
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IFile.sync`."""
+        _sync_data(self._descriptor)
+
+    def close(self) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IFile.close`."""
+        self._close()
+
+
+@implementer(IDirectory)
+class LocalDirectory:
+    """See :class:`~fyrehose_twisted.interfaces.IDirectory`.
+
+    :param path: a directory that exists.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def names(self) -> list[str]:
+        """See :meth:`~fyrehose_twisted.interfaces.IDirectory.names`."""
+        return sorted(entry.name for entry in os.scandir(self.path) if entry.is_file() and entry.name != LOCK_NAME)
+
+    def open(self, name: str, *, writable: bool = False, create: bool = False) -> LocalFile:
+        """See :meth:`~fyrehose_twisted.interfaces.IDirectory.open`."""
+        flags = os.O_RDWR if writable or create else os.O_RDONLY
+        if create:
+            flags |= os.O_CREAT | os.O_EXCL
+        return LocalFile(os.open(self.path / name, flags | os.O_CLOEXEC, 0o640))
+
+    def rename(self, old: str, new: str) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IDirectory.rename`."""
+        os.rename(self.path / old, self.path / new)
+
+    def remove(self, name: str) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IDirectory.remove`."""
+        os.unlink(self.path / name)
+
+    def sync(self) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IDirectory.sync`."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self) -> LocalFile:
+        """See :meth:`~fyrehose_twisted.interfaces.IDirectory.lock`."""
+        lock = LocalFile(os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+        fcntl.flock(lock._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock

@@ -1,0 +1,217 @@
+"""The records that the next commit makes durable together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from operator import lt
+
+from fyrehose_twisted.errors import LocalError
+from fyrehose_twisted.journal.block import runs_of_integers
+from fyrehose_twisted.journal.contents import Contents
+from fyrehose_twisted.journal.errors import JournalDamaged
+from fyrehose_twisted.journal.frames import LARGEST_PAYLOAD
+from fyrehose_twisted.ranges import RangeSet
+from fyrehose_twisted.record import Record
+
+GROUP_BYTES = 32 * 2**20
+"""Bytes of payload after which a group is written though nobody has committed it."""
+
+HIGHEST = 2**63 - 1
+"""The highest sequence number that a journal keeps, and the latest time."""
+
+
+class NotForJournal(LocalError, ValueError):
+    """A record cannot be kept: it is another stream's, or a field of it is out of range."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What became of the records that a journal was given.
+
+    :ivar taken: kept.
+    :ivar duplicates: held already, with the same payload.
+    :ivar replaced: took the place of another under the same number, above the watermark.
+    :ivar conflicts: refused: below the watermark, another payload is held under their number.
+    :ivar late: refused: their number is declared lost, or lies before the beginning.
+    """
+
+    taken: int = 0
+    duplicates: int = 0
+    replaced: int = 0
+    conflicts: int = 0
+    late: int = 0
+
+
+class Group:
+    """What waits to be written.
+
+    :param contents: what is written already.
+    """
+
+    def __init__(self, contents: Contents) -> None:
+        self.counters = Counters()
+        self.starts: dict[int, int] = {}
+        self.lost: dict[int, RangeSet] = {}
+        self._contents = contents
+        self._records: dict[int, dict[int, tuple[int, bytes]]] = {}
+        self._highest: dict[int, int] = {}
+        self._size = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._records or self.lost or self.starts)
+
+    @property
+    def full(self) -> bool:
+        """Whether it should be written, whoever commits it."""
+        return self._size > GROUP_BYTES
+
+    def begin(self, epoch: int, sequence: int) -> None:
+        """Let an epoch begin at ``sequence``, if it has not begun."""
+        if epoch not in self._contents.starts:
+            self.start_at(epoch, sequence)
+
+    def start_at(self, epoch: int, position: int) -> None:
+        """Let an epoch begin at ``position`` from now on."""
+        self._contents.starts[epoch] = self.starts[epoch] = position
+        self._contents.nexts.setdefault(epoch, position)
+
+    def add(self, records: Sequence[Record]) -> int:
+        """Take records in; return how many of them will be kept."""
+        if not records:
+            return 0
+        streams, epochs, sequences, times, payloads = zip(*records, strict=True)
+        self._check(streams, epochs, sequences, times, payloads)
+        if len(set(epochs)) == 1:
+            return self._add(epochs[0], sequences, times, payloads)
+        taken = 0
+        for epoch in sorted(set(epochs)):
+            of_epoch = [record[2:] for record in records if record.epoch == epoch]
+            taken += self._add(epoch, *zip(*of_epoch, strict=True))
+        return taken
+
+    def lose(self, epoch: int, first: int, last: int) -> None:
+        """Declare lost what of ``first`` to ``last`` is neither held nor waits here."""
+        if last < first:
+            raise NotForJournal(f"a lost range from {first} to {last} is empty")
+        if epoch not in self._contents.starts:
+            self.start_at(epoch, first)
+        low, high = self._positions(epoch, (first, first + (last - first)))
+        low = max(low, self._contents.starts[epoch])
+        held, waiting = self._contents.held.get(epoch) or RangeSet(), self._records.get(epoch, {})
+        here = RangeSet(runs_of_integers(sorted(position for position in waiting if low <= position <= high)))
+        known = self._contents.lost.get(epoch) or RangeSet()
+        for start, end in list(held.gaps(low, high)):
+            for begin, stop in list(here.gaps(start, end)):
+                for lost in known.gaps(begin, stop):
+                    self.lost.setdefault(epoch, RangeSet()).add(*lost)
+
+    def columns(self) -> Iterator[tuple[int, Sequence[int], Sequence[int], Sequence[bytes]]]:
+        """Yield epoch, positions in order, times and payloads of what waits."""
+        for epoch, records in sorted(self._records.items()):
+            positions: Sequence[int] = list(records)
+            if not all(map(lt, positions, islice(positions, 1, None))):
+                positions = sorted(records)
+            waiting = [records[position] for position in positions]
+            times, payloads = zip(*waiting, strict=True)
+            yield epoch, positions, times, payloads
+
+    def written(self) -> None:
+        """What waited is written."""
+        for epoch, records in self._records.items():
+            held = self._contents.held.setdefault(epoch, RangeSet())
+            for first, last in runs_of_integers(sorted(records)):
+                held.add(first, last)
+        for epoch, ranges in self.lost.items():
+            known = self._contents.lost.setdefault(epoch, RangeSet())
+            for first, last in ranges:
+                known.add(first, last)
+        self._records, self.lost, self.starts, self._size = {}, {}, {}, 0
+        self._highest.clear()
+
+    def _check(
+        self,
+        streams: Sequence[str],
+        epochs: Sequence[int],
+        sequences: Sequence[int],
+        times: Sequence[int],
+        payloads: Sequence[bytes],
+    ) -> None:
+        stream, limit = self._contents.stream, self._contents.wrap or HIGHEST + 1
+        strangers = set(streams) - {stream}
+        if strangers:
+            raise NotForJournal(f"a record of {min(strangers)} is not for the journal of {stream}")
+        if min(sequences) < 0 or max(sequences) >= limit:
+            raise NotForJournal(f"sequence numbers {min(sequences)} to {max(sequences)}; they go from 0 to {limit - 1}")
+        if min(*epochs, *times, 0) < 0 or max(*epochs, *times, 0) > HIGHEST:
+            raise NotForJournal("an epoch or a time is below 0 or above 2**63 - 1")
+        largest = max(map(len, payloads))
+        if largest > LARGEST_PAYLOAD:
+            raise NotForJournal(f"a payload of {largest:,} bytes is over the limit of {LARGEST_PAYLOAD:,}")
+
+    def _add(self, epoch: int, sequences: Sequence[int], times: Sequence[int], payloads: Sequence[bytes]) -> int:
+        contents = self._contents
+        if epoch not in contents.starts:
+            self.start_at(epoch, min(self._unwrapped(sequences, sequences[0])))
+        positions = self._positions(epoch, sequences)
+        waiting = self._records.setdefault(epoch, {})
+        taken = len(positions)
+        if positions[0] > self._last(epoch) and all(map(lt, positions, islice(positions, 1, None))):
+            waiting.update(zip(positions, zip(times, payloads, strict=True), strict=True))
+            self._size += sum(map(len, payloads))
+        else:
+            taken = sum(map(self._take, (epoch,) * taken, positions, times, payloads))
+            if not waiting:
+                del self._records[epoch]
+        self.counters.taken += taken
+        self._highest[epoch] = max(self._highest.get(epoch, 0), positions[-1], max(positions))
+        return taken
+
+    def _take(self, epoch: int, position: int, received_at: int, payload: bytes) -> bool:
+        contents, counters, waiting = self._contents, self.counters, self._records[epoch]
+        lost = contents.lost.get(epoch), self.lost.get(epoch)
+        if position < contents.starts[epoch] or any(ranges and position in ranges for ranges in lost):
+            counters.late += 1
+            return False
+        before = waiting.get(position, (0, None))[1]
+        if before is None:
+            before = self._held(epoch, position)
+        if before is not None:
+            if before == payload:
+                counters.duplicates += 1
+                return False
+            if position < contents.nexts[epoch]:
+                counters.conflicts += 1
+                return False
+            counters.replaced += 1
+        waiting[position] = received_at, payload
+        self._size += len(payload)
+        return True
+
+    def _held(self, epoch: int, position: int) -> bytes | None:
+        try:
+            held = self._contents.get(epoch, position)
+        except JournalDamaged:
+            return None  # What is damaged may come again.
+        return None if held is None else held.payload
+
+    def _last(self, epoch: int) -> int:
+        contents = self._contents
+        here = [
+            ranges.last
+            for ranges in (contents.held.get(epoch), contents.lost.get(epoch), self.lost.get(epoch))
+            if ranges
+        ]
+        return max([contents.starts[epoch] - 1, *here, self._highest.get(epoch, 0)])
+
+    def _positions(self, epoch: int, sequences: Sequence[int]) -> Sequence[int]:
+        return self._unwrapped(sequences, self._last(epoch) + 1) if self._contents.wrap else sequences
+
+    def _unwrapped(self, sequences: Sequence[int], near: int) -> Sequence[int]:
+        """Return the positions of ``sequences``: of those that a number may mean, the one closest to ``near``."""
+        wrap = self._contents.wrap
+        if not wrap:
+            return sequences
+        half = wrap // 2
+        return [near + (sequence - near + half) % wrap - half for sequence in sequences]

@@ -1,0 +1,112 @@
+"""What is known of a full segment, kept beside it so that nobody has to walk through it. It can always be made anew."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from contextlib import suppress
+
+import numpy as np
+
+from fyrehose_twisted.interfaces import IDirectory
+from fyrehose_twisted.journal.frames import Header, Kind
+from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.segment_header import INDEX_SUFFIX, segment_name
+from fyrehose_twisted.journal.shelf import Shelf
+from fyrehose_twisted.ranges import RangeSet
+
+MAGIC = b"\xf7FYRIDX\x01"
+_FIXED = struct.Struct("<8sQIIIIqQ")
+"""Magic and version, bytes of the segment, tag, number of frames, ranges and starts, newest time, frames of any kind."""
+_CHECK = struct.Struct("<I")
+
+_FRAME = np.dtype(
+    [
+        *((name, "<u4") for name in ("flags", "count", "body")),
+        *((name, "<u8") for name in ("base", "epoch")),
+        ("span", "<u4"),
+        ("offset", "<u8"),
+        ("newest", "<i8"),
+        ("crc", "<u4"),
+    ]
+)
+_RANGE = np.dtype([("lost", "<u8"), ("epoch", "<u8"), ("first", "<u8"), ("last", "<u8")])
+_START = np.dtype([("epoch", "<u8"), ("first", "<u8")])
+
+
+def encode(segment: Segment) -> bytes:
+    """Return the index of ``segment``."""
+    frames = [
+        (h.flags, h.entries, h.body, h.base, h.epoch, h.span, h.offset, h.newest, h.body_crc)
+        for shelf in segment.shelves.values()
+        for h in shelf
+    ]
+    ranges = [
+        *((0, epoch, *pair) for epoch, shelf in segment.shelves.items() for pair in shelf.held),
+        *((1, epoch, *pair) for epoch, lost in segment.lost.items() for pair in lost),
+    ]
+    starts = list(segment.starts.items())
+    counts = len(frames), len(ranges), len(starts)
+    data = b"".join(
+        (
+            _FIXED.pack(MAGIC, segment.end, segment.header.tag, *counts, segment.newest, segment.frames),
+            np.array(frames, _FRAME).tobytes(),
+            np.array(ranges, _RANGE).tobytes(),
+            np.array(starts, _START).tobytes(),
+        )
+    )
+    return data + _CHECK.pack(zlib.crc32(data))
+
+
+def restore(segment: Segment, data: bytes) -> bool:
+    """Let ``segment`` know what its index says; say whether it did, which it does not if the index is another's."""
+    if len(data) < _FIXED.size + 4 or zlib.crc32(memoryview(data)[:-4]) != _CHECK.unpack_from(data, len(data) - 4)[0]:
+        return False
+    magic, end, tag, frames, ranges, starts, newest, in_all = _FIXED.unpack_from(data)
+    if magic != MAGIC or tag != segment.header.tag:
+        return False
+    offset = _FIXED.size
+    number = segment.number
+    headers: dict[int, list[Header]] = {}
+    for flags, count, body, base, epoch, span, at, when, crc in np.frombuffer(data, _FRAME, frames, offset).tolist():
+        header = Header(Kind.RECORDS, flags, count, body, base, epoch, span, number, at, when, tag, crc)
+        headers.setdefault(epoch, []).append(header)
+    offset += frames * _FRAME.itemsize
+    held: dict[int, RangeSet] = {}
+    for lost, epoch, first, last in np.frombuffer(data, _RANGE, ranges, offset).tolist():
+        (segment.lost if lost else held).setdefault(epoch, RangeSet()).add(first, last)
+    offset += ranges * _RANGE.itemsize
+    segment.starts.update(np.frombuffer(data, _START, starts, offset).tolist())
+    for epoch, found in headers.items():
+        segment.shelves[epoch] = Shelf()
+        segment.shelves[epoch].restore(found, held.get(epoch, RangeSet()))
+    segment.end, segment.newest, segment.frames = end, newest, in_all
+    return True
+
+
+def write_index(directory: IDirectory, segment: Segment) -> None:
+    """Write the index of ``segment`` beside it. Should it get lost, nothing is."""
+    name = segment_name(segment.number, INDEX_SUFFIX)
+    with suppress(FileNotFoundError):
+        directory.remove(f"{name}.tmp")
+    file = directory.open(f"{name}.tmp", create=True)
+    try:
+        file.write(0, encode(segment))
+    finally:
+        file.close()
+    directory.rename(f"{name}.tmp", name)
+
+
+def read_index(directory: IDirectory, segment: Segment, size: int) -> bool:
+    """Let ``segment``, whose file has ``size`` bytes, know what its index says; say whether there is a right one."""
+    try:
+        file = directory.open(segment_name(segment.number, INDEX_SUFFIX))
+    except FileNotFoundError:
+        return False
+    try:
+        data = file.read(0, file.size())
+    finally:
+        file.close()
+    if len(data) < _FIXED.size or _FIXED.unpack_from(data)[1] != size:
+        return False
+    return restore(segment, data)

@@ -1,0 +1,130 @@
+"""Finding the segments of a journal, and what each holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from fyrehose_twisted.interfaces import IDirectory, IFile
+from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.index import read_index, write_index
+from fyrehose_twisted.journal.scan import Damage, Found, scan
+from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.segment_header import (
+    FULL_SUFFIX,
+    MAX_HEADER,
+    BadHeader,
+    OtherVersion,
+    SegmentHeader,
+    decode,
+    number_of,
+    segment_name,
+)
+
+
+class Opened(NamedTuple):
+    """A segment whose header is known, and its file."""
+
+    segment: Segment
+    file: IFile
+
+
+def files_of(names: Iterable[str]) -> dict[int, str]:
+    """Return the suffix of each segment's file, by number. Where a segment was written anew and the old file is still
+    there, the new one counts: it is complete."""
+    found: dict[int, str] = {}
+    for name in names:
+        number = number_of(name)
+        if number is not None and found.get(number) != FULL_SUFFIX:
+            found[number] = name[-len(FULL_SUFFIX) :]
+    return dict(sorted(found.items()))
+
+
+def open_segment(directory: IDirectory, number: int, suffix: str) -> Opened | Damage:
+    """Return a segment of which only the header is known. One whose header is damaged is known by its frames.
+
+    :raises JournalError: if another version wrote it, or the file cannot be read.
+    :raises FileNotFoundError: if it is not there.
+    """
+    name = segment_name(number, suffix)
+    file: IFile = directory.open(name)
+    try:
+        size = file.size()
+        try:
+            header = decode(file.read(0, MAX_HEADER))
+            if header.number != number:
+                raise BadHeader(f"its header is that of segment {header.number}")
+        except BadHeader as error:
+            damage = Damage(name, 0, size, str(error))
+            return _by_its_frames(directory, file, damage, number, suffix)
+    except OtherVersion as error:
+        raise JournalError(f"{directory}/{name} cannot be read: {error}") from None
+    except OSError as error:
+        raise JournalError(f"{directory}/{name} cannot be read: {error.strerror}") from error
+    return Opened(Segment(directory, header, suffix), file)
+
+
+def _by_its_frames(directory: IDirectory, file: IFile, damage: Damage, number: int, suffix: str) -> Opened | Damage:
+    for found in scan(file, damage.name, number=number, tag=None, start=0, end=file.size()):
+        if isinstance(found, Found):
+            length = found.header.offset
+            segment = Segment(directory, SegmentHeader(number, "", 0, 0, found.header.tag, length), suffix)
+            segment.damages.append(damage._replace(length=length))
+            return Opened(segment, file)
+    return damage
+
+
+def same_journal(segments: Iterable[Segment], where: object, stream: str | None = None) -> SegmentHeader | None:
+    """Return a header that all ``segments`` agree with, and give it to those whose own is damaged.
+
+    It is ``None`` if none has a good one.
+
+    :param stream: what it has to be, if that is known.
+    :raises JournalError: if they are not of one journal, or of another stream.
+    """
+    segments = list(segments)
+    agreed: SegmentHeader | None = None
+    for segment in segments:
+        header = segment.header
+        if not header.stream:
+            continue
+        if agreed is None:
+            agreed = header
+        elif (header.stream, header.wrap, header.tag) != (agreed.stream, agreed.wrap, agreed.tag):
+            raise JournalError(
+                f"{where}: segment {header.number} belongs to another journal ({header.stream}, tag {header.tag:08x})"
+                f" than segment {agreed.number} ({agreed.stream}, tag {agreed.tag:08x}); move it away"
+            )
+    if agreed is not None and stream is not None and agreed.stream != stream:
+        raise JournalError(f"{where} is the journal of {agreed.stream}, not of {stream}")
+    for segment in segments:
+        if not segment.header.stream:
+            if agreed is None or segment.header.tag != agreed.tag:
+                raise JournalError(
+                    f"{where}: the header of segment {segment.number} is damaged, and no other says whose it is;"
+                    " `fyrehose journal repair` with --stream puts it right"
+                )
+            segment.header = segment.header._replace(stream=agreed.stream, wrap=agreed.wrap)
+    return agreed
+
+
+def load(opened: Opened, *, keep_index: bool) -> None:
+    """Let a segment to which nothing is added any more know all that it holds.
+
+    :param keep_index: write an index beside it if there is none.
+    :raises JournalError: if it cannot be read.
+    """
+    segment, file = opened
+    try:
+        size = file.size()
+        if segment.ordered and read_index(segment.directory, segment, size):
+            return
+        segment.read_on(file, size)
+        if segment.end < size:
+            segment.damages.append(Damage(segment.name, segment.end, size - segment.end, "no frames end it"))
+    except OSError as error:
+        raise JournalError(f"{segment.directory}/{segment.name} cannot be read: {error.strerror}") from error
+    if segment.ordered and keep_index and not segment.damages:
+        with suppress(OSError):  # It only saves time.
+            write_index(segment.directory, segment)

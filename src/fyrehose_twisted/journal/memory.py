@@ -1,0 +1,170 @@
+"""A journal in memory: what :class:`~fyrehose_twisted.journal.store.Journal` does, for as long as the process lives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from zope.interface import implementer
+
+from fyrehose_twisted.interfaces import IJournal
+from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.journal.contents import Bounds, Contents
+from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.group import Counters, Group
+from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.record import Record
+
+RECORD_OVERHEAD = 200
+"""Bytes that a record costs beside its payload, so that a limit means memory."""
+
+BLOCK_RECORDS = 4_096
+
+
+class _Memory(Contents):
+    """The records themselves, by epoch and position."""
+
+    def __init__(self, stream: str, wrap: int) -> None:
+        super().__init__(stream, wrap)
+        self.records: dict[int, dict[int, tuple[int, bytes]]] = {}
+
+    def get(self, epoch: int, position: int) -> Record | None:
+        """See :meth:`~fyrehose_twisted.journal.contents.Contents.get`."""
+        found = self.records.get(epoch, {}).get(position)
+        if found is None:
+            return None
+        return Record(self.stream, epoch, position % self.wrap if self.wrap else position, *found)
+
+
+@implementer(IJournal)
+class MemoryJournal:
+    """See :class:`~fyrehose_twisted.interfaces.IJournal`. What it calls durable is gone with the process.
+
+    :param wrap: how many sequence numbers there are before they begin anew; 0 if they never do.
+    :param clock: UTC seconds since 1970.
+    :ivar counters: what became of the records that it was given.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        *,
+        wrap: int = 0,
+        retention: Retention | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.stream = stream
+        self._memory = _Memory(stream, wrap)
+        self._group = Group(self._memory)
+        self._retention = Retention() if retention is None else retention
+        self._clock = clock
+        self._closed = False
+        self.counters: Counters = self._group.counters
+
+    def begin(self, epoch: int, sequence: int) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.begin`."""
+        self._check()
+        self._group.begin(epoch, sequence)
+
+    def append(self, records: Sequence[Record]) -> int:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.append`."""
+        self._check()
+        return self._group.add(records)
+
+    def lose(self, epoch: int, first: int, last: int) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.lose`."""
+        self._check()
+        self._group.lose(epoch, first, last)
+
+    def commit(self, sync: bool = True) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.commit`."""
+        self._check()
+        for epoch, positions, times, payloads in self._group.columns():
+            records = zip(times, payloads, strict=True)
+            self._memory.records.setdefault(epoch, {}).update(zip(positions, records, strict=True))
+        self._group.written()
+        if sync:
+            self._memory.settle()
+
+    def trim(self) -> int:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.trim`."""
+        self._check()
+        self.commit()
+        now = self._clock() * 1_000_000
+        seconds, limit = self._retention.seconds, self._retention.size
+        size, freed = self._size(), 0
+        for epoch in self.epochs():
+            records = self._memory.records.get(epoch, {})
+            for position in sorted(records):
+                received_at, payload = records[position]
+                old = seconds is not None and received_at < now - seconds * 1_000_000
+                if not (old or (limit is not None and size - freed > limit)):
+                    return freed
+                del records[position]
+                freed += len(payload) + RECORD_OVERHEAD
+                self._begin_at(epoch, position + 1)
+        return freed
+
+    def close(self) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.close`."""
+        if not self._closed:
+            self.commit()
+            self._closed = True
+
+    def epochs(self) -> list[int]:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.epochs`."""
+        return self._memory.epochs()
+
+    def bounds(self, epoch: int) -> Bounds | None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.bounds`."""
+        return self._memory.bounds(epoch)
+
+    def read(
+        self, epoch: int, first: int, last: int, on_damage: Callable[..., object] | None = None
+    ) -> Iterator[Block]:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.read`."""
+        self._memory.check_start(epoch, first)
+        return self._read(epoch, first, last)
+
+    def get(self, epoch: int, position: int) -> Record | None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.get`."""
+        return self._memory.get(epoch, position)
+
+    def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.losses`."""
+        return self._memory.losses(epoch, first, last)
+
+    def _read(self, epoch: int, first: int, last: int) -> Iterator[Block]:
+        held, records = self._memory.held.get(epoch), self._memory.records.get(epoch, {})
+        ranges = [] if held is None else list(held.intersection(first, last))
+        for start, end in ranges:
+            for low in range(start, end + 1, BLOCK_RECORDS):
+                positions = range(low, min(low + BLOCK_RECORDS, end + 1))
+                self._memory.check_start(epoch, low)
+                times, payloads = zip(*(records[position] for position in positions), strict=True)
+                offsets = np.cumsum([0, *map(len, payloads)], dtype=np.uint32)
+                columns = np.array(positions, np.uint64), np.array(times, np.int64), offsets
+                yield Block(self.stream, epoch, *columns, memoryview(b"".join(payloads)), self._memory.wrap)
+
+    def _begin_at(self, epoch: int, position: int) -> None:
+        memory = self._memory
+        for old in [old for old in memory.starts if old < epoch]:
+            memory.forget(old)
+            memory.records.pop(old, None)
+        memory.starts[epoch] = position
+        for ranges in (memory.held.get(epoch), memory.lost.get(epoch)):
+            if ranges:
+                ranges.discard(0, position - 1)
+        memory.nexts[epoch] = memory.settled(epoch, max(position, memory.nexts[epoch]))
+
+    def _size(self) -> int:
+        return sum(
+            len(payload) + RECORD_OVERHEAD
+            for records in self._memory.records.values()
+            for _, payload in records.values()
+        )
+
+    def _check(self) -> None:
+        if self._closed:
+            raise JournalError(f"the journal of {self.stream} in memory is closed")

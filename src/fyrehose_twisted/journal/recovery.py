@@ -1,0 +1,144 @@
+"""Opening a journal to write: what is there after any crash, made durable, and where to go on."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from fyrehose_twisted.interfaces import IDirectory, IFile
+from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.loading import Opened, files_of, load, open_segment, same_journal
+from fyrehose_twisted.journal.mark import Mark, read_mark
+from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.segment_header import (
+    FULL_SUFFIX,
+    INDEX_SUFFIX,
+    MAX_HEADER,
+    OPEN_SUFFIX,
+    SegmentHeader,
+    segment_name,
+)
+
+
+@dataclass
+class Recovery:
+    """What was found when a journal was opened.
+
+    :ivar header: what the segments agree on; ``None`` for a new journal.
+    :ivar segments: by number, ascending.
+    :ivar open: the segment to go on with, if there is one.
+    :ivar next_number: the lowest number that no segment ever had, as far as can be known.
+    :ivar cut: bytes that were cut off the last segment: frames that a crash left unfinished.
+    :ivar damages: what is damaged, or gone.
+    """
+
+    header: SegmentHeader | None = None
+    segments: dict[int, Segment] = field(default_factory=dict)
+    open: Segment | None = None
+    next_number: int = 1
+    cut: int = 0
+    damages: list[Damage] = field(default_factory=list)
+
+    def messages(self) -> list[str]:
+        """Return what an operator should know, a line each."""
+        lines = [str(damage) for damage in self.damages]
+        if self.cut:
+            lines.append(f"{self.cut:,} bytes were cut off the end: the last stop left them unfinished")
+        return lines
+
+
+def recover(directory: IDirectory, stream: str) -> Recovery:
+    """Clear up after a crash, and return what there is, all of it durable.
+
+    The caller has the lock.
+
+    :raises JournalError: if this is another stream's journal, or cannot be read.
+    """
+    recovery = Recovery()
+    names = directory.names()
+    for name in names:
+        if name.endswith(".tmp"):
+            directory.remove(name)
+    suffixes = files_of(names)
+    mark = read_mark(directory)
+    recovery.next_number = max([0, *suffixes, 0 if mark is None else mark.segment]) + 1
+    opened = _open_all(directory, suffixes, recovery)
+    recovery.header = same_journal((one.segment for one in opened), directory, stream)
+    if mark is not None and recovery.header is not None and mark.tag != recovery.header.tag:
+        mark = None
+    if mark is not None and mark.segment not in suffixes:
+        name = segment_name(mark.segment, OPEN_SUFFIX)
+        recovery.damages.append(Damage(name, 0, mark.offset, "what was durable there is gone with the file"))
+    for one in opened:
+        segment = one.segment
+        recovery.segments[segment.number] = segment
+        if segment.ordered or segment.number != max(suffixes):
+            load(one, keep_index=True)
+            _miss(recovery, segment, mark)
+        else:
+            _mend_last(one, recovery, mark)
+            recovery.open = segment
+        recovery.damages += segment.damages
+        one.file.close()
+    _remove_leftovers(directory, names, suffixes)
+    directory.sync()
+    return recovery
+
+
+def _open_all(directory: IDirectory, suffixes: dict[int, str], recovery: Recovery) -> list[Opened]:
+    opened: list[Opened] = []
+    for number, suffix in suffixes.items():
+        one = open_segment(directory, number, suffix)
+        if isinstance(one, Opened):
+            opened.append(one)
+        elif number == max(suffixes) and suffix == OPEN_SUFFIX and one.length <= MAX_HEADER:
+            # It was being made: what is in it was never more than a header.
+            directory.remove(one.name)
+            recovery.cut += one.length
+        else:
+            recovery.damages.append(one)
+    return opened
+
+
+def _mend_last(one: Opened, recovery: Recovery, mark: Mark | None) -> None:
+    """Take in the segment that was being written, and cut off its torn end.
+
+    Damage that good frames follow is not the torn end, and is left where it is.
+    """
+    segment = one.segment
+    file: IFile = segment.directory.open(segment.name, writable=True)
+    try:
+        size = file.size()
+        segment.read_on(file, size)
+        _miss(recovery, segment, mark)
+        if segment.end < size:
+            recovery.cut += size - segment.end
+            file.truncate(segment.end)
+        # After a kill these frames may be in memory only, and whoever reads them must not see them vanish.
+        file.sync()
+    except OSError as error:
+        raise JournalError(f"{segment.directory}/{segment.name} cannot be recovered: {error.strerror}") from error
+    finally:
+        file.close()
+
+
+def _miss(recovery: Recovery, segment: Segment, mark: Mark | None) -> None:
+    """Note it if more was durable than is there."""
+    if mark is not None and not segment.ordered and mark.segment == segment.number and mark.offset > segment.end:
+        gone = mark.offset - segment.end
+        recovery.damages.append(Damage(segment.name, segment.end, gone, "what was durable there is gone or damaged"))
+
+
+def _remove_leftovers(directory: IDirectory, names: list[str], suffixes: dict[int, str]) -> None:
+    """Remove files that others replaced."""
+    kept = {segment_name(number, suffix) for number, suffix in suffixes.items()}
+    for number, suffix in suffixes.items():
+        replaced = segment_name(number, OPEN_SUFFIX)
+        if suffix == FULL_SUFFIX and replaced in names:
+            directory.remove(replaced)
+    for name in names:
+        owner = name.removesuffix(INDEX_SUFFIX) + FULL_SUFFIX
+        if name.endswith(INDEX_SUFFIX) and owner not in kept:
+            with suppress(FileNotFoundError):
+                directory.remove(name)

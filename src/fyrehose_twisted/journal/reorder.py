@@ -1,0 +1,111 @@
+"""Writing a full segment anew: in order, in large frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from fyrehose_twisted.interfaces import IDirectory
+from fyrehose_twisted.journal.block import Block, merged
+from fyrehose_twisted.journal.catalog import Catalog
+from fyrehose_twisted.journal.frames import (
+    FRAME_BYTES,
+    HEADER,
+    MAX_RECORDS,
+    Header,
+    Place,
+    block_frame,
+    lost_frame,
+    start_frame,
+)
+from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.segment_header import FULL_SUFFIX, encode, segment_name
+
+FRAME_RECORDS = 4_096
+_LARGEST_SPAN = 2**32 - 1
+WRITE_AT_ONCE = 4 * 2**20
+
+
+def temporary_name(number: int) -> str:
+    """Return the name of the file that becomes a segment once it is complete."""
+    return segment_name(number, FULL_SUFFIX) + ".tmp"
+
+
+def reorder(directory: IDirectory, segment: Segment, frame_records: int = FRAME_RECORDS) -> Segment:
+    """Write the frames of ``segment`` in order to a temporary file, make it durable and return what it is like.
+
+    What is damaged is left out, and is among the damages of the result. May run in a thread: nobody adds to a full
+    segment, and nothing else is touched.
+
+    :param frame_records: fewest records of a frame, where there are as many.
+    """
+    alone = Catalog(directory, segment.header.stream, segment.header.wrap, segment.header.tag)
+    alone.segments[segment.number] = segment
+    new = Segment(directory, segment.header._replace(length=len(encode(segment.header))), FULL_SUFFIX)
+    new.damages = list(segment.damages)
+    name = temporary_name(segment.number)
+    with suppress(FileNotFoundError):
+        directory.remove(name)
+    file = directory.open(name, create=True)
+    try:
+        pieces, written = [encode(segment.header)], 0
+        for header, frame in _frames(alone, segment, new, frame_records):
+            new.add(header, memoryview(frame)[HEADER.size :])
+            pieces.append(frame)
+            if new.end - written > WRITE_AT_ONCE:
+                file.write(written, b"".join(pieces))
+                pieces, written = [], new.end
+        file.write(written, b"".join(pieces))
+        file.sync()
+    finally:
+        file.close()
+        alone.close()
+    return new
+
+
+def _frames(alone: Catalog, segment: Segment, new: Segment, frame_records: int) -> Iterator[tuple[Header, bytes]]:
+    if segment.starts:
+        yield start_frame(_place(new), segment.starts.items())
+    for epoch, lost in sorted(segment.lost.items()):
+        pairs = list(lost)
+        for row in range(0, len(pairs), MAX_RECORDS):
+            yield lost_frame(_place(new), epoch, pairs[row : row + MAX_RECORDS], segment.newest)
+    for epoch, shelf in sorted(segment.shelves.items()):
+        for block in in_frames(alone.read(epoch, shelf.first, shelf.last, new.damages.append), frame_records):
+            yield block_frame(_place(new), block)
+
+
+def in_frames(blocks: Iterable[Block], frame_records: int = FRAME_RECORDS) -> Iterator[Block]:
+    """Yield the records of ``blocks``, which are in order, ``frame_records`` or more at a time, if they are not large."""
+    waiting: list[Block] = []
+    count = size = 0
+    for block in blocks:
+        waiting.append(block)
+        count, size = count + len(block), size + _size(block)
+        if count >= frame_records or size >= FRAME_BYTES:
+            yield from _split(waiting, frame_records)
+            waiting, count, size = [], 0, 0
+    if waiting:
+        yield from _split(waiting, frame_records)
+
+
+def _split(blocks: list[Block], frame_records: int) -> Iterator[Block]:
+    whole = blocks[0] if len(blocks) == 1 else merged(blocks)
+    low = 0
+    while low < len(whole):
+        high = min(low + frame_records, len(whole))
+        if len(whole) - high < frame_records:
+            high = len(whole)
+        block = whole.rows(low, high)
+        while len(block) > 1 and (_size(block) > 2 * FRAME_BYTES or block.last - block.first > _LARGEST_SPAN):
+            block = block.rows(0, len(block) // 2)
+        yield block
+        low += len(block)
+
+
+def _size(block: Block) -> int:
+    return int(block.offsets[-1]) - int(block.offsets[0])
+
+
+def _place(segment: Segment) -> Place:
+    return Place(segment.number, segment.end, segment.header.tag)

@@ -1,0 +1,131 @@
+"""Walking through a segment, frame by frame, and past what is damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from fyrehose_twisted.interfaces import IFile
+from fyrehose_twisted.journal.frames import HEADER, MAGIC, BadFrame, Header, check_body, read_header
+
+READ_AT_ONCE = 4 * 2**20
+
+
+class Damage(NamedTuple):
+    """Bytes of a segment that are not what was written."""
+
+    name: str
+    """Of the file."""
+    offset: int
+    length: int
+    reason: str
+    epoch: int | None = None
+    first: int | None = None
+    """Lowest position that was there, where that is known."""
+    last: int | None = None
+
+    def __str__(self) -> str:
+        what = "" if self.first is None else f", numbers {self.first} to {self.last} of epoch {self.epoch}"
+        return f"{self.name}, bytes {self.offset:,} to {self.offset + self.length:,}{what}: {self.reason}"
+
+
+class Found(NamedTuple):
+    """A frame, and its body if it was read."""
+
+    header: Header
+    body: memoryview
+
+
+def scan(
+    file: IFile,
+    name: str,
+    *,
+    number: int,
+    tag: int | None,
+    start: int,
+    end: int,
+    progress: Callable[[int], object] | None = None,
+) -> Iterator[Found | Damage]:
+    """Yield what stands between ``start`` and ``end``: frames with bodies that are right, and damage between them.
+
+    The last may be damage that reaches to ``end``: of a segment that was being written, its torn end.
+
+    :param tag: the journal's; ``None`` to believe the first frame.
+    :param progress: called with the number of bytes that were looked at since the last call.
+    """
+    window = _Window(file, end)
+    offset = start
+    while offset < end:
+        try:
+            header = _header_at(window, offset, number, tag)
+            body = window.read(offset + HEADER.size, header.body)
+            check_body(header, body)
+        except BadFrame as error:
+            after = _next_frame(window, offset + 8, end, number, tag)
+            yield _damage(name, window, offset, after - offset, str(error), number, tag)
+            if progress is not None:
+                progress(after - offset)
+            offset = after
+            continue
+        tag = header.tag
+        yield Found(header, body)
+        if progress is not None:
+            progress(header.size)
+        offset += header.size
+
+
+class _Window:
+    """A file as memory, of which some megabytes are there."""
+
+    def __init__(self, file: IFile, end: int) -> None:
+        self._file = file
+        self._end = end
+        self._start = 0
+        self._view = memoryview(b"")
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Return ``length`` bytes, or fewer at the end."""
+        length = max(0, min(length, self._end - offset))
+        inside = offset - self._start
+        if inside < 0 or inside + length > len(self._view):
+            wanted = min(max(length, READ_AT_ONCE), self._end - offset)
+            self._view = memoryview(self._file.read(offset, wanted))
+            self._start, inside = offset, 0
+        return self._view[inside : inside + length]
+
+
+def _header_at(window: _Window, offset: int, number: int, tag: int | None) -> Header:
+    header = read_header(window.read(offset, HEADER.size))
+    if header.offset != offset or header.segment != number:
+        raise BadFrame(f"a frame of segment {header.segment}, offset {header.offset:,} stands here")
+    if tag is not None and header.tag != tag:
+        raise BadFrame("a frame of another journal stands here")
+    return header
+
+
+def _next_frame(window: _Window, offset: int, end: int, number: int, tag: int | None) -> int:
+    """Return where the next frame with a good header begins, or ``end``."""
+    while offset < end:
+        piece = bytes(window.read(offset, READ_AT_ONCE))
+        at = piece.find(MAGIC)
+        while at >= 0:
+            if (offset + at) % 8 == 0:
+                try:
+                    _header_at(window, offset + at, number, tag)
+                except BadFrame:
+                    pass
+                else:
+                    return offset + at
+            at = piece.find(MAGIC, at + 1)
+        offset += max(8, len(piece) - len(piece) % 8 - 8)
+        if len(piece) < len(MAGIC):
+            break
+    return end
+
+
+def _damage(name: str, window: _Window, offset: int, length: int, reason: str, number: int, tag: int | None) -> Damage:
+    try:
+        header = _header_at(window, offset, number, tag)
+    except BadFrame:
+        return Damage(name, offset, length, reason)
+    return Damage(name, offset, length, reason, header.epoch, header.base, header.last)

@@ -1,0 +1,132 @@
+"""One file of a journal: what it holds and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from fyrehose_twisted.interfaces import IDirectory, IFile
+from fyrehose_twisted.journal.block import Block, Numbers
+from fyrehose_twisted.journal.errors import JournalDamaged
+from fyrehose_twisted.journal.frames import (
+    HEADER,
+    BadFrame,
+    Header,
+    Kind,
+    check_body,
+    read_pairs,
+    read_positions,
+    read_records,
+)
+from fyrehose_twisted.journal.scan import Damage, Found, scan
+from fyrehose_twisted.journal.segment_header import OPEN_SUFFIX, SegmentHeader, segment_name
+from fyrehose_twisted.journal.shelf import Shelf
+from fyrehose_twisted.ranges import RangeSet
+
+
+class Segment:
+    """What is known of one segment.
+
+    :ivar header: whose it is.
+    :ivar ordered: its records are in order, and nothing is added to it any more.
+    :ivar end: bytes of it that are known: where the next frame would begin.
+    :ivar shelves: the frames with records, by epoch.
+    :ivar lost: what it says is lost, by epoch.
+    :ivar starts: with which position each epoch begins, as it says.
+    :ivar newest: the latest time at which one of its records was received; 0 if it has none.
+    :ivar damages: what was found that is damaged, when it was read.
+    """
+
+    def __init__(self, directory: IDirectory, header: SegmentHeader, suffix: str) -> None:
+        self.directory = directory
+        self.header = header
+        self.suffix = suffix
+        self.end = header.length
+        self.shelves: dict[int, Shelf] = {}
+        self.lost: dict[int, RangeSet] = {}
+        self.starts: dict[int, int] = {}
+        self.newest = 0
+        self.frames = 0
+        self.damages: list[Damage] = []
+
+    @property
+    def number(self) -> int:
+        """Which segment of the journal it is."""
+        return self.header.number
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        return segment_name(self.number, self.suffix)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its records are in order, and nothing is added to it any more."""
+        return self.suffix != OPEN_SUFFIX
+
+    @property
+    def last(self) -> tuple[int, int] | None:
+        """The highest epoch and, in it, the highest position that is held or lost; ``None`` if there is none."""
+        epochs = [*self.shelves, *self.lost]
+        if not epochs:
+            return None
+        epoch = max(epochs)
+        held = [self.shelves[epoch].last] if epoch in self.shelves else []
+        return epoch, max([*held, *([self.lost[epoch].last] if epoch in self.lost else [])])
+
+    @property
+    def records(self) -> int:
+        """How many records it has; one that was replaced counts each time."""
+        return sum(shelf.records for shelf in self.shelves.values())
+
+    def add(self, header: Header, body: memoryview) -> None:
+        """Take in a frame that stands at its end."""
+        match header.kind:
+            case Kind.RECORDS:
+                self.add_records(header, read_positions(header, body))
+                return
+            case Kind.LOST:
+                lost = self.lost.setdefault(header.epoch, RangeSet())
+                for first, last in read_pairs(header, body):
+                    lost.add(first, last)
+            case Kind.START:
+                self.starts.update(read_pairs(header, body))
+        self._grow(header)
+
+    def add_records(self, header: Header, positions: Numbers) -> None:
+        """Take in a frame of records that stands at its end."""
+        self.shelves.setdefault(header.epoch, Shelf()).add(header, positions)
+        self.newest = max(self.newest, header.newest)
+        self._grow(header)
+
+    def _grow(self, header: Header) -> None:
+        self.frames += 1
+        self.end = max(self.end, header.offset + header.size)
+
+    def read_on(self, file: IFile, end: int) -> None:
+        """Take in what was added, up to ``end``; nothing that is damaged at the end."""
+        for what in self.walk(file, self.end, end):
+            if isinstance(what, Found):
+                self.add(what.header, what.body)
+            elif what.offset + what.length < end:
+                self.damages.append(what)
+
+    def walk(
+        self, file: IFile, start: int, end: int, progress: Callable[[int], object] | None = None
+    ) -> Iterator[Found | Damage]:
+        """Yield its frames and what is damaged: see :func:`~fyrehose_twisted.journal.scan.scan`."""
+        header = self.header
+        return scan(file, self.name, number=header.number, tag=header.tag, start=start, end=end, progress=progress)
+
+    def block(self, file: IFile, header: Header) -> Block:
+        """Return the records of one of its frames.
+
+        :raises JournalDamaged: if they are not what was written.
+        """
+        try:
+            body = memoryview(file.read(header.offset + HEADER.size, header.body))
+            check_body(header, body)
+        except (OSError, BadFrame) as error:
+            reason = f"it cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+            place = header.epoch, header.base, header.last
+            raise JournalDamaged(Damage(self.name, header.offset, header.size, reason, *place)) from None
+        return read_records(header, body, self.header.stream, self.header.wrap)

@@ -1,0 +1,400 @@
+"""The journal of one stream on disk: one process writes, any number reads."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from errno import EDQUOT, EFBIG, ENOSPC
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from zope.interface import implementer
+
+from fyrehose_twisted.interfaces import IDirectory, IFile, IJournal
+from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.journal.catalog import Catalog
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalBroken, JournalError, JournalFull, JournalInUse
+from fyrehose_twisted.journal.frames import (
+    HEADER,
+    MAX_RECORDS,
+    Header,
+    Place,
+    cuts,
+    lost_frame,
+    records_frame,
+    start_frame,
+)
+from fyrehose_twisted.journal.group import Counters, Group
+from fyrehose_twisted.journal.index import write_index
+from fyrehose_twisted.journal.layout import make_directory
+from fyrehose_twisted.journal.mark import Mark, open_mark, write_mark
+from fyrehose_twisted.journal.recovery import Recovery, recover
+from fyrehose_twisted.journal.reorder import FRAME_RECORDS, reorder, temporary_name
+from fyrehose_twisted.journal.retention import Retention, outlived
+from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.segment_header import OPEN_SUFFIX, SegmentHeader, encode, segment_name
+from fyrehose_twisted.record import Record
+
+NO_ROOM = (ENOSPC, EDQUOT, EFBIG)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalConfig:
+    """How a journal is kept.
+
+    :ivar segment_bytes: size of a segment after which another begins.
+    :ivar segment_frames: frames after which another begins, however small they are.
+    :ivar frame_records: records of a frame in a segment that was written anew, or more.
+    :ivar retention: what to keep.
+    """
+
+    segment_bytes: int = 64 * 2**20
+    segment_frames: int = 32_768
+    frame_records: int = FRAME_RECORDS
+    retention: Retention = field(default_factory=Retention)
+
+
+@implementer(IJournal)
+class Journal:
+    """See :class:`~fyrehose_twisted.interfaces.IJournal`.
+
+    :param directory: where its files are, and nothing else.
+    :param stream: URI of the stream.
+    :param wrap: how many sequence numbers there are before they begin anew; 0 if they never do.
+    :param tag: what to mark frames of a new journal with; drawn if not given.
+    :param clock: UTC seconds since 1970.
+    :ivar recovery: what was found when it was opened.
+    :ivar counters: what became of the records that it was given.
+    :raises JournalInUse: if somebody else writes to it.
+    :raises JournalError: if it is another stream's, or cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        directory: IDirectory,
+        stream: str,
+        *,
+        wrap: int = 0,
+        config: JournalConfig | None = None,
+        tag: int | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.directory = directory
+        self.stream = stream
+        self.config = JournalConfig() if config is None else config
+        self._clock = clock
+        self._broken: Exception | None = None
+        self._unsynced = False
+        try:
+            self._lock = directory.lock()
+        except BlockingIOError:
+            raise JournalInUse(f"{directory} is in use by another process that writes to it") from None
+        except OSError as error:
+            raise JournalError(f"{directory} cannot be locked: {error.strerror}") from error
+        try:
+            self._open(wrap, tag)
+        except OSError as error:
+            self._lock.close()
+            raise _explained(directory, error) from error
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _open(self, wrap: int, tag: int | None) -> None:
+        self.recovery: Recovery = recover(self.directory, self.stream)
+        known = self.recovery.header
+        if known is not None and known.wrap != wrap:
+            raise JournalError(f"{self.directory} has numbers that wrap at {known.wrap}, not at {wrap}")
+        if tag is None:
+            tag = secrets.randbits(32)
+        self.catalog = Catalog(self.directory, self.stream, wrap, tag if known is None else known.tag)
+        self.catalog.segments = self.recovery.segments
+        self.catalog.unite()
+        self._group = Group(self.catalog)
+        self.counters: Counters = self._group.counters
+        self._mark = open_mark(self.directory)
+        if self.recovery.open is None:
+            self._begin_segment(self.recovery.next_number)
+        else:
+            self._active = self.recovery.open
+            self._file: IFile = self.directory.open(self._active.name, writable=True)
+            self._durable()
+
+    # Writing
+
+    def begin(self, epoch: int, sequence: int) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.begin`."""
+        self._check()
+        self._group.begin(epoch, sequence)
+
+    def append(self, records: Sequence[Record]) -> int:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.append`."""
+        self._check()
+        taken = self._group.add(records)
+        if self._group.full:
+            self.write()
+        return taken
+
+    def lose(self, epoch: int, first: int, last: int) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.lose`."""
+        self._check()
+        self._group.lose(epoch, first, last)
+
+    def commit(self, sync: bool = True) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.commit`."""
+        self.write()
+        if sync:
+            self.sync()
+
+    def write(self) -> None:
+        """Write the group to the file, where it can be read but is not durable.
+
+        :raises JournalFull: if there is no room; the group is as it was.
+        """
+        self._check()
+        if not self._group:
+            return
+        if self._active.end >= self.config.segment_bytes or self._active.frames >= self.config.segment_frames:
+            self.roll()
+        frames = self._frames()
+        active, end = self._active, self._active.end
+        self._put(end, b"".join(data for _, data, _ in frames))
+        for header, data, positions in frames:
+            if positions is None:
+                active.add(header, memoryview(data)[HEADER.size :])
+            else:
+                active.add_records(header, np.array(positions, np.uint64))
+        self._group.written()
+        self._unsynced = True
+
+    def sync(self) -> None:
+        """Make what was written durable, and show it to readers.
+
+        :raises JournalBroken: if the disk fails to; then this journal has to be opened anew.
+        """
+        self._check()
+        if not self._unsynced:
+            return
+        try:
+            self._file.sync()
+            self._durable()
+        except OSError as error:
+            raise self._break(error) from error
+
+    def roll(self) -> None:
+        """Begin another segment; the one before it is full."""
+        self.sync()
+        try:
+            self._begin_segment(self._active.number + 1)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+
+    def close(self) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.close`."""
+        try:
+            if self._broken is None:
+                self.commit()
+        finally:
+            self._broken = self._broken or JournalError("it is closed")
+            self.catalog.close()
+            self._file.close()
+            self._mark.close()
+            self._lock.close()
+
+    # Keeping in order
+
+    def full_segments(self) -> list[Segment]:
+        """Return the segments that are full and not in order, for :func:`~fyrehose_twisted.journal.reorder.reorder`."""
+        return [one for one in self.catalog.segments.values() if not one.ordered and one is not self._active]
+
+    def install(self, ordered: Segment) -> None:
+        """Let what :func:`~fyrehose_twisted.journal.reorder.reorder` wrote take the place of the segment."""
+        self._check()
+        number = ordered.number
+        if number not in self.catalog.segments:  # Retention was quicker.
+            with suppress(FileNotFoundError):
+                self.directory.remove(temporary_name(number))
+            return
+        old = self.catalog.segments[number]
+        try:
+            self.directory.rename(temporary_name(number), ordered.name)
+            self.directory.sync()
+            self.catalog.segments[number] = ordered
+            self.catalog.let_go(old.name)
+            with suppress(OSError):  # It only saves time.
+                write_index(self.directory, ordered)
+            self.directory.remove(old.name)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        if len(ordered.damages) > len(old.damages):
+            self.catalog.unite()
+        self.catalog.generation += 1
+
+    def tidy(self) -> list[Damage]:
+        """Put all full segments in order; return what of them is damaged and was left out."""
+        damages: list[Damage] = []
+        for segment in self.full_segments():
+            try:
+                ordered = reorder(self.directory, segment, self.config.frame_records)
+            except OSError as error:
+                raise self._cannot_write(error) from error
+            self.install(ordered)
+            damages += ordered.damages
+        return damages
+
+    def trim(self) -> int:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.trim`."""
+        self._check()
+        now = int(self._clock() * 1_000_000)
+        retention = self.config.retention
+        if retention.wants_roll(self._active.header.created_at, now) and self._active.records:
+            self.roll()
+        segments = [one for one in self.catalog.segments.values() if one is not self._active]
+        gone = outlived(segments, self._active.end, retention, now)
+        if not gone:
+            return 0
+        epoch, position = max((one.last for one in gone if one.last is not None), default=(-1, -1))
+        for old in [old for old in self.catalog.starts if old < epoch]:
+            self.catalog.forget(old)
+        if epoch in self.catalog.starts:
+            self._group.start_at(epoch, max(position + 1, self.catalog.starts[epoch]))
+        self.commit()  # Before anything is gone, the journal has to say so.
+        for segment in gone:
+            del self.catalog.segments[segment.number]
+            self.catalog.let_go(segment.name)
+            self.directory.remove(segment.name)
+            with suppress(FileNotFoundError):
+                self.directory.remove(segment_name(segment.number, ".idx"))
+        self.catalog.unite()
+        self.catalog.settle()
+        self.directory.sync()
+        return sum(one.end for one in gone)
+
+    # Reading
+
+    def epochs(self) -> list[int]:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.epochs`."""
+        return self.catalog.epochs()
+
+    def bounds(self, epoch: int) -> Bounds | None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.bounds`."""
+        return self.catalog.bounds(epoch)
+
+    def read(
+        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
+    ) -> Iterator[Block]:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.read`."""
+        return self.catalog.read(epoch, first, last, on_damage)
+
+    def get(self, epoch: int, position: int) -> Record | None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.get`."""
+        return self.catalog.get(epoch, position)
+
+    def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.losses`."""
+        return self.catalog.losses(epoch, first, last)
+
+    # Within
+
+    def _frames(self) -> list[tuple[Header, bytes, Sequence[int] | None]]:
+        group, offset = self._group, self._active.end
+        frames: list[tuple[Header, bytes, Sequence[int] | None]] = []
+
+        def place() -> Place:
+            return Place(self._active.number, offset + sum(len(data) for _, data, _ in frames), self.catalog.tag)
+
+        if group.starts:
+            frames.append((*start_frame(place(), sorted(group.starts.items())), None))
+        for epoch, positions, times, payloads in group.columns():
+            low = 0
+            for high in cuts(positions, [len(payload) for payload in payloads]):
+                some = positions[low:high]
+                frames.append((*records_frame(place(), epoch, some, times[low:high], payloads[low:high]), some))
+                low = high
+        noticed_at = int(self._clock() * 1_000_000)
+        for epoch, lost in sorted(group.lost.items()):
+            pairs = list(lost)
+            for row in range(0, len(pairs), MAX_RECORDS):
+                frames.append((*lost_frame(place(), epoch, pairs[row : row + MAX_RECORDS], noticed_at), None))
+        return frames
+
+    def _put(self, offset: int, data: bytes) -> None:
+        try:
+            self._file.write(offset, data)
+        except OSError as error:
+            try:
+                self._file.truncate(offset)
+            except OSError:
+                raise self._break(error) from error
+            raise self._cannot_write(error) from error
+
+    def _begin_segment(self, number: int) -> None:
+        catalog, created_at = self.catalog, int(self._clock() * 1_000_000)
+        header = SegmentHeader(number, self.stream, catalog.wrap, created_at, catalog.tag)
+        packed = encode(header)
+        active = Segment(self.directory, header._replace(length=len(packed)), OPEN_SUFFIX)
+        # What begins here must not depend on segments before it, which retention removes.
+        frame, data = start_frame(Place(number, active.end, catalog.tag), sorted(catalog.starts.items()))
+        name = segment_name(number, OPEN_SUFFIX)
+        file: IFile = self.directory.open(name, create=True)
+        try:
+            file.write(0, packed + data)
+            file.sync()
+            self.directory.sync()
+        except BaseException:
+            file.close()
+            with suppress(OSError):
+                self.directory.remove(name)
+            raise
+        active.add(frame, memoryview(data)[HEADER.size :])
+        if catalog.segments and number > 1 and hasattr(self, "_file"):
+            self._file.close()
+        self._active, self._file = active, file
+        catalog.segments[number] = active
+        self._durable()
+
+    def _durable(self) -> None:
+        """All that was written is durable: say so."""
+        write_mark(self._mark, Mark(self._active.number, self._active.end, self.catalog.tag))
+        self._unsynced = False
+        self.catalog.settle()
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise JournalBroken(f"{self.directory} cannot be used any more: {self._broken}; open it anew")
+
+    def _cannot_write(self, error: OSError) -> JournalError:
+        if error.errno in NO_ROOM:
+            return JournalFull(f"{self.directory} has no room for more: {error.strerror}; make some, or keep less")
+        return self._break(error)
+
+    def _break(self, error: OSError) -> JournalBroken:
+        self._broken = error
+        return JournalBroken(f"{self.directory} cannot be written: {error.strerror}; open it anew")
+
+
+def _explained(directory: Any, error: OSError) -> JournalError:
+    kind = JournalFull if error.errno in NO_ROOM else JournalError
+    return kind(f"{directory} cannot be opened to write: {error.strerror}")
+
+
+def open_journal(path: Path, stream: str, *, wrap: int = 0, config: JournalConfig | None = None) -> Journal:
+    """Return the journal of ``stream`` that lies in directory ``path``, beside those of others; made if need be.
+
+    :raises ConfigurationError: if ``stream`` is no URI.
+    :raises JournalInUse: if somebody else writes to it.
+    :raises JournalError: if it cannot be read or written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        directory = make_directory(path, stream)
+    except OSError as error:
+        raise JournalError(f"directory {error.filename or path} cannot be made: {error.strerror}") from error
+    return Journal(LocalDirectory(directory), stream, wrap=wrap, config=config)
