@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from math import nan
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted import driver
 from fyrehose_twisted.effects import Send
+from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.interfaces import Drained
 from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.sim import host as module
 from fyrehose_twisted.sim.crash import Boot, Crash
-from fyrehose_twisted.sim.host import CLOCK_GRAIN, IDLE_TICKS, Host
+from fyrehose_twisted.sim.disk import Disk, PowerCut
+from fyrehose_twisted.sim.host import CLOCK_GRAIN, IDLE_TICKS, RESTART_AFTER, Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Observer
 from fyrehose_twisted.sim.wallclock import WallClock
@@ -911,3 +914,291 @@ class TestActing:
             a.network.call_in(1.0, fail)
 
         assert self.acting(world(), elsewhere) is None
+
+
+def with_disk(world: Any, name: str = "a", **files: bytes) -> Host:
+    """Add a host that has a disk with durable files, and does not run yet."""
+    host: Host = world.add(name)[0]
+    host.stop()
+    host.disk = Disk(Random(1))
+    for file, content in files.items():
+        host.disk.open(file, create=True).write(0, content)
+        host.disk.open(file).sync()
+    host.disk.sync()
+    return host
+
+
+def appends(host: Host) -> Callable[[Any], None]:
+    """What appends to the file "log" on the disk of a host, and syncs it."""
+
+    def on_persist(what: bytes) -> None:
+        assert host.disk is not None
+        with_log = host.disk.open("log", writable=True)
+        with_log.write(with_log.size(), what)
+        with_log.sync()
+
+    return on_persist
+
+
+class TestDisk:
+    def test_it_is_told_of_every_crash(self, world: MakeWorld) -> None:
+        world = world()
+        a = with_disk(world, log=b"")
+        disk = a.disk
+        assert disk is not None
+        left = []
+        for crash in Crash:
+            a.start()
+            if disk.names():
+                disk.open("log", writable=True).write(0, b"x")
+            lock = disk.lock()
+            a.stop(crash)
+            left.append((disk.names(), disk.age))
+            disk.lock().close()
+            lock.close()
+            assert not a.stop(Crash.DISK)
+        assert left == [(["log"], 1), (["log"], 2), ([], 3)]
+
+    def test_what_a_node_wants_durable_is_before_anything_else_happens(self, world: MakeWorld) -> None:
+        world = world()
+        a, story = with_disk(world), watched(world)
+        a.start()
+        story.clear()
+        a.on_persist = lambda what: story.append(("on persist", what, a.persisted))
+        effect = Send([b"x"], (a.address,))
+        world["a"].wanted += [wants(persist="mark", effects=(effect,), events=(1,)), wants(events=(2,))]
+        a.flush()
+        assert story == [
+            ("on persist", "mark", None),
+            ("persisted", "mark", "mark"),
+            ("sent", b"x"),
+            ("told", 1),
+            ("told", 2),
+        ]
+
+    @pytest.mark.parametrize(
+        ("error", "text"),
+        [
+            (OSError(5, "a sync failed"), "OSError: [Errno 5] a sync failed"),
+            (StateFileError("it is in use"), "StateFileError: it is in use"),
+        ],
+    )
+    @pytest.mark.parametrize("disk", [True, False])
+    def test_a_process_that_cannot_make_something_durable_ends(
+        self, world: MakeWorld, error: Exception, text: str, disk: bool
+    ) -> None:
+        world = world()
+        a = with_disk(world) if disk else world.add("a")[0]
+        a.start()
+        story = watched(world)
+        world["a"].wanted.append(wants(persist="first"))
+        a.flush()
+        story.clear()
+
+        def fail(what: Any) -> None:
+            raise error
+
+        a.on_persist = fail
+        world["a"].wanted += [wants(persist="mark", effects=(Send([b"x"], (a.address,)),), events=(1,))] * 2
+        a.flush()
+        assert story == [("stopped", f"could not persist: {text}", False)]
+        assert not a.dark
+        world.network.run(RESTART_AFTER - 0.01)
+        assert not a.up
+        world.network.run(0.02)
+        assert a.up
+        assert world["a"].boot == Boot(RESTART_AFTER, "first", Crash.KILLED)
+        assert len(world["a"].wanted) == 0
+
+    def test_another_error_is_the_nodes(self, world: MakeWorld) -> None:
+        (a,) = world().add("a")
+        a.on_persist = lambda what: [][what]
+        a.node.wanted.append(wants(persist=1))
+        with pytest.raises(IndexError):
+            a.flush()
+
+    def test_a_process_that_is_stopped_while_it_persists_does_nothing_more(self, world: MakeWorld) -> None:
+        world = world()
+        (a,) = world.add("a")
+
+        def stop(what: Any) -> None:
+            a.stop()
+            raise OSError("too late")
+
+        for on_persist in (stop, lambda what: a.stop()):
+            a.start()
+            story = watched(world)
+            a.on_persist = on_persist
+            world["a"].wanted.append(wants(persist=1, events=(1,)))
+            a.flush()
+            world.network.run(10.0)
+            assert story == [("stopped", "killed", False)]
+            assert (a.up, a.persisted) == (False, None)
+
+    def test_one_that_something_else_starts_is_not_started_again(self, world: MakeWorld) -> None:
+        world = world()
+        a = with_disk(world)
+        a.start()
+        a.node.wanted.append(wants(persist=b"x"))
+        a.on_persist = appends(a)
+        a.flush()
+        assert not a.up
+        world.network.call_in(1.0, a.start)
+        world.network.call_in(1.5, a.stop)
+        world.network.run(10.0)
+        assert not a.up
+
+    @pytest.mark.parametrize("fuse", range(5))
+    def test_power_is_cut_while_it_persists(self, world: MakeWorld, fuse: int) -> None:
+        world = world()
+        a = with_disk(world, log=b"1")
+        assert a.disk is not None
+        a.start()
+        a.on_persist = appends(a)
+        a.disk.fuse = fuse
+        story = watched(world)
+        world["a"].wanted.append(wants(persist=b"234", effects=(Send([b"x"], (a.address,)),)))
+        a.flush()
+        if fuse == 4:
+            assert [what for what, *_ in story] == ["persisted", "sent"]
+            return
+        assert story == [("stopped", "power lost while the disk was busy", False)]
+        assert a.dark
+        assert a.disk.open("log").read(0, 9) in (b"1" + b"234"[:fuse], b"1", b"1" + bytes(fuse))
+        world.network.run(RESTART_AFTER)
+        assert (a.up, a.dark) == (True, False)
+        assert world["a"].boot == Boot(RESTART_AFTER, None, Crash.POWER)
+
+    def test_power_is_cut_wherever_a_node_or_its_application_uses_the_disk(self, world: MakeWorld) -> None:
+        def on_batch(a: Host, cut: Any) -> None:
+            a.node.on_batch = cut
+            a.network.send(a, Send([b"x"], (a.address,)))
+
+        def on_tick(a: Host, cut: Any) -> None:
+            a.node.on_tick = cut
+            a.node.deadline = 0.5
+            a.flush()
+
+        def on_command(a: Host, cut: Any) -> None:
+            a.do(cut)
+
+        def on_event(a: Host, cut: Any) -> None:
+            a.on_event = cut
+            a.node.wanted.append(wants(events=(1,)))
+            a.flush()
+
+        def on_drain(a: Host, cut: Any) -> None:
+            a.node.drain = cut
+            a.flush()
+
+        def on_command_of_another(a: Host, cut: Any) -> None:
+            b = a.network.host("b")
+            b.on_event = lambda event: a.do(cut)
+            b.node.wanted.append(wants(events=(1, 2)))
+            b.flush()
+            assert b.up
+
+        def cut(*_: Any) -> None:
+            raise PowerCut("now")
+
+        for way in (on_batch, on_tick, on_command, on_event, on_drain, on_command_of_another):
+            here = world()
+            a = with_disk(here)
+            here.add("b")
+            a.start()
+            story = watched(here)
+            way(a, cut)
+            here.network.run(1.0)
+            assert [row for row in story if row[0] == "stopped"] == [
+                ("stopped", "power lost while the disk was busy", False)
+            ]
+            assert here.network.acting is None
+            here.network.run(RESTART_AFTER)
+            assert a.boots == 3
+
+    def test_one_that_cannot_start_tries_again(self, world: MakeWorld) -> None:
+        world = world()
+        a = with_disk(world, log=b"")
+        disk, start = a.disk, a._start
+        assert disk is not None
+
+        def read_first(boot: Boot) -> Any:
+            disk.lock()
+            disk.open("log").read(0, 1)
+            return start(boot)
+
+        a._start = read_first
+        a.start()
+        story = watched(world)
+        disk.fail_reads()
+        a.stop(Crash.POWER)
+        assert a.dark
+        a.start()
+        assert not a.up
+        assert not a.dark
+        assert world.network.acting is None
+        world.network.run(RESTART_AFTER * 1.5)
+        disk.mend()
+        world.network.run(RESTART_AFTER)
+        assert a.up
+        assert world["a"].boot == Boot(RESTART_AFTER * 2, None, Crash.POWER)
+        failed = ("stopped", "could not start: OSError: [Errno 5] a read failed: 'log'", False)
+        assert story == [("stopped", "power lost", False), failed, failed, ("started", "a")]
+
+    def test_attempts_do_not_add_up(self, world: MakeWorld) -> None:
+        world = world()
+        a = with_disk(world)
+
+        def fail(boot: Boot) -> Any:
+            raise StateFileError("broken")
+
+        a._start = fail
+        story = watched(world)
+        for _ in range(3):
+            a.start()
+        world.network.run(RESTART_AFTER * 2.5)
+        assert len(story) == 3 + 2
+
+    def test_power_is_cut_while_it_starts(self, world: MakeWorld) -> None:
+        world = world()
+        a = with_disk(world, log=b"")
+        disk, start = a.disk, a._start
+        assert disk is not None
+
+        def write_first(boot: Boot) -> Any:
+            disk.open("log", writable=True).write(0, b"12345")
+            return start(boot)
+
+        a._start = write_first
+        disk.fuse = 3
+        story = watched(world)
+        a.start()
+        assert (a.up, a.dark) == (False, True)
+        world.network.run(RESTART_AFTER)
+        assert story == [("stopped", "power lost while the disk was busy", False), ("started", "a")]
+        assert world["a"].boot.after is Crash.POWER
+        assert disk.open("log").read(0, 9) == b"12345"
+
+    @pytest.mark.parametrize("crash", [Crash.POWER, Crash.DISK])
+    def test_a_cut_that_another_crash_came_before_is_forgotten(self, world: MakeWorld, crash: Crash) -> None:
+        world = world()
+        a = with_disk(world, log=b"")
+        assert a.disk is not None
+        a.start()
+        a.cut_power_after(3, 9.0)
+        a.stop(crash)
+        a.start()
+        a.disk.fuse = 0
+        world.network.run(9.5)
+        assert a.disk.fuse == 0
+        a.on_persist = lambda what: a.disk.sync()  # type: ignore[union-attr]
+        world["a"].wanted.append(wants(persist=1))
+        a.flush()
+        assert not a.up
+        world.network.run(RESTART_AFTER)
+        assert a.up
+
+    def test_whose_disk_is_to_be_cut_has_one(self, world: MakeWorld) -> None:
+        (a,) = world().add("a")
+        with pytest.raises(ValueError, match="a has no disk"):
+            a.cut_power_after(1, 1.0)

@@ -60,6 +60,15 @@ class Fault:
         """Return the names of the hosts that it concerns."""
         return ()
 
+    def check(self, network: Network) -> None:
+        """See that it can happen on ``network``.
+
+        :raises KeyError: if it concerns a host that is not there.
+        :raises ConfigurationError: if it cannot happen to one that is.
+        """
+        for name in self.names():
+            network.host(name)
+
     def details(self) -> str:
         """Return the middle of its text, which :meth:`read` takes apart again."""
         return ", ".join(self.names())

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fyrehose_twisted.effects import Address, Send
+from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.interfaces import INode
 from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.sim.crash import Boot, Crash
+from fyrehose_twisted.sim.disk import Disk, PowerCut
 from fyrehose_twisted.sim.wallclock import WallClock
 
 if TYPE_CHECKING:
@@ -28,6 +30,12 @@ DRAINS_AT_ONCE = 1_000_000
 
 RECEIVE_BUFFER = 4 * 2**20
 """Bytes of datagrams that wait for a host that stands still; what else comes is dropped."""
+
+RESTART_AFTER = 2.0
+"""Seconds after which what watches over the process of a host starts it again, if its disk made it end."""
+
+
+_AFTERMATH = {Crash.KILLED: Disk.killed, Crash.POWER: Disk.power_lost, Crash.DISK: Disk.wipe}
 
 
 class Arrival(NamedTuple):
@@ -60,7 +68,11 @@ class Host:
     :ivar up: whether it runs; what arrives while it does not is lost.
     :ivar standing: whether it stands still, as a stopped process does: it keeps what arrives until it goes on.
     :ivar persisted: what the node wanted durable last.
-    :ivar boots: how often it was started.
+    :ivar boots: how often it was started, in vain too.
+    :ivar disk: where its node keeps files, if it does; it is told of every crash.
+    :ivar on_persist: makes durable what the node wants durable, before anything that depends on it happens. If it
+        raises :class:`~fyrehose_twisted.errors.OperationalError` or :class:`OSError`, the process ends, as it does in
+        production.
     :ivar ends: its ends of stream connections, by the number of the peer that each leads to.
     :ivar begins: seconds after the start of a run at which a scenario starts it.
     """
@@ -68,6 +80,8 @@ class Host:
     __slots__ = (
         "_again",
         "_crash",
+        "_cut",
+        "_dark",
         "_deadline",
         "_flushing",
         "_inbox",
@@ -84,12 +98,14 @@ class Host:
         "begins",
         "boots",
         "clock",
+        "disk",
         "ends",
         "index",
         "name",
         "network",
         "node",
         "on_event",
+        "on_persist",
         "paths",
         "persisted",
         "standing",
@@ -113,8 +129,12 @@ class Host:
         self.paths: dict[Address, Path] = {}
         self.ends: dict[int, End] = {}
         self.on_event: Callable[[Any], None] | None = None
+        self.on_persist: Callable[[Any], None] | None = None
+        self.disk: Disk | None = None
         self._start = start
         self._crash: Crash | None = None
+        self._dark = False
+        self._cut: tuple[int, float] | None = None
         self._stop_between: tuple[Crash, float] | None = None
         self._flushing = False
         self._again = False
@@ -144,12 +164,16 @@ class Host:
     @property
     def dark(self) -> bool:
         """Whether it lost power and did not start since: nothing there answers, not even to refuse."""
-        return not self.up and self._crash in (Crash.POWER, Crash.DISK)
+        return self._dark
 
     # What happens to it
 
     def start(self) -> None:
-        """Start the node, with what an earlier one made durable. Does nothing to a host that is up."""
+        """Start the node, with what an earlier one made durable. Does nothing to a host that is up.
+
+        If the host has a disk and the node cannot be made because of it, the host stays down until the next attempt,
+        after :data:`RESTART_AFTER` seconds.
+        """
         if self.up:
             return
         self.up = True
@@ -157,13 +181,27 @@ class Host:
         if self._crash is Crash.DISK:
             self.persisted = None
         self.network.acting = self
-        self.node = self._start(Boot(self.now, self.persisted, self._crash))
+        self._dark = False
+        after = self._crash
+        try:
+            self.node = self._start(Boot(self.now, self.persisted, after))
+        except PowerCut:
+            self._lose_power()
+            return
+        except (OperationalError, OSError) as error:
+            if self.disk is None:
+                raise
+            self._fail("could not start", error)
+            self._crash = after  # What it left of what was durable, a failed start does not bring back.
+            return
         for observe in self.network.observers.started:
             observe(self)
         self.flush()
 
-    def stop(self, crash: Crash = Crash.KILLED) -> bool:
+    def stop(self, crash: Crash = Crash.KILLED, how: str | None = None) -> bool:
         """Crash: nothing is sent, received or remembered until :meth:`start`, but for what was durable.
+
+        :param how: what observers are told, if there is more to say than which crash it is.
 
         Returns whether it was up.
         """
@@ -172,15 +210,20 @@ class Host:
         self.up = False
         self.standing = False
         self._crash = crash
+        self._dark = crash in (Crash.POWER, Crash.DISK)
         self._stop_between = None
+        if self._dark:
+            self._cut = None
         self._disarm()
         self._todo.clear()
         lost, self._late, self._late_bytes = self._late, [], 0
         for arrival in lost:
             self.network.drop(arrival.packet, "down")
         self.network.streams.host_stopped(self, crash)
+        if self.disk is not None:
+            _AFTERMATH[crash](self.disk)
         for observe in self.network.observers.stopped:
-            observe(self, crash.value)
+            observe(self, crash.value if how is None else how)
         return True
 
     def stop_after_persisting(self, crash: Crash, lasts: float) -> None:
@@ -191,6 +234,25 @@ class Host:
         def disarm() -> None:
             if self._stop_between is armed:
                 self._stop_between = None
+
+        self.network.call_in(lasts, disarm)
+
+    def cut_power_after(self, cost: int, lasts: float) -> None:
+        """Lose power in the middle of what the disk does, if it does that much in the next ``lasts`` seconds, and start
+        again ``lasts`` seconds later.
+
+        :param cost: what can still be done, as :attr:`Disk.fuse <fyrehose_twisted.sim.disk.Disk>` counts it.
+        :raises ValueError: if the host has no disk.
+        """
+        disk = self.disk
+        if disk is None:
+            raise ValueError(f"{self.name} has no disk")
+        disk.fuse = cost
+        armed = self._cut = cost, lasts
+
+        def disarm() -> None:
+            if self._cut is armed:
+                self._cut = disk.fuse = None
 
         self.network.call_in(lasts, disarm)
 
@@ -251,7 +313,10 @@ class Host:
         """Tell the node of something: call one of its methods with ``what`` and the time, and do what it wants."""
         self.network.acting = self
         self._ticks_now = 0
-        call(*what, self.clock.read(self.network.scheduler.now))
+        try:
+            call(*what, self.clock.read(self.network.scheduler.now))
+        except PowerCut:
+            self._lose_power()
         self.flush()
 
     def flush(self) -> None:
@@ -265,7 +330,10 @@ class Host:
             self._again = True
             while self._again and self.up and not self.standing:
                 self._again = False
-                self._carry_out()
+                try:
+                    self._carry_out()
+                except PowerCut:
+                    self._lose_power()
                 drains += 1
                 if drains > DRAINS_AT_ONCE:
                     raise RuntimeError(f"{self._kind} on {self.name} has events each time it is drained, without end")
@@ -281,6 +349,13 @@ class Host:
         network.acting = self
         persist, effects, events = node.drain()
         if persist is not None:
+            if self.on_persist is not None:
+                try:
+                    self.on_persist(persist)
+                except (OperationalError, OSError) as error:
+                    self._fail("could not persist", error)
+                if not self.up or self.node is not node:
+                    return
             self.persisted = persist
             for observe in observers.persisted:
                 observe(self, persist)
@@ -399,8 +474,33 @@ class Host:
         self._ticks_now += 1
         if self._ticks_now > IDLE_TICKS:
             raise RuntimeError(f"{self._kind} on {self.name} ticks at {now} without end; it wants {deadline}")
-        self.node.tick(now)
+        try:
+            self.node.tick(now)
+        except PowerCut:
+            self._lose_power()
         self.flush()
+
+    def _fail(self, what: str, error: Exception) -> None:
+        """The process ends because of its disk, and is started again."""
+        if self.stop(Crash.KILLED, f"{what}: {type(error).__name__}: {error}"):
+            self._start_again(RESTART_AFTER)
+
+    def _lose_power(self) -> None:
+        """Power was cut in the middle of what the disk did."""
+        lasts = RESTART_AFTER if self._cut is None else self._cut[1]
+        if self.stop(Crash.POWER, f"{Crash.POWER.value} while the disk was busy"):
+            self._start_again(lasts)
+
+    def _start_again(self, after: float) -> None:
+        """Start it after so many seconds, unless something else does sooner."""
+        self.network.acting = None
+        boots = self.boots
+
+        def start() -> None:
+            if self.boots == boots:
+                self.start()
+
+        self.network.call_in(after, start)
 
     @property
     def _kind(self) -> str:

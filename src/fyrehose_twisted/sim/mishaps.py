@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.disk_faults import BadReads, BadSyncs, FullDisk, PowerLoss, Rot, Troubled
 from fyrehose_twisted.sim.faults import EVERYONE, Changed, ClockSet, Cut, Fault, Names, Standing, Stopped
 from fyrehose_twisted.sim.stream_faults import HalfOpen, Refuse, Reset, SlowReader
 
@@ -112,6 +113,26 @@ def slow_readers(
         return SlowReader(at, _lasts(rng, longest), host, float(f"{rate:.3g}"), source)
 
     return make
+
+
+def disks(
+    names: Sequence[str], *, kinds: Sequence[type[Troubled]] = (FullDisk, BadReads, BadSyncs), longest: float = 5.0
+) -> Maker:
+    """The disk of one of ``names`` is full, or nothing can be read from it or made durable, for a while."""
+    return lambda rng, at: rng.choice(kinds)(at, _lasts(rng, longest), rng.choice(names))
+
+
+def power_cuts(names: Sequence[str], *, longest: float = 5.0, most: int = 100_000) -> Maker:
+    """Power is cut while the disk of one of ``names`` does something, and is back after at most ``longest`` seconds.
+
+    :param most: bytes that are written before that, at most; each order of magnitude is as likely.
+    """
+    return lambda rng, at: PowerLoss(at, _lasts(rng, longest), rng.choice(names), int(exp(rng.uniform(0.0, log(most)))))
+
+
+def rots(names: Sequence[str]) -> Maker:
+    """One bit flips of what is durable on the disk of one of ``names``."""
+    return lambda rng, at: Rot(at, 0.0, rng.choice(names), round(rng.uniform(0.0, 0.9999), 4), rng.randrange(8))
 
 
 def _garbled(rng: Random) -> dict[str, Any]:

@@ -62,7 +62,7 @@ class Observer:
         """A host runs a new node."""
 
     def stopped(self, host: Host, how: str) -> None:
-        """A host crashed."""
+        """A host crashed, or its node could not start; ``how`` is for reading."""
 
     def paused(self, host: Host) -> None:
         """A host stands still."""

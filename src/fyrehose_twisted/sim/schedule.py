@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.sim import stream_faults  # noqa: F401 (so that their lines can be read too)
+from fyrehose_twisted.sim import disk_faults, stream_faults  # noqa: F401 (so that their lines can be read too)
 from fyrehose_twisted.sim.faults import Fault, read
 
 if TYPE_CHECKING:
@@ -57,23 +57,22 @@ class FaultSchedule:
     def arrange(self, network: Network) -> None:
         """Let the faults happen on ``network``, counted from now.
 
-        :raises ConfigurationError: if one concerns a host that is not there.
+        :raises ConfigurationError: if one concerns a host that is not there, or the disk of one that has none.
         """
         self.check(network)
         for fault in self.faults:
             network.call_in(fault.at, partial(_begin, fault, network))
 
     def check(self, network: Network) -> None:
-        """See that everybody whom the faults concern is on ``network``.
+        """See that everybody whom the faults concern is on ``network``, and that it can happen to them.
 
-        :raises ConfigurationError: naming the first fault that concerns somebody else.
+        :raises ConfigurationError: naming the first fault that cannot.
         """
         for fault in self.faults:
-            for name in fault.names():
-                try:
-                    network.host(name)
-                except KeyError as error:
-                    raise ConfigurationError(f"the fault '{fault}': {error.args[0]}") from None
+            try:
+                fault.check(network)
+            except (ConfigurationError, KeyError) as error:
+                raise ConfigurationError(f"the fault '{fault}': {error.args[0]}") from None
 
     @property
     def until(self) -> float:

@@ -1,0 +1,109 @@
+"""What a simulated process has of its disk: open files, and the lock that keeps other writers out."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from zope.interface import implementer
+
+from fyrehose_twisted.effects import Datagram
+from fyrehose_twisted.interfaces import IFile
+from fyrehose_twisted.sim.page_cache import Content, Piece, Truncated
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.sim.disk import Disk
+
+
+class Lock:
+    """Keeps other writers out; what :meth:`~fyrehose_twisted.sim.disk.Disk.lock` returns."""
+
+    __slots__ = ("_disk",)
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def close(self) -> None:
+        """Let them in again. Closing twice is harmless, and so is closing it after a crash."""
+        self._disk.unlock(self)
+
+
+@implementer(IFile)
+class OpenFile:
+    """A file of a :class:`~fyrehose_twisted.sim.disk.Disk`, open until a crash.
+
+    All that are open for one file see the same content. Each method raises :class:`OSError` (EBADF) once it is closed
+    or a crash is over, and :class:`~fyrehose_twisted.sim.disk.PowerCut` while the power is cut; :meth:`close` never
+    raises.
+    """
+
+    __slots__ = ("_age", "_closed", "_content", "_disk", "_name", "_writable")
+
+    def __init__(self, disk: Disk, name: str, content: Content, *, writable: bool) -> None:
+        self._disk = disk
+        self._name = name
+        self._content = content
+        self._writable = writable
+        self._age = disk.age
+        self._closed = False
+        content.opened += 1
+
+    def size(self) -> int:
+        """See :class:`~fyrehose_twisted.interfaces.IFile`."""
+        self._check()
+        return len(self._content.cached)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See :class:`~fyrehose_twisted.interfaces.IFile`."""
+        self._check(offset, length)
+        if self._disk.troubled("reads", self._name):
+            raise OSError(errno.EIO, "a read failed", self._name)
+        return bytes(self._content.cached[offset : offset + length])
+
+    def write(self, offset: int, data: Datagram) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IFile`. On a full disk, what fits is written before it raises."""
+        self._check(offset, changes=True)
+        wanted = bytes(data)
+        room = self._disk.room(self._content)
+        fits = wanted if room is None else wanted[: max(room - offset, 0)]
+        done = self._disk.spend(len(fits))
+        if done:
+            self._content.change(Piece(offset, fits[:done]))
+        self._disk.check_power()
+        if len(fits) < len(wanted):
+            raise OSError(errno.ENOSPC, "the disk is full", self._name)
+
+    def truncate(self, size: int) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IFile`. One that makes the file longer fills it up with zeros."""
+        self._check(size, changes=True)
+        room = self._disk.room(self._content)
+        if room is not None and size > room:
+            raise OSError(errno.ENOSPC, "the disk is full", self._name)
+        self._disk.spend_one()
+        self._content.change(Truncated(size))
+
+    def sync(self) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IFile`.
+
+        If this raises, readers still see what was written since the last sync, but no other sync makes it durable.
+        """
+        self._check()
+        self._disk.spend_one()
+        if self._disk.troubled("syncs", self._name):
+            self._content.fail_to_sync()
+            raise OSError(errno.EIO, "a sync failed", self._name)
+        self._content.sync()
+
+    def close(self) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IFile`."""
+        if not self._closed:
+            self._closed = True
+            if self._age == self._disk.age:
+                self._disk.let_go(self._content)
+
+    def _check(self, *numbers: int, changes: bool = False) -> None:
+        self._disk.check_power()
+        if self._closed or self._age != self._disk.age or (changes and not self._writable):
+            raise OSError(errno.EBADF, "the file is not open for that", self._name)
+        if min(numbers, default=0) < 0:
+            raise OSError(errno.EINVAL, "files have no negative offsets", self._name)

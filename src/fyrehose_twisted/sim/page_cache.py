@@ -1,0 +1,251 @@
+"""What a page cache has of files and of their names, what of it is durable, and what a power failure leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from random import Random
+from typing import NamedTuple
+
+SECTOR = 512
+"""Bytes; a disk writes such pieces of a file whole, or not at all."""
+
+KEEPS = (0.1, 0.5, 0.9)
+"""Probabilities, one of which each piece survives with where some do."""
+
+GROWS = 0.3
+"""Probability that a piece which does not survive where some do makes the file as long as if it had."""
+
+
+class Leaves(Enum):
+    """What a power failure leaves of what was done since the last sync."""
+
+    NOTHING = "nothing"
+    EVERYTHING = "everything"
+    LAST = "the last thing alone"
+    FIRST = "what was done until some moment"
+    SOME = "any part, in no order"
+
+    @classmethod
+    def draw(cls, rng: Random) -> Leaves:
+        """Draw one, each as likely."""
+        return rng.choice(tuple(cls))
+
+
+class Piece(NamedTuple):
+    """Bytes to be written to a file."""
+
+    offset: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """Where in the file it ends."""
+        return self.offset + len(self.data)
+
+    def apply(self, content: bytearray) -> None:
+        """Write it; a gap before it is filled with zeros."""
+        Grown(self.offset).apply(content)
+        content[self.offset : self.end] = self.data
+
+
+class Grown(NamedTuple):
+    """The file becomes as long as this at least."""
+
+    size: int
+
+    def apply(self, content: bytearray) -> None:
+        """Fill it up with zeros."""
+        if self.size > len(content):
+            content.extend(bytes(self.size - len(content)))
+
+
+class Truncated(NamedTuple):
+    """The file becomes as long as this."""
+
+    size: int
+
+    def apply(self, content: bytearray) -> None:
+        """Cut it off, or fill it up with zeros."""
+        del content[self.size :]
+        Grown(self.size).apply(content)
+
+
+Change = Piece | Grown | Truncated
+
+
+class Content:
+    """What is in one file.
+
+    :ivar durable: what is there after a power failure, whatever becomes of the rest.
+    :ivar cached: what readers see.
+    :ivar opened: how many handles it has.
+    """
+
+    __slots__ = ("_pending", "cached", "durable", "opened")
+
+    def __init__(self) -> None:
+        self.durable = bytearray()
+        self.cached = bytearray()
+        self.opened = 0
+        self._pending: list[Change] = []
+
+    def copy(self) -> Content:
+        """Return another file with the same in it, not open."""
+        copy = Content()
+        copy.durable, copy.cached = bytearray(self.durable), bytearray(self.cached)
+        copy._pending = list(self._pending)
+        return copy
+
+    def change(self, change: Piece | Truncated) -> None:
+        """Change what readers see, and later, when it is synced, what is durable."""
+        change.apply(self.cached)
+        self._pending.append(change)
+
+    def sync(self) -> None:
+        """Make durable what was changed."""
+        for change in self._pending:
+            change.apply(self.durable)
+        self._pending.clear()
+
+    def fail_to_sync(self) -> None:
+        """Let what was written never become durable, though readers see it: the kernel takes its pages for clean.
+
+        How long the file is belongs to its metadata, which the next sync makes durable.
+        """
+        self._pending = [Grown(change.end) if isinstance(change, Piece) else change for change in self._pending]
+
+    def rot(self, offset: int, mask: int) -> None:
+        """Flip bits of one durable byte. Readers see it unless what they see there was written since."""
+        seen = offset < len(self.cached) and self.cached[offset] == self.durable[offset]
+        self.durable[offset] ^= mask
+        if seen and not any(_touches(change, offset) for change in self._pending):
+            self.cached[offset] ^= mask
+
+    def survive(self, rng: Random, leaves: Leaves) -> None:
+        """Power was lost: some of what was not synced is there, and what is not is gone for readers too."""
+        for change in self._surviving(rng, leaves):
+            change.apply(self.durable)
+        self._pending.clear()
+        self.cached = bytearray(self.durable)
+
+    def _surviving(self, rng: Random, leaves: Leaves) -> list[Change]:
+        if leaves is Leaves.NOTHING:
+            return []
+        if leaves is Leaves.LAST:
+            return self._pending[-1:]
+        steps = [step for change in self._pending for step in _steps(change)]
+        if leaves is Leaves.EVERYTHING:
+            return steps
+        if leaves is Leaves.FIRST:
+            return steps[: rng.randint(0, len(steps))]
+        keep = rng.choice(KEEPS)
+        surviving: list[Change] = []
+        for step in steps:
+            if rng.random() < keep:
+                surviving.append(step)
+            elif isinstance(step, Piece) and rng.random() < GROWS:
+                surviving.append(Grown(step.end))
+        return surviving
+
+
+class Names:
+    """Which names there are, and for which files.
+
+    :ivar durable: what is there after a power failure, whatever becomes of the rest.
+    :ivar cached: what readers see.
+    """
+
+    __slots__ = ("_pending", "cached", "durable")
+
+    def __init__(self) -> None:
+        self.durable: dict[str, Content] = {}
+        self.cached: dict[str, Content] = {}
+        self._pending: list[dict[str, Content | None]] = []
+
+    def change(self, change: dict[str, Content | None]) -> None:
+        """Give names to files; ``None`` takes a name away."""
+        _rename(self.cached, change)
+        self._pending.append(change)
+
+    def sync(self) -> None:
+        """Make durable what was changed."""
+        for change in self._pending:
+            _rename(self.durable, change)
+        self._pending.clear()
+
+    def survive(self, rng: Random, leaves: Leaves) -> None:
+        """Power was lost: some of what was not synced is there.
+
+        A file that was renamed is there by one of its names, or by both, and then they are two files from now on. One
+        that has no name is gone.
+        """
+        for change in self._surviving(rng, leaves):
+            _rename(self.durable, change)
+        self._pending.clear()
+        files: list[Content] = []
+        for name in sorted(self.durable):
+            if any(content is self.durable[name] for content in files):
+                self.durable[name] = self.durable[name].copy()
+            files.append(self.durable[name])
+        self.cached = dict(self.durable)
+
+    def _surviving(self, rng: Random, leaves: Leaves) -> list[dict[str, Content | None]]:
+        pending = self._pending
+        if leaves is Leaves.NOTHING:
+            return []
+        if leaves is Leaves.EVERYTHING:
+            return pending
+        if leaves is Leaves.FIRST:
+            return pending[: rng.randint(0, len(pending))]
+        names = dict.fromkeys(name for change in pending for name in change)
+        if leaves is Leaves.LAST:
+            reached = {name: len(pending) if name in pending[-1] else 0 for name in names}
+        else:
+            reached = {name: rng.randint(0, len(pending)) for name in names}
+        self._keep_renamed(reached)
+        return [
+            {name: content for name, content in change.items() if number < reached[name]}
+            for number, change in enumerate(pending)
+        ]
+
+    def _keep_renamed(self, reached: dict[str, int]) -> None:
+        """See that a file which was renamed never loses its old name without having the new one.
+
+        :param reached: for each name, how many of the changes made it as far as this name is concerned.
+        """
+        settled = False
+        while not settled:
+            settled = True
+            for number, change in enumerate(self._pending):
+                gained = [name for name, content in change.items() if content is not None]
+                lost = [name for name, content in change.items() if content is None and number < reached[name]]
+                if lost and gained and reached[gained[0]] <= number:
+                    reached[gained[0]] = number + 1
+                    settled = False
+
+
+def _rename(names: dict[str, Content], change: dict[str, Content | None]) -> None:
+    for name, content in change.items():
+        if content is None:
+            names.pop(name, None)
+        else:
+            names[name] = content
+
+
+def _steps(change: Change) -> Iterator[Change]:
+    """Take a change apart into what happens whole or not at all."""
+    if not isinstance(change, Piece):
+        yield change
+        return
+    begin = change.offset
+    while begin < change.end:
+        end = min(begin - begin % SECTOR + SECTOR, change.end)
+        yield Piece(begin, change.data[begin - change.offset : end - change.offset])
+        begin = end
+
+
+def _touches(change: Change, offset: int) -> bool:
+    if isinstance(change, Piece):
+        return change.offset <= offset < change.end
+    return isinstance(change, Truncated) and change.size <= offset

@@ -1,0 +1,630 @@
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from zope.interface.verify import verifyObject
+
+from fyrehose_twisted.interfaces import IDirectory, IFile
+from fyrehose_twisted.sim.disk import Disk, PowerCut
+from fyrehose_twisted.sim.page_cache import SECTOR
+
+SEEDS = range(200)
+"""So many that each thing which may be drawn is drawn."""
+
+
+def new_disk(seed: int = 1, **files: bytes) -> Disk:
+    """A disk with durable files."""
+    disk = Disk(Random(seed))
+    for name, content in files.items():
+        file = disk.open(name, create=True)
+        file.write(0, content)
+        file.sync()
+        file.close()
+    disk.sync()
+    return disk
+
+
+def contents(disk: Disk) -> dict[str, bytes]:
+    """What readers see."""
+    return {name: disk.open(name).read(0, 10**9) for name in disk.names()}
+
+
+def after_power_loss(prepare: Callable[[Disk], object], **files: bytes) -> list[dict[str, bytes]]:
+    """What is left, for each of many seeds, of what ``prepare`` did to a disk with durable files."""
+    left = []
+    for seed in SEEDS:
+        disk = new_disk(seed, **files)
+        prepare(disk)
+        disk.power_lost()
+        left.append(contents(disk))
+        assert disk.durable == left[-1]
+    return left
+
+
+def errno_of(call: Callable[..., object], *args: Any, **options: Any) -> int | None:
+    with pytest.raises(OSError) as caught:  # noqa: PT011  # Its number is what the caller looks at.
+        call(*args, **options)
+    return caught.value.errno
+
+
+class TestFiles:
+    def test_they_are_what_the_interfaces_say(self) -> None:
+        disk = new_disk(a=b"x")
+        assert verifyObject(IDirectory, disk)
+        assert verifyObject(IFile, disk.open("a"))
+
+    def test_what_is_written_is_read_at_once_through_every_handle(self) -> None:
+        disk = Disk(Random(1))
+        file = disk.open("a", create=True)
+        other = disk.open("a", writable=True)
+        assert (file.size(), file.read(0, 10)) == (0, b"")
+        file.write(0, b"hello world")
+        other.write(6, memoryview(b"there"))
+        assert file.read(0, 100) == other.read(0, 100) == b"hello there"
+        assert (file.read(6, 3), file.read(9, 100), file.read(11, 5), file.read(99, 5)) == (b"the", b"re", b"", b"")
+        other.write(13, bytearray(b"!"))
+        assert (file.size(), file.read(9, 100)) == (14, b"re\0\0!")
+        other.truncate(5)
+        assert (file.size(), file.read(0, 100)) == (5, b"hello")
+        file.truncate(7)
+        assert other.read(0, 100) == b"hello\0\0"
+
+    def test_what_is_not_there_or_not_allowed(self) -> None:
+        disk = new_disk(a=b"x", b=b"y")
+        with pytest.raises(FileNotFoundError):
+            disk.open("c")
+        with pytest.raises(FileNotFoundError):
+            disk.rename("c", "d")
+        with pytest.raises(FileNotFoundError):
+            disk.remove("c")
+        with pytest.raises(FileExistsError):
+            disk.open("a", create=True)
+        reader = disk.open("a")
+        assert errno_of(reader.write, 0, b"z") == errno_of(reader.truncate, 0) == errno.EBADF
+        assert errno_of(reader.read, -1, 1) == errno_of(reader.read, 0, -1) == errno.EINVAL
+        assert {errno_of(disk.open, name, create=True) for name in ("", ".", "..", "a/b", "a\0")} == {errno.EINVAL}
+        assert errno_of(disk.rename, "a", "a/b") == errno.EINVAL
+        assert contents(disk) == {"a": b"x", "b": b"y"}
+
+    def test_a_closed_file_is_of_no_more_use(self) -> None:
+        file = new_disk(a=b"x").open("a", writable=True)
+        file.close()
+        file.close()
+        for call in (file.size, file.sync, lambda: file.read(0, 1), lambda: file.write(0, b"")):
+            assert errno_of(call) == errno.EBADF
+
+    def test_names_are_listed_in_order_and_can_be_changed(self) -> None:
+        disk = new_disk(b=b"1", a=b"2", c=b"3")
+        assert disk.names() == ["a", "b", "c"]
+        disk.rename("b", "c")
+        disk.rename("a", "a")
+        assert contents(disk) == {"a": b"2", "c": b"1"}
+        disk.remove("a")
+        assert disk.names() == ["c"]
+
+    def test_who_has_a_file_open_keeps_it(self) -> None:
+        disk = new_disk(a=b"1", b=b"2")
+        removed, replaced = disk.open("a", writable=True), disk.open("b")
+        disk.rename("a", "b")
+        disk.remove("b")
+        removed.write(1, b"!")
+        assert (removed.read(0, 9), replaced.read(0, 9), disk.names()) == (b"1!", b"2", [])
+        assert disk.open("a", create=True).size() == 0
+
+    def test_one_has_the_lock_at_a_time(self) -> None:
+        disk = Disk(Random(1))
+        lock = disk.lock()
+        with pytest.raises(BlockingIOError):
+            disk.lock()
+        lock.close()
+        other = disk.lock()
+        lock.close()
+        with pytest.raises(BlockingIOError):
+            disk.lock()
+        disk.killed()
+        disk.lock()
+        other.close()
+        with pytest.raises(BlockingIOError):
+            disk.lock()
+
+
+class TestCrashes:
+    @pytest.mark.parametrize("crash", [Disk.killed, Disk.power_lost, Disk.wipe])
+    def test_what_was_open_before_is_of_no_more_use(self, crash: Callable[[Disk], None]) -> None:
+        disk = new_disk(a=b"x")
+        file = disk.open("a", writable=True)
+        disk.lock()
+        crash(disk)
+        for call in (file.size, file.sync, lambda: file.read(0, 1), lambda: file.write(0, b"y")):
+            assert errno_of(call) == errno.EBADF
+        file.close()
+        disk.lock()
+
+    def test_what_a_killed_process_wrote_is_there_and_no_more_durable_than_before(self) -> None:
+        def prepare(disk: Disk) -> None:
+            disk.open("a", writable=True).write(0, b"y")
+            disk.open("new", create=True).write(0, b"z")
+            disk.killed()
+            assert contents(disk) == {"a": b"y", "new": b"z"}
+            assert disk.durable == {"a": b"x", "new": b""}
+
+        left = after_power_loss(prepare, a=b"x")
+        assert {state["a"] for state in left} == {b"x", b"y"}
+        assert {state.get("new") for state in left} == {None, b"", b"\0", b"z"}
+
+    def test_what_was_synced_is_there(self) -> None:
+        def prepare(disk: Disk) -> None:
+            file = disk.open("a", writable=True)
+            file.write(1, b"Y" * 2_000)
+            file.truncate(1_000)
+            file.sync()
+            disk.rename("b", "c")
+            disk.remove("d")
+            disk.open("e", create=True)
+            disk.sync()
+
+        left = after_power_loss(prepare, a=b"x" * 10, b=b"B", d=b"D")
+        assert left == [{"a": b"x" + b"Y" * 999, "c": b"B", "e": b""}] * len(SEEDS)
+
+    def test_of_what_was_not_synced_any_part_may_be(self) -> None:
+        one, two, three = (letter * SECTOR for letter in (b"1", b"2", b"3"))
+
+        def prepare(disk: Disk) -> None:
+            file = disk.open("a", writable=True)
+            file.write(0, one + two)
+            file.write(2 * SECTOR, three)
+
+        zeros = bytes(SECTOR)
+        left = [state["a"] for state in after_power_loss(prepare, a=b"")]
+        assert set(left) >= {
+            b"",
+            one + two + three,
+            zeros + zeros + three,
+            one,
+            one + two,
+            one + zeros + three,
+            zeros + two,
+            zeros + two + three,
+            zeros + zeros + zeros,
+        }
+        for likely in (b"", one + two + three, zeros + zeros + three):
+            assert left.count(likely) > len(left) / 10
+
+    def test_pieces_end_where_the_sectors_of_the_file_do(self) -> None:
+        left = after_power_loss(lambda disk: disk.open("a", writable=True).write(500, b"y" * 600), a=b"x" * 1_100)
+        whole = b"x" * 500 + b"y" * 600
+        for state in left:
+            for begin in range(0, 1_100, SECTOR):
+                piece = slice(begin, begin + SECTOR)
+                assert state["a"][piece] in (whole[piece], (b"x" * 1_100)[piece])
+        assert len({state["a"] for state in left}) == 8
+
+    def test_what_a_file_was_before_may_be_there_again_after_it_was_cut_off(self) -> None:
+        def prepare(disk: Disk) -> None:
+            file = disk.open("a", writable=True)
+            file.truncate(2)
+            file.write(2, b"!")
+
+        left = {state["a"] for state in after_power_loss(prepare, a=b"abcde")}
+        assert left >= {b"abcde", b"ab", b"ab!", b"ab!de", b"ab\0"}
+        assert left <= {b"abcde", b"ab", b"ab!", b"ab!de", b"ab\0"}
+
+    def test_a_file_whose_name_was_not_synced_may_be_gone_though_it_was(self) -> None:
+        def prepare(disk: Disk) -> None:
+            file = disk.open("a", create=True)
+            file.write(0, b"x")
+            file.sync()
+
+        left = after_power_loss(prepare)
+        assert [state for state in left if state not in ({}, {"a": b"x"})] == []
+        assert 0.2 < left.count({}) / len(left) < 0.8
+
+    def test_a_renaming_or_a_removal_that_was_not_synced_may_not_have_happened(self) -> None:
+        left = after_power_loss(lambda disk: disk.rename("a", "b"), a=b"A", b=b"B")
+        expected: list[dict[str, bytes]] = [{"a": b"A", "b": b"B"}, {"b": b"A"}, {"a": b"A", "b": b"A"}]
+        assert all(state in expected for state in left)
+        assert all(state in left for state in expected)
+        left = after_power_loss(lambda disk: disk.remove("a"), a=b"A")
+        assert all(state in left for state in ({}, {"a": b"A"}))
+
+    def test_a_file_that_is_renamed_again_and_again_never_disappears(self) -> None:
+        def prepare(disk: Disk) -> None:
+            for old, new in ("ab", "bc", "cd", "da", "ae"):
+                disk.rename(old, new)
+
+        left = after_power_loss(prepare, a=b"A")
+        assert all(state and set(state.values()) == {b"A"} for state in left)
+        assert {name for state in left for name in state} == set("abcde")
+
+    def test_of_files_that_are_renamed_in_a_row_none_disappears(self) -> None:
+        def prepare(disk: Disk) -> None:
+            disk.rename("b", "c")
+            disk.rename("a", "b")
+
+        left = after_power_loss(prepare, a=b"A", b=b"B")
+        assert all(set(state.values()) == {b"A", b"B"} for state in left)
+
+    def test_a_file_that_is_there_by_both_names_has_what_was_written_by_either_or_not(self) -> None:
+        def prepare(disk: Disk) -> None:
+            disk.open("a", writable=True).write(0, b"x")
+            disk.rename("a", "b")
+
+        left = after_power_loss(prepare, a=b"A")
+        for one in (b"A", b"x"):
+            assert all({"a": one, "b": other} in left for other in (b"A", b"x"))
+
+    def test_of_a_file_that_is_there_by_both_names_each_is_a_file_of_its_own(self) -> None:
+        twice = 0
+        for seed in SEEDS:
+            disk = new_disk(seed, a=b"A")
+            disk.rename("a", "b")
+            disk.power_lost()
+            if disk.names() == ["a", "b"]:
+                twice += 1
+                disk.open("a", writable=True).write(0, b"x")
+                assert (contents(disk), disk.held) == ({"a": b"x", "b": b"A"}, 2)
+        assert twice
+
+    def test_of_two_files_each_is_as_new_as_it_is(self) -> None:
+        def prepare(disk: Disk) -> None:
+            disk.open("a", create=True).sync()
+            disk.open("b", create=True).sync()
+
+        left = after_power_loss(prepare)
+        assert {tuple(state) for state in left} == {(), ("a",), ("b",), ("a", "b")}
+
+    def test_nothing_is_left_of_a_disk_that_is_lost(self) -> None:
+        disk = new_disk(a=b"x")
+        disk.fuse = 100
+        disk.wipe()
+        assert (disk.names(), disk.durable, disk.held, disk.fuse) == ([], {}, 0, None)
+        disk.open("a", create=True).write(0, b"y")
+
+    def test_what_is_left_is_a_function_of_the_seed(self) -> None:
+        def prepare(disk: Disk) -> None:
+            for name in "zyx":
+                disk.open(name, create=True).write(0, bytes(range(256)) * 20)
+
+        assert after_power_loss(prepare) == after_power_loss(prepare)
+
+
+class TestFuse:
+    def work(self, disk: Disk) -> None:
+        file = disk.open("tmp", create=True)
+        file.write(0, b"12345")
+        file.write(5, b"")
+        file.truncate(4)
+        file.sync()
+        disk.rename("tmp", "a")
+        disk.sync()
+        disk.remove("b")
+
+    def test_what_it_does_is_paid_for(self) -> None:
+        disk = new_disk(b=b"B")
+        before = disk.used
+        self.work(disk)
+        assert disk.used - before == 1 + 5 + 1 + 1 + 1 + 1 + 1
+        contents(disk)
+        disk.lock()
+        assert disk.used - before == 11
+
+    def test_power_can_be_cut_anywhere(self) -> None:
+        seen = []
+        for fuse in range(12):
+            disk = new_disk(b=b"B")
+            disk.fuse = fuse
+            if fuse < 11:
+                with pytest.raises(PowerCut):
+                    self.work(disk)
+                disk.killed()
+                assert disk.fuse is None
+            else:
+                self.work(disk)
+                assert disk.fuse == 0
+                disk.fuse = None
+            seen.append((contents(disk), disk.durable))
+        tmp = {"b": b"B"}
+        assert [state for state, _ in seen] == [
+            tmp,
+            *({**tmp, "tmp": b"12345"[:length]} for length in range(6)),
+            {**tmp, "tmp": b"1234"},
+            {**tmp, "tmp": b"1234"},
+            {**tmp, "a": b"1234"},
+            {**tmp, "a": b"1234"},
+            {"a": b"1234"},
+        ]
+        assert [durable.get("tmp", durable.get("a")) for _, durable in seen] == [None] + [b""] * 7 + [b"1234"] * 4
+
+    def test_no_handler_of_errors_sees_it(self) -> None:
+        assert not issubclass(PowerCut, Exception)
+
+    def test_after_it_nothing_works_until_the_process_is_dead(self) -> None:
+        disk = new_disk(a=b"x")
+        file = disk.open("a", writable=True)
+        lock = disk.lock()
+        disk.fuse = 2
+        with pytest.raises(PowerCut):
+            file.write(0, b"123")
+        calls: list[Callable[[], object]] = [
+            file.size,
+            file.sync,
+            lambda: file.read(0, 1),
+            lambda: file.write(0, b""),
+            lambda: file.truncate(9),
+            disk.names,
+            disk.sync,
+            disk.lock,
+            lambda: disk.open("a"),
+            lambda: disk.rename("a", "b"),
+            lambda: disk.remove("a"),
+        ]
+        for call in calls:
+            with pytest.raises(PowerCut):
+                call()
+        file.close()
+        lock.close()
+        disk.killed()
+        assert contents(disk) == {"a": b"12"}
+
+    def test_one_that_did_not_burn_outlives_the_process_and_not_the_power(self) -> None:
+        disk = new_disk(a=b"x")
+        disk.fuse = 1
+        disk.killed()
+        assert disk.fuse == 1
+        disk.power_lost()
+        assert disk.fuse is None
+
+
+class TestTroubles:
+    def test_on_a_full_disk_what_fits_is_written(self) -> None:
+        disk = Disk(Random(1), capacity=10)
+        one, other = disk.open("a", create=True), disk.open("b", create=True)
+        one.write(0, b"12345")
+        assert errno_of(other.write, 0, b"1234567") == errno.ENOSPC
+        assert contents(disk) == {"a": b"12345", "b": b"12345"}
+        assert disk.held == 10
+        one.write(0, b"abcde")
+        assert (
+            errno_of(one.write, 4, b"EF") == errno_of(one.write, 9, b"x") == errno_of(one.truncate, 6) == errno.ENOSPC
+        )
+        assert errno_of(disk.open, "c", create=True) == errno.ENOSPC
+        assert contents(disk) == {"a": b"abcdE", "b": b"12345"}
+        other.truncate(4)
+        one.write(5, b"!")
+        assert contents(disk) == {"a": b"abcdE!", "b": b"1234"}
+        other.sync()
+        disk.capacity = 3
+        one.write(0, b"xyz")
+        assert errno_of(one.write, 6, b"?") == errno.ENOSPC
+
+    def test_what_was_removed_makes_room_once_nobody_has_it_open(self) -> None:
+        disk = Disk(Random(1), capacity=10)
+        one, other = disk.open("a", create=True), disk.open("b", create=True)
+        same = disk.open("a")
+        one.write(0, b"1" * 10)
+        disk.rename("b", "a")
+        one.close()
+        assert errno_of(other.write, 0, b"x") == errno.ENOSPC
+        same.close()
+        assert disk.held == 0
+        other.write(0, b"x" * 10)
+        disk.rename("a", "a")
+        assert disk.held == 10
+        disk.remove("a")
+        assert disk.held == 10
+        disk.killed()
+        assert disk.held == 0
+
+    def test_what_nobody_has_open_makes_room_at_once(self) -> None:
+        disk = new_disk(a=b"123", b=b"4567", c=b"89")
+        disk.remove("a")
+        assert disk.held == 6
+        disk.rename("c", "b")
+        assert disk.held == 2
+
+    def test_what_was_open_before_a_crash_does_not_count_and_what_is_since_does(self) -> None:
+        disk = new_disk(a=b"123")
+        before = disk.open("a")
+        disk.killed()
+        before.close()
+        since = disk.open("a")
+        disk.remove("a")
+        assert disk.held == 3
+        since.close()
+        assert disk.held == 0
+        back = 0
+        for seed in SEEDS:
+            disk = new_disk(seed, a=b"123")
+            disk.open("a")
+            disk.remove("a")
+            disk.power_lost()
+            if disk.names():
+                back += 1
+                disk.remove("a")
+            assert disk.held == 0
+        assert back
+
+    def test_it_can_be_filled_and_mended(self) -> None:
+        disk = new_disk(a=b"123")
+        file = disk.open("a", writable=True)
+        first, second = disk.fill(), disk.fill()
+        assert errno_of(file.write, 0, b"abcd") == errno.ENOSPC
+        disk.mend(first)
+        disk.mend(first)
+        assert errno_of(file.write, 3, b"d") == errno.ENOSPC
+        disk.mend(second)
+        file.write(3, b"d")
+        assert contents(disk) == {"a": b"abcd"}
+
+    def test_reads_fail(self) -> None:
+        disk = new_disk(a1=b"x", b=b"y")
+        one, other = disk.open("a1"), disk.open("b")
+        trouble = disk.fail_reads("a")
+        assert errno_of(one.read, 0, 1) == errno.EIO
+        assert (one.size(), other.read(0, 1)) == (1, b"y")
+        everything = disk.fail_reads()
+        assert errno_of(other.read, 0, 1) == errno.EIO
+        disk.mend(everything)
+        assert errno_of(one.read, 0, 1) == errno.EIO
+        assert other.read(0, 1) == b"y"
+        disk.mend(trouble)
+        assert one.read(0, 1) == b"x"
+        disk.fail_reads()
+        disk.mend()
+        assert one.read(0, 1) == b"x"
+
+    def test_what_a_failed_sync_concerned_never_becomes_durable(self) -> None:
+        def prepare(disk: Disk) -> None:
+            file = disk.open("a", writable=True)
+            file.truncate(1)
+            file.write(1, b"lost")
+            disk.fail_syncs("a")
+            disk.sync()
+            assert errno_of(file.sync) == errno.EIO
+            disk.mend()
+            file.sync()
+            file.write(7, b"kept")
+            file.sync()
+            assert file.read(0, 100) == b"xlost\0\0kept"
+            disk.killed()
+            assert contents(disk)["a"] == b"xlost\0\0kept"
+
+        assert after_power_loss(prepare, a=b"xyz") == [{"a": b"x" + bytes(6) + b"kept"}] * len(SEEDS)
+
+    def test_names_wait_for_the_next_sync_of_the_directory(self) -> None:
+        def prepare(disk: Disk) -> None:
+            disk.rename("a", "b")
+            disk.fail_syncs()
+            assert errno_of(disk.sync) == errno.EIO
+            disk.mend()
+
+        assert {"a": b"x"} in after_power_loss(prepare, a=b"x")
+
+        def and_again(disk: Disk) -> None:
+            prepare(disk)
+            disk.sync()
+
+        assert after_power_loss(and_again, a=b"x") == [{"b": b"x"}] * len(SEEDS)
+
+
+class TestRot:
+    def test_one_bit_of_what_is_durable_flips(self) -> None:
+        seen = set()
+        for seed in SEEDS:
+            disk = new_disk(a=b"\0\0", b=b"", c=b"\0")
+            disk.open("c", writable=True).write(1, b"\0\0")
+            where = disk.rot(Random(seed))
+            assert where is not None
+            name, offset = where
+            assert contents(disk)[name][offset] == disk.durable[name][offset] != 0
+            bits = int.from_bytes(b"".join(disk.durable.values()), "big")
+            assert bits.bit_count() == 1
+            seen.add((name, offset, bits))
+        assert len(seen) == 3 * 8
+        assert new_disk(a=b"").rot(Random(1)) is None
+
+    def test_it_is_there_at_once_and_for_good(self) -> None:
+        disk = new_disk(a=b"abc")
+        file = disk.open("a")
+        disk.rot_at("a", 1, 0x20)
+        assert file.read(0, 3) == b"aBc"
+        disk.power_lost()
+        assert contents(disk) == {"a": b"aBc"}
+
+    def test_what_was_written_since_hides_it_and_mends_it(self) -> None:
+        disk = new_disk(a=b"abc")
+        file = disk.open("a", writable=True)
+        file.write(1, b"b")
+        disk.rot_at("a", 1, 0x20)
+        assert (file.read(0, 3), disk.durable) == (b"abc", {"a": b"aBc"})
+        file.sync()
+        assert disk.durable == {"a": b"abc"}
+        file.truncate(1)
+        disk.rot_at("a", 2, 1)
+        assert (file.read(0, 3), disk.durable) == (b"a", {"a": b"abb"})
+        file.truncate(3)
+        file.sync()
+        file.truncate(1)
+        file.truncate(3)
+        disk.rot_at("a", 2, 1)
+        assert (file.read(0, 3), disk.durable) == (b"a\0\0", {"a": b"a\0\1"})
+
+    def test_a_share_of_all_files(self) -> None:
+        for number, place in enumerate([("a", 0), ("a", 1), ("c", 0), ("c", 1)]):
+            disk = new_disk(c=b"12", b=b"", a=b"12")
+            assert disk.rot_share(number / 4, 1) == disk.rot_share(number / 4 + 0.24, 1) == place
+
+    def test_what_cannot_rot(self) -> None:
+        disk = new_disk(a=b"x")
+        disk.open("a", writable=True).write(1, b"y")
+        for offset, mask in ((1, 1), (-1, 1), (0, 0), (0, 256)):
+            with pytest.raises(ValueError, match="1 bytes are durable"):
+                disk.rot_at("a", offset, mask)
+        with pytest.raises(FileNotFoundError):
+            disk.rot_at("b", 0, 1)
+
+
+operations = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.sampled_from("ab"), st.integers(0, 1_200), st.integers(0, 1_300)),
+        st.tuples(st.just("truncate"), st.sampled_from("ab"), st.integers(0, 2_000), st.just(0)),
+        st.tuples(st.just("sync"), st.sampled_from("ab"), st.just(0), st.just(0)),
+        st.tuples(st.just("killed"), st.just("a"), st.just(0), st.just(0)),
+        st.tuples(st.just("power lost"), st.just("a"), st.just(0), st.just(0)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10**6), operations)
+def test_what_was_synced_is_there_and_what_was_not_written_is_not(seed: int, steps: list[Any]) -> None:
+    disk = new_disk(seed, a=b"", b=b"")
+    seen = {"a": b"", "b": b""}
+    # For each byte, what may be there after a power failure; how long the file may be.
+    may: dict[str, list[set[int]]] = {"a": [], "b": []}
+    lengths: dict[str, set[int]] = {"a": {0}, "b": {0}}
+    for number, (what, name, offset, length) in enumerate(steps, 1):
+        file = disk.open(name, writable=True)
+        if what == "write":
+            data = bytes([number]) * length
+            file.write(offset, data)
+            if data:
+                old = seen[name].ljust(offset, b"\0")
+                seen[name] = old[:offset] + data + old[offset + length :]
+                may[name] += [set() for _ in range(offset + length - len(may[name]))]
+                for position in range(offset + length):
+                    may[name][position] |= {number if position >= offset else 0, 0}
+        elif what == "truncate":
+            file.truncate(offset)
+            seen[name] = seen[name][:offset].ljust(offset, b"\0")
+            may[name] += [set() for _ in range(offset - len(may[name]))]
+            for position in range(len(may[name])):
+                may[name][position].add(0)
+            lengths[name].add(offset)
+        elif what == "sync":
+            file.sync()
+        elif what == "killed":
+            disk.killed()
+        else:
+            disk.power_lost()
+            for each, content in contents(disk).items():
+                assert len(content) >= min(lengths[each])
+                assert len(content) <= len(may[each])
+                assert all(byte in may[each][position] for position, byte in enumerate(content))
+                seen[each] = content
+        if what in ("sync", "power lost"):
+            for each in name if what == "sync" else "ab":
+                may[each] = [{byte} for byte in seen[each]]
+                lengths[each] = {len(seen[each])}
+        assert contents(disk) == seen
+    for name in "ab":
+        disk.open(name).sync()
+    disk.power_lost()
+    assert contents(disk) == seen

@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import StringIO
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.interfaces import Drained, INode
+from fyrehose_twisted.sim.crash import Boot, Crash
+from fyrehose_twisted.sim.disk import Disk
+from fyrehose_twisted.sim.disk_faults import BadReads, BadSyncs, FullDisk, PowerLoss, Rot
+from fyrehose_twisted.sim.faults import Fault
+from fyrehose_twisted.sim.host import RESTART_AFTER, Host
+from fyrehose_twisted.sim.mishaps import crashes, disks, power_cuts, rots
+from fyrehose_twisted.sim.observer import Observer
+from fyrehose_twisted.sim.scenario import Scenario
+from fyrehose_twisted.sim.schedule import FaultSchedule, shrink
+
+ALL: list[Fault] = [
+    FullDisk(1.0, 3.0, "journal-1"),
+    BadReads(1.5, 3.0, "journal-1"),
+    BadSyncs(2.0, 3.0, "journal-1"),
+    Rot(2.5, 0.0, "journal-1", 0.37, 3),
+    PowerLoss(3.0, 2.5, "journal-1", 345),
+]
+
+TEXT = """\
+1.0 full journal-1 for 3.0
+1.5 bad-reads journal-1 for 3.0
+2.0 bad-syncs journal-1 for 3.0
+2.5 rot journal-1 0.37 bit 3
+3.0 power-cut journal-1 after 345 bytes for 2.5
+"""
+
+
+@implementer(INode)
+class Diarist:
+    """Writes four times a second how often it has, and begins where its diary ends."""
+
+    def __init__(self, boot: Boot, disk: Disk) -> None:
+        if "diary" not in disk.names():
+            disk.open("diary", create=True).close()
+            disk.sync()
+        self.file = disk.open("diary", writable=True)
+        self.entries = self.file.size() // 4
+        self.read = self.file.read(0, 4 * self.entries)
+        self.deadline = boot.now + 0.25
+        self.due = False
+
+    def tick(self, now: float) -> None:
+        self.deadline, self.due = now + 0.25, True
+
+    def next_deadline(self) -> float:
+        return self.deadline
+
+    def drain(self) -> Drained:
+        due, self.due = self.due, False
+        return Drained(self.entries if due else None, [], [("written", self.entries)] if due else [])
+
+    def persist(self, number: int) -> None:
+        self.file.write(4 * number, number.to_bytes(4, "big"))
+        self.file.sync()
+        self.entries = number + 1
+
+
+class Diary(Scenario):
+    """Two who write diaries."""
+
+    name = "tests.diary"
+    duration = 30.0
+
+    def build(self) -> None:
+        for number, name in enumerate(("journal-1", "journal-2")):
+            disk = Disk(Random(f"{self.seed}/disk/{name}"))
+            host = self.network.add(name, (f"10.0.0.{number}", number), lambda boot, disk=disk: Diarist(boot, disk))
+            host.disk = disk
+            host.on_persist = lambda what, host=host: host.node.persist(what)
+        self.network.add("client", ("10.0.0.9", 9), lambda boot: Diarist(boot, Disk(Random(1))))
+        self.story = Story()
+        self.network.watch(self.story)
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        names = ("journal-1", "journal-2")
+        kinds = [
+            (3.0, disks(names)),
+            (3.0, power_cuts(names, most=60)),
+            (1.0, rots(names)),
+            (1.0, crashes(names, kinds=tuple(Crash), between=0.3)),
+        ]
+        return FaultSchedule.draw(rng, 8, until=25.0, kinds=kinds)
+
+
+class Story(Observer):
+    """When a host stopped and started, and how."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[float, str, str]] = []
+
+    def started(self, host: Host) -> None:
+        self.rows.append((round(host.network.elapsed, 3), host.name, "started"))
+
+    def stopped(self, host: Host, how: str) -> None:
+        self.rows.append((round(host.network.elapsed, 3), host.name, how))
+
+    def of(self, name: str) -> list[tuple[float, str]]:
+        """What happened to one host after it started first."""
+        return [(when, what) for when, who, what in self.rows if who == name][1:]
+
+
+def run(*lines: str) -> Diary:
+    diary = Diary(1, faults=FaultSchedule.parse("\n".join(lines)))
+    outcome = diary.run()
+    assert outcome.violation is None
+    assert diary.story.of("journal-2") == []
+    return diary
+
+
+def test_a_full_disk_ends_a_process_until_there_is_room() -> None:
+    full = "could not persist: OSError: [Errno 28] the disk is full: 'diary'"
+    story = run("1.1 full journal-1 for 3.0").story.of("journal-1")
+    assert story == [(1.25, full), (3.25, "started"), (3.5, full), (5.5, "started")]
+
+
+def test_a_disk_that_cannot_be_read_keeps_a_process_down() -> None:
+    story = run("1.1 bad-reads journal-1 for 3.0", "2.1 crash journal-1 killed for 1.0").story.of("journal-1")
+    failed = "could not start: OSError: [Errno 5] a read failed: 'diary'"
+    assert story == [(2.1, "killed"), (3.1, failed), (5.1, "started")]
+
+
+def test_a_disk_that_cannot_be_synced_ends_a_process() -> None:
+    story = run("1.1 bad-syncs journal-1 for 1.5").story.of("journal-1")
+    assert story == [(1.25, "could not persist: OSError: [Errno 5] a sync failed: 'diary'"), (3.25, "started")]
+
+
+def test_a_bit_rots() -> None:
+    # Of eight entries and 32 bytes, it is the 12th.
+    diary = run("2.1 rot journal-1 0.37 bit 3")
+    disk = diary.network.host("journal-1").disk
+    assert disk is not None
+    assert disk.durable["diary"][:32] == b"".join(number.to_bytes(4, "big") for number in (0, 1, 10, 3, 4, 5, 6, 7))
+    run("0.0 rot journal-1 0.37 bit 3")
+
+
+def test_power_is_cut_in_the_middle_of_a_write() -> None:
+    # An entry costs 5, so this is in the middle of the third.
+    diary = run("1.1 power-cut journal-1 after 12 bytes for 2.5")
+    assert diary.story.of("journal-1") == [(1.75, "power lost while the disk was busy"), (4.25, "started")]
+    disk = diary.network.host("journal-1").disk
+    assert disk is not None
+    assert disk.fuse is None
+    assert disk.durable["diary"][:24] == b"".join(number.to_bytes(4, "big") for number in range(6))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["1.1 power-cut journal-1 after 50 bytes for 2.4"],  # It does not get so far.
+        ["1.1 power-cut journal-1 after 10 bytes for 0.1"],
+        ["0.0 power-cut journal-1 after 0 bytes for 0.0"],
+    ],
+)
+def test_power_is_not_cut_if_the_disk_does_not_do_so_much_in_time(lines: list[str]) -> None:
+    assert run(*lines).story.of("journal-1") == []
+
+
+def test_a_host_that_is_down_is_left_alone() -> None:
+    story = run("1.1 crash journal-1 killed for 1.0", "1.5 power-cut journal-1 after 3 bytes for 3.0")
+    assert story.story.of("journal-1") == [(1.1, "killed"), (2.1, "started")]
+
+
+def test_power_can_be_cut_once_a_killed_process_is_back() -> None:
+    story = run("1.1 power-cut journal-1 after 3 bytes for 3.0", "1.2 crash journal-1 killed for 1.0")
+    assert story.story.of("journal-1") == [
+        (1.2, "killed"),
+        (2.2, "started"),
+        (2.45, "power lost while the disk was busy"),
+        (5.45, "started"),
+    ]
+
+
+def test_the_last_of_several_cuts_counts_and_ends_at_its_time() -> None:
+    story = run("1.1 power-cut journal-1 after 100 bytes for 1.0", "2.0 power-cut journal-1 after 12 bytes for 3.0")
+    assert story.story.of("journal-1") == [(2.5, "power lost while the disk was busy"), (5.5, "started")]
+
+
+def test_a_loss_of_power_ends_what_would_have_cut_it() -> None:
+    story = run("1.1 power-cut journal-1 after 5 bytes for 9.0", "1.2 crash journal-1 power lost for 1.0")
+    assert story.story.of("journal-1") == [(1.2, "power lost"), (2.2, "started")]
+
+
+def test_troubles_that_overlap_end_each_at_its_time() -> None:
+    story = run("1.1 full journal-1 for 9.0", "1.2 full journal-1 for 1.0").story.of("journal-1")
+    assert story[-1] == (10.0, "started")
+
+
+def test_a_host_without_a_disk_shows_at_once() -> None:
+    for fault in ALL:
+        text = str(fault).replace("journal-1", "client")
+        with pytest.raises(ConfigurationError) as caught:
+            FaultSchedule.parse(text).check(Diary(1).network)
+        assert str(caught.value) == f"the fault '{text}': client has no disk"
+        text = text.replace("client", "nobody")
+        with pytest.raises(ConfigurationError, match=f"'{text}': no host 'nobody'"):
+            FaultSchedule.parse(text).check(Diary(1).network)
+
+
+def test_they_are_printed_and_read_back() -> None:
+    schedule = FaultSchedule(ALL)
+    assert str(schedule) == TEXT
+    assert FaultSchedule.parse(TEXT) == schedule
+    assert [fault.names() for fault in schedule] == [("journal-1",)] * 5
+    assert [fault.until for fault in schedule] == [
+        4.0 + RESTART_AFTER,
+        4.5 + RESTART_AFTER,
+        5.0 + RESTART_AFTER,
+        2.5,
+        8.0,
+    ]
+
+
+seconds, names = (
+    st.floats(0.0, 1e300),
+    st.from_regex(r"[a-z0-9>.-]{1,4}", fullmatch=True).filter(lambda name: name != "for"),
+)
+faults = st.one_of(
+    st.builds(FullDisk, seconds, seconds, names),
+    st.builds(BadReads, seconds, seconds, names),
+    st.builds(BadSyncs, seconds, seconds, names),
+    st.builds(Rot, seconds, st.just(0.0), names, st.floats(0.0, 1.0, exclude_max=True), st.integers(0, 7)),
+    st.builds(PowerLoss, seconds, seconds, names, st.integers(0, 10**30)),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(faults, max_size=4))
+def test_whatever_they_are_they_are_read_back(drawn: list[Fault]) -> None:
+    schedule = FaultSchedule(drawn)
+    assert FaultSchedule.parse(str(schedule)) == schedule
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("1 full a b for 2", "such as: 1 full journal-1 for 3.0"),
+        ("1 full a", "for how long"),
+        ("1 rot a 0.5", "such as: 1 rot journal-1 0.37 bit 3"),
+        ("1 rot a 0.5 bit 8", "such as: 1 rot journal-1"),
+        ("1 rot a 1.0 bit 7", "1.0 is no share of what is durable"),
+        ("1 rot a -0.1 bit 7", "-0.1 is no share of what is durable"),
+        ("1 rot a much bit 7", "'much' is no number"),
+        ("1 power-cut a after -1 bytes for 2", "such as: 1 power-cut journal-1 after 345 bytes for 2.5"),
+        ("1 power-cut a after 1 bytes", "for how long"),
+    ],
+)
+def test_what_makes_no_sense_is_shown_how_it_would(line: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=says):
+        FaultSchedule.parse(line)
+
+
+def test_each_kind_is_drawn_and_what_is_drawn_is_read_back() -> None:
+    kinds: list[tuple[float, Callable[[Random, float], Fault]]] = [
+        (3.0, disks("ab", longest=3.0)),
+        (1.0, power_cuts("ab", longest=3.0, most=10_000)),
+        (1.0, rots("ab")),
+        (1.0, disks("c", kinds=[BadSyncs])),
+    ]
+    drawn = FaultSchedule.draw(Random(1), 600, until=60.0, kinds=kinds)
+    assert FaultSchedule.parse(str(drawn)) == drawn
+    assert {type(fault) for fault in drawn} == {FullDisk, BadReads, BadSyncs, Rot, PowerLoss}
+    assert {type(fault) for fault in drawn if fault.names() == ("c",)} == {BadSyncs}
+    assert {name for fault in drawn for name in fault.names()} == set("abc")
+    assert all(0.1 <= fault.lasts <= 3.0 for fault in drawn if isinstance(fault, (FullDisk, PowerLoss)))
+    costs = sorted(fault.cost for fault in drawn if isinstance(fault, PowerLoss))
+    assert 1 <= costs[0] < 10 < 1_000 < costs[-1] <= 10_000
+    shares = sorted((fault.share, fault.bit) for fault in drawn if isinstance(fault, Rot))
+    assert shares[0][0] < 0.1 < 0.9 < shares[-1][0]
+    assert {bit for _, bit in shares} == set(range(8))
+
+
+def test_they_can_be_shrunk() -> None:
+    drawn = Diary(3).faults
+    assert any(isinstance(fault, PowerLoss) for fault in drawn)
+
+    def power_is_cut(schedule: FaultSchedule) -> bool:
+        diary = Diary(3, faults=schedule)
+        diary.run()
+        return any("busy" in what for _, _, what in diary.story.rows)
+
+    (fault,) = shrink(drawn, power_is_cut)
+    assert isinstance(fault, PowerLoss)
+
+
+def traced(seed: int, faults: FaultSchedule | None = None) -> list[dict[str, Any]]:
+    out = StringIO()
+    outcome = Diary(seed, faults=faults).run(out)
+    assert outcome.violation is None
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_one_seed_is_one_run_and_its_faults_can_be_given_instead() -> None:
+    stops = set()
+    for seed in range(10):
+        trace = traced(seed)
+        assert traced(seed) == trace
+        assert traced(seed, FaultSchedule.parse(str(Diary(seed).faults))) == trace
+        stops |= {entry["what"].partition(":")[0] for entry in trace if entry["kind"] == "stop"}
+    assert stops == {
+        "killed",
+        "power lost",
+        "disk lost",
+        "could not start",
+        "could not persist",
+        "power lost while the disk was busy",
+    }
+    assert traced(1) != traced(2)
