@@ -1,4 +1,4 @@
-"""The ``fyrehose`` command: publish, subscribe, measure and simulate from a shell."""
+"""The ``fyrehose`` command: publish, subscribe, measure, simulate and look at journals from a shell."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from fyrehose_twisted.journal import command as journal
 from fyrehose_twisted.sim import command as simulate
 from fyrehose_twisted.sim.command import complain
 
@@ -136,6 +137,19 @@ def _scenarios() -> Iterable[type[Scenario]]:
     return SCENARIOS
 
 
+def _bare(stream: str, payloads: list[bytes]) -> list[bytes]:
+    """Return payloads of a stream without the envelope, where they have one."""
+    from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAGIC
+
+    if not stream.startswith("fyrehose:"):
+        return payloads
+    # As unwrap() would, but that makes an object of each.
+    return [
+        payload[ENVELOPE_SIZE:] if payload.startswith(MAGIC) and len(payload) >= ENVELOPE_SIZE else payload
+        for payload in payloads
+    ]
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fyrehose", description="Publish to a fyrehose backbone, subscribe to it, simulate it."
@@ -176,6 +190,7 @@ def _parser() -> argparse.ArgumentParser:
         "--interval", type=_interval, default=0.2, metavar="S", help="seconds between them, 0.1 to 1 [%(default)g]"
     )
     simulate.add_parser(commands, _scenarios)
+    journal.add_parser(commands, _bare)
     return parser
 
 

@@ -168,3 +168,134 @@ class IPublisher(Interface):
 
     def publish(data: bytes) -> Any:
         """Return a Deferred of the message's sequence number."""
+
+
+class IFile(Interface):
+    """An open file of a journal. Offsets and sizes are in bytes; what fails raises :class:`OSError`."""
+
+    def size() -> int:
+        """Return how long the file is."""
+
+    def read(offset: int, length: int) -> bytes:
+        """Return ``length`` bytes, or fewer at the end of the file."""
+
+    def write(offset: int, data: Datagram) -> None:
+        """Write all of ``data``; it is durable after :meth:`sync`. If this raises, part of it may be there."""
+
+    def truncate(size: int) -> None:
+        """Cut the file off; the cut is durable after :meth:`sync`."""
+
+    def sync() -> None:
+        """Make what was written durable. If this raises, nothing written since the last sync counts as durable."""
+
+    def close() -> None:
+        """Let go of it. Closing twice is harmless."""
+
+
+class IDirectory(Interface):
+    """Where the files of one journal lie, and nothing else. What fails raises :class:`OSError`."""
+
+    def names() -> list[str]:
+        """Return the names of its files, sorted."""
+
+    def open(name: str, *, writable: bool = False, create: bool = False) -> Any:
+        """Return a file as :class:`IFile`.
+
+        :param create: make it, writable and empty; :class:`FileExistsError` if there is one.
+        :raises FileNotFoundError: if there is none.
+        """
+
+    def rename(old: str, new: str) -> None:
+        """Give a file another name; whatever had that name is gone. Durable after :meth:`sync`."""
+
+    def remove(name: str) -> None:
+        """Remove a file; whoever has it open keeps it. Durable after :meth:`sync`."""
+
+    def sync() -> None:
+        """Make durable which names there are."""
+
+    def lock() -> Any:
+        """Keep other writers out; return an object whose ``close()`` lets them in again.
+
+        :raises BlockingIOError: if somebody else has the lock.
+        """
+
+
+class IJournalContents(Interface):
+    """Which records of one stream there are.
+
+    Its numbers are positions: sequence numbers, but where those wrap, positions go on. *Durable* means: survives a
+    power failure. Of what is below the watermark nothing changes any more, whatever else arrives.
+    """
+
+    stream = Attribute("URI of the stream.")
+
+    def epochs() -> list[int]:
+        """Return the epochs of which something is known, lowest first."""
+
+    def bounds(epoch: int) -> Any:
+        """Return how far an epoch goes, as :class:`~fyrehose_twisted.journal.contents.Bounds`; ``None`` if nothing is
+        known of it."""
+
+    def held(epoch: int, first: int, last: int) -> Any:
+        """Return an iterator of those parts of ``first`` to ``last`` that are held, as pairs, lowest first.
+
+        Nothing may be written meanwhile.
+        """
+
+    def losses(epoch: int, first: int, last: int) -> list[tuple[int, int]]:
+        """Return those parts of ``first`` to ``last`` that are declared lost."""
+
+
+class IJournalReader(IJournalContents):
+    """The records of one stream, in order."""
+
+    def read(epoch: int, first: int, last: int, on_damage: Any = None) -> Any:
+        """Return an iterator of :class:`~fyrehose_twisted.journal.block.Block` with what is held of ``first`` to
+        ``last``, in ascending order, each position once. What is not there is left out.
+
+        :param on_damage: called with each :class:`~fyrehose_twisted.journal.scan.Damage`, which is then left out.
+        :raises NotInJournal: if ``first`` lies before the beginning of the epoch.
+        :raises JournalDamaged: if something is damaged and there is no ``on_damage``.
+        """
+
+    def get(epoch: int, position: int) -> Any:
+        """Return one :class:`~fyrehose_twisted.record.Record`, ``None`` if it is not held.
+
+        :raises JournalDamaged: if it is damaged.
+        """
+
+
+class IJournal(IJournalReader):
+    """A journal as the one who writes it has it. Nothing that is given to it is durable, or can be read, before
+    :meth:`commit`."""
+
+    def begin(epoch: int, sequence: int) -> None:
+        """Let an epoch begin at ``sequence``. Without this it begins with its first record. Once begun, it has."""
+
+    def append(records: Sequence[Any]) -> int:
+        """Take :class:`~fyrehose_twisted.record.Record` objects in, in any order; return how many will be kept.
+
+        A number that is held already keeps its payload if it is below the watermark, and gets the new one above it. One
+        that is declared lost stays lost. The journal counts all that it does not keep.
+
+        :raises NotForJournal: if one is another stream's or a field is out of range; then none is taken.
+        """
+
+    def lose(epoch: int, first: int, last: int) -> None:
+        """Declare lost for good what of ``first`` to ``last``, sequence numbers, is not held, so that the watermark can
+        pass it."""
+
+    def commit(sync: bool = True) -> None:
+        """Make what was taken in durable: one group. ``sync=False`` leaves that to a later commit; until then a power
+        failure can take it, and the watermark does not pass it.
+
+        :raises JournalFull: if there is no room; what was taken in still waits, and this may be called again.
+        :raises JournalBroken: if the disk failed; the journal has to be opened anew.
+        """
+
+    def trim() -> int:
+        """Drop what need not be kept any longer, lowest numbers first; return how many bytes that freed."""
+
+    def close() -> None:
+        """Commit, and let go of everything."""

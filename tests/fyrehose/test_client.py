@@ -451,11 +451,22 @@ class TestRepair:
         bench.deliver(2, peer=OTHER)
         assert bench.sequences == [1, 2]
         before = bench.now
-        bench.run(1.01)
-        assert [(packet.first, when - before) for when, packet, _ in bench.sent if isinstance(packet, Request)][-1] == (
-            3,
-            pytest.approx(1.0),
-        )
+        bench.run(1.4)
+        asked = [(packet.first, when - before) for when, packet, _ in bench.sent if isinstance(packet, Request)]
+        assert asked[-2] == (3, pytest.approx(bench.client.config.repair.reorder_delay))
+        assert (asked[-1][0], 0.7 < asked[-1][1] < 1.3) == (3, True)
+
+    def test_who_is_far_behind_on_an_idle_stream_asks_on_as_soon_as_the_last_that_was_asked_for_is_there(self) -> None:
+        bench = Bench()
+        bench.deliver(1)
+        bench.run(31)
+        began = bench.now
+        for first in range(2, 10_000, MAX_RANGE):
+            assert (first, first + MAX_RANGE - 1) in bench.requests
+            bench.deliver(*range(first, first + MAX_RANGE), peer=OTHER)
+            bench.run(0.001)
+        assert bench.sequences[-1] >= 10_000
+        assert bench.now - began < 0.1
 
     def test_nothing_is_asked_for_past_the_last_number(self) -> None:
         bench = Bench(ClientConfig(start=MAX_SEQUENCE))

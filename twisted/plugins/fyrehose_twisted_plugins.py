@@ -15,3 +15,10 @@ fyrehose_client = ServiceMaker(
     "Subscribe to a fyrehose backbone and repair what the network loses from other clients.",
     "fyrehose-client",
 )
+
+fyrehose_journal = ServiceMaker(
+    "Fyrehose journal",
+    "fyrehose_twisted.fyrehose.journal_tap",
+    "Keep the stream of a fyrehose backbone on disk, and give it to whoever misses some of it.",
+    "fyrehose-journal",
+)

@@ -104,6 +104,11 @@ class Client(PacketNode):
         return None if stream is None else stream.next
 
     @property
+    def beginning(self) -> int | None:
+        """The number that this subscriber began with, once that is known."""
+        return None if self._stream is None or self._subscription is None else self._subscription.began
+
+    @property
     def buffered(self) -> int:
         """Bytes that wait for other messages or for the application."""
         stream = self._stream

@@ -12,6 +12,8 @@ from twisted.python.usage import UsageError
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.admission import check_secret
 
+_NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
+
 
 def integer(option: str, low: int, high: int) -> Any:
     """Return a coercion of the value of ``option`` to an integer from ``low`` to ``high``."""
@@ -73,6 +75,12 @@ def protocol_class(name: str, base: type) -> Any:
     if not isinstance(found, type) or not issubclass(found, base):
         raise UsageError(f"--protocol {name} is not a subclass of {base.__module__}.{base.__name__}")
     return found
+
+
+def check_name(name: str) -> None:
+    """Check the value of ``--name``. :raises UsageError: if no stream can be called that."""
+    if not name or len(name) > 128 or not set(name) <= _NAME_CHARACTERS or name.startswith("."):
+        raise UsageError(f"--name {name!r}: use lower-case letters, digits, '-', '_' and '.', at most 128")
 
 
 def existing_directory(path: Path) -> Path:

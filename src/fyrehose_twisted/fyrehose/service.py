@@ -46,16 +46,20 @@ def warn_of_small_buffer(port: DatagramPort) -> None:
         )
 
 
-async def bind(reactor: Any, protocol: ClientProtocol, backbone: str, *, port: int = 0) -> None:
+async def bind(
+    reactor: Any, protocol: ClientProtocol, backbone: str, *, port: int = 0, interface: str | None = None
+) -> None:
     """Bind ``protocol`` to a port of its own and let it send keepalives to ``backbone``, ``HOST:PORT``.
 
+    :param interface: local IPv4 address; by default the one from which the backbone is reached.
     :raises ConfigurationError: if ``backbone`` is not ``HOST:PORT``.
     :raises OperationalError: if the name has no IPv4 address.
     """
     protocol.reactor = reactor
     protocol.backbone = await resolve(reactor, backbone)
     try:
-        interface = local_host_towards(protocol.backbone)
+        if interface is None:
+            interface = local_host_towards(protocol.backbone)
     except OSError as error:
         raise NotConnected(f"there is no route to the backbone {backbone}: {error.strerror}") from error
     datagram_port = DatagramPort(port, protocol, interface, reactor)

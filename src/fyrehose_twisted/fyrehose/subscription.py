@@ -29,6 +29,7 @@ class Subscription:
     :ivar ready: what can be handed over, in order; whoever takes it clears it.
     :ivar requests: ranges to ask for; whoever asks clears it.
     :ivar paused: hand nothing over.
+    :ivar began: the number that the stream begins with, once there is one.
     :ivar failure: why this has stopped for good, if it has.
     """
 
@@ -59,9 +60,10 @@ class Subscription:
         self._kept = kept
         self._repairs = Repairs(config.repair, rng, now)
         self._joining: Joining | None = None
-        self._began = 1
+        self.began = 1
         self._suspect: tuple[int, bytes, float] | None = None
         self._probe_at = now
+        self._probed = MAX_SEQUENCE
         self._probe_interval = config.keepalive_interval
         if isinstance(config.start, int):
             self._follow(config.start)
@@ -144,7 +146,7 @@ class Subscription:
     def _follow(self, start: int) -> Reassembly:
         self._joining = None
         self.tide.begin(start)
-        self._began = start
+        self.began = start
         self.stream = Reassembly(start, limit=self._config.buffer_bytes)
         return self.stream
 
@@ -179,7 +181,7 @@ class Subscription:
                 self._keep(sequence, data, now, live=True)
             elif live:
                 self._check_regress(sequence, data, now)
-                if sequence < self._began:
+                if sequence < self.began:
                     self._kept(sequence, data, now)
             return
         if live:
@@ -188,7 +190,11 @@ class Subscription:
             self._counters.repaired += self._repairs.arrived(sequence)
         elif sequence > known:
             self._probe_interval = self._config.keepalive_interval
-            self._probe_at = now + self._probe_interval
+            if live:
+                self._probe_at = now + self._probe_interval
+            else:
+                # Somebody answers a tail probe, and may have more: who comes late would need hours otherwise.
+                self._probe_at = now if sequence >= self._probed else now + self._config.repair.reorder_delay
         if arrival is Arrival.OVERFLOW:
             self._drops.counts["buffer_full"] += 1
         self._keep(sequence, data, now, live=live)
@@ -234,7 +240,8 @@ class Subscription:
                         stream.give_up(*lost)
         if now >= self._probe_at:
             # A tail probe: the last message of a burst may be lost with nothing after it to show the gap.
-            self._ask(stream.highest + 1, min(stream.highest + MAX_RANGE, MAX_SEQUENCE), now)
+            self._probed = min(stream.highest + MAX_RANGE, MAX_SEQUENCE)
+            self._ask(stream.highest + 1, self._probed, now)
             self._probe_at = now + self._probe_interval * (0.75 + 0.5 * self._rng.random())
             self._probe_interval = min(self._probe_interval * 2, SLOWEST_PROBE)
 

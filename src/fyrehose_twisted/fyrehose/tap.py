@@ -18,13 +18,18 @@ from fyrehose_twisted.fyrehose.backbone import SETTLE_TIME
 from fyrehose_twisted.fyrehose.config import BackboneConfig, check_exposure
 from fyrehose_twisted.fyrehose.forwarding import RandomForward, RoundRobinForward
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
-from fyrehose_twisted.fyrehose.options import existing_directory, integer, number, protocol_class, read_secret
+from fyrehose_twisted.fyrehose.options import (
+    check_name,
+    existing_directory,
+    integer,
+    number,
+    protocol_class,
+    read_secret,
+)
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_PORT, BackboneService
 from fyrehose_twisted.fyrehose.state import SequenceFile
 from fyrehose_twisted.interfaces import IForwardPolicy
-
-_NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 
 
 class Options(usage.Options):
@@ -87,8 +92,7 @@ class Options(usage.Options):
 
     def _check(self) -> None:
         name = self["name"]
-        if not name or len(name) > 128 or not set(name) <= _NAME_CHARACTERS or name.startswith("."):
-            raise usage.UsageError(f"--name {name!r}: use lower-case letters, digits, '-', '_' and '.', at most 128")
+        check_name(name)
         try:
             interface = IPv4Address(self["interface"])
         except ValueError:

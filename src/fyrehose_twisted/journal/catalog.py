@@ -52,7 +52,9 @@ class Catalog(Contents):
                 self._unite(self.lost, epoch, lost)
                 self.starts.setdefault(epoch, lost.first)
         last = max(self.starts, default=0)
-        for epoch in [epoch for epoch in self.starts if epoch < last and self._is_over(epoch)]:
+        over = [epoch for epoch in self.starts if epoch < last and self._is_over(epoch)]
+        self.over = {epoch: self.starts[epoch] for epoch in over}
+        for epoch in over:
             self.forget(epoch)
         for epoch, start in self.starts.items():
             for ranges in (self.held.get(epoch), self.lost.get(epoch)):

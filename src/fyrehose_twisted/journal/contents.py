@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from fyrehose_twisted.journal.errors import NotInJournal
@@ -28,6 +29,7 @@ class Contents:
     :ivar lost: positions that are declared lost, by epoch.
     :ivar starts: where each epoch begins.
     :ivar nexts: the durable watermark of each epoch.
+    :ivar over: where epochs of which nothing is kept would begin again.
     """
 
     def __init__(self, stream: str, wrap: int) -> None:
@@ -37,6 +39,7 @@ class Contents:
         self.lost: dict[int, RangeSet] = {}
         self.starts: dict[int, int] = {}
         self.nexts: dict[int, int] = {}
+        self.over: dict[int, int] = {}
 
     def get(self, epoch: int, position: int) -> Record | None:
         """Return a record, ``None`` if it is not held."""
@@ -72,6 +75,10 @@ class Contents:
         """Drop an epoch."""
         for table in (self.held, self.lost, self.starts, self.nexts):
             table.pop(epoch, None)
+
+    def parts_held(self, epoch: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield those parts of ``first`` to ``last`` that are held."""
+        return (self.held.get(epoch) or RangeSet()).intersection(first, last)
 
     def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
         """Return those parts of ``first`` to ``last`` that are declared lost."""

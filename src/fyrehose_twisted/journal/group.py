@@ -57,6 +57,7 @@ class Group:
         self._contents = contents
         self._records: dict[int, dict[int, tuple[int, bytes]]] = {}
         self._highest: dict[int, int] = {}
+        self._replacing: dict[int, set[int]] = {}
         self._size = 0
 
     def __bool__(self) -> bool:
@@ -69,8 +70,9 @@ class Group:
 
     def begin(self, epoch: int, sequence: int) -> None:
         """Let an epoch begin at ``sequence``, if it has not begun."""
+        self._check_numbers((epoch,), (sequence,))
         if epoch not in self._contents.starts:
-            self.start_at(epoch, sequence)
+            self.start_at(epoch, self._contents.over.get(epoch, sequence))
 
     def start_at(self, epoch: int, position: int) -> None:
         """Let an epoch begin at ``position`` from now on."""
@@ -93,11 +95,13 @@ class Group:
 
     def lose(self, epoch: int, first: int, last: int) -> None:
         """Declare lost what of ``first`` to ``last`` is neither held nor waits here."""
-        if last < first:
+        self._check_numbers((epoch,), (first, last))
+        length = self._unwrapped((last,), first)[0] - first
+        if length < 0:
             raise NotForJournal(f"a lost range from {first} to {last} is empty")
-        if epoch not in self._contents.starts:
-            self.start_at(epoch, first)
-        low, high = self._positions(epoch, (first, first + (last - first)))
+        self.begin(epoch, first)
+        low = self._positions(epoch, (first,))[0]
+        high = low + length
         low = max(low, self._contents.starts[epoch])
         held, waiting = self._contents.held.get(epoch) or RangeSet(), self._records.get(epoch, {})
         here = RangeSet(runs_of_integers(sorted(position for position in waiting if low <= position <= high)))
@@ -106,6 +110,19 @@ class Group:
             for begin, stop in list(here.gaps(start, end)):
                 for lost in known.gaps(begin, stop):
                     self.lost.setdefault(epoch, RangeSet()).add(*lost)
+
+    def drop_settled(self) -> None:
+        """Let go of what was to replace something that the watermark has passed since."""
+        for epoch, positions in self._replacing.items():
+            for position in positions:
+                if position < self._contents.nexts[epoch]:
+                    del self._records[epoch][position]
+                    self.counters.replaced -= 1
+                    self.counters.taken -= 1
+                    self.counters.conflicts += 1
+            if not self._records[epoch]:
+                del self._records[epoch]
+        self._replacing.clear()
 
     def columns(self) -> Iterator[tuple[int, Sequence[int], Sequence[int], Sequence[bytes]]]:
         """Yield epoch, positions in order, times and payloads of what waits."""
@@ -129,6 +146,7 @@ class Group:
                 known.add(first, last)
         self._records, self.lost, self.starts, self._size = {}, {}, {}, 0
         self._highest.clear()
+        self._replacing.clear()
 
     def _check(
         self,
@@ -138,22 +156,27 @@ class Group:
         times: Sequence[int],
         payloads: Sequence[bytes],
     ) -> None:
-        stream, limit = self._contents.stream, self._contents.wrap or HIGHEST + 1
+        stream = self._contents.stream
         strangers = set(streams) - {stream}
         if strangers:
             raise NotForJournal(f"a record of {min(strangers)} is not for the journal of {stream}")
-        if min(sequences) < 0 or max(sequences) >= limit:
-            raise NotForJournal(f"sequence numbers {min(sequences)} to {max(sequences)}; they go from 0 to {limit - 1}")
-        if min(*epochs, *times, 0) < 0 or max(*epochs, *times, 0) > HIGHEST:
-            raise NotForJournal("an epoch or a time is below 0 or above 2**63 - 1")
+        self._check_numbers((*epochs, *times), sequences)
         largest = max(map(len, payloads))
         if largest > LARGEST_PAYLOAD:
             raise NotForJournal(f"a payload of {largest:,} bytes is over the limit of {LARGEST_PAYLOAD:,}")
 
+    def _check_numbers(self, epochs_and_times: Sequence[int], sequences: Sequence[int]) -> None:
+        limit = self._contents.wrap or HIGHEST + 1
+        if min(sequences) < 0 or max(sequences) >= limit:
+            raise NotForJournal(f"sequence numbers {min(sequences)} to {max(sequences)}; they go from 0 to {limit - 1}")
+        if min(epochs_and_times) < 0 or max(epochs_and_times) > HIGHEST:
+            raise NotForJournal("an epoch or a time is below 0 or above 2**63 - 1")
+
     def _add(self, epoch: int, sequences: Sequence[int], times: Sequence[int], payloads: Sequence[bytes]) -> int:
         contents = self._contents
         if epoch not in contents.starts:
-            self.start_at(epoch, min(self._unwrapped(sequences, sequences[0])))
+            first = min(self._unwrapped(sequences, sequences[0]))
+            self.begin(epoch, first % contents.wrap if contents.wrap else first)
         positions = self._positions(epoch, sequences)
         waiting = self._records.setdefault(epoch, {})
         taken = len(positions)
@@ -185,6 +208,7 @@ class Group:
                 counters.conflicts += 1
                 return False
             counters.replaced += 1
+            self._replacing.setdefault(epoch, set()).add(position)
         waiting[position] = received_at, payload
         self._size += len(payload)
         return True

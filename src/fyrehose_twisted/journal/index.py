@@ -17,7 +17,7 @@ from fyrehose_twisted.ranges import RangeSet
 
 MAGIC = b"\xf7FYRIDX\x01"
 _FIXED = struct.Struct("<8sQIIIIqQ")
-"""Magic and version, bytes of the segment, tag, number of frames, ranges and starts, newest time, frames of any kind."""
+"""Magic and version, bytes of the segment, tag, how many frames of records, ranges, starts, newest time, all frames."""
 _CHECK = struct.Struct("<I")
 
 _FRAME = np.dtype(

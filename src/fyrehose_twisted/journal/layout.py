@@ -62,4 +62,4 @@ def make_directory(root: Path, stream: str) -> Path:
 
 
 def _holds_segments(path: Path) -> bool:
-    return any(number_of(entry.name) is not None for entry in os.scandir(path))
+    return any(number_of(name) is not None for name in os.listdir(path))

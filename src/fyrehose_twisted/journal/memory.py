@@ -113,11 +113,11 @@ class MemoryJournal:
             self._closed = True
 
     def epochs(self) -> list[int]:
-        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.epochs`."""
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.epochs`."""
         return self._memory.epochs()
 
     def bounds(self, epoch: int) -> Bounds | None:
-        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.bounds`."""
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.bounds`."""
         return self._memory.bounds(epoch)
 
     def read(
@@ -131,8 +131,12 @@ class MemoryJournal:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.get`."""
         return self._memory.get(epoch, position)
 
+    def held(self, epoch: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.held`."""
+        return self._memory.parts_held(epoch, first, last)
+
     def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
-        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.losses`."""
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.losses`."""
         return self._memory.losses(epoch, first, last)
 
     def _read(self, epoch: int, first: int, last: int) -> Iterator[Block]:
@@ -150,6 +154,9 @@ class MemoryJournal:
     def _begin_at(self, epoch: int, position: int) -> None:
         memory = self._memory
         for old in [old for old in memory.starts if old < epoch]:
+            bounds = memory.bounds(old)
+            assert bounds is not None
+            memory.over[old] = bounds.last + 1
             memory.forget(old)
             memory.records.pop(old, None)
         memory.starts[epoch] = position

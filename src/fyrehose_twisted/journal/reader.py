@@ -68,11 +68,11 @@ class JournalReader:
         return True
 
     def epochs(self) -> list[int]:
-        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.epochs`."""
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.epochs`."""
         return self._catalog.epochs()
 
     def bounds(self, epoch: int) -> Bounds | None:
-        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.bounds`."""
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.bounds`."""
         return self._catalog.bounds(epoch)
 
     def read(
@@ -85,8 +85,12 @@ class JournalReader:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.get`; nothing beyond the watermark."""
         return self._catalog.get(epoch, position) if position < self._catalog.nexts.get(epoch, 0) else None
 
+    def held(self, epoch: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.held`; nothing beyond the watermark."""
+        return self._catalog.parts_held(epoch, first, min(last, self._catalog.nexts.get(epoch, 0) - 1))
+
     def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
-        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.losses`; nothing beyond the watermark."""
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.losses`; nothing beyond the watermark."""
         return self._catalog.losses(epoch, first, min(last, self._catalog.nexts.get(epoch, 0) - 1))
 
     def close(self) -> None:

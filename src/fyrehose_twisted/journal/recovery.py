@@ -57,17 +57,14 @@ def recover(directory: IDirectory, stream: str) -> Recovery:
     """
     recovery = Recovery()
     names = directory.names()
-    for name in names:
-        if name.endswith(".tmp"):
-            directory.remove(name)
     suffixes = files_of(names)
     mark = read_mark(directory)
     recovery.next_number = max([0, *suffixes, 0 if mark is None else mark.segment]) + 1
-    opened = _open_all(directory, suffixes, recovery)
+    opened, unfinished = _open_all(directory, suffixes, recovery, mark)
     recovery.header = same_journal((one.segment for one in opened), directory, stream)
     if mark is not None and recovery.header is not None and mark.tag != recovery.header.tag:
         mark = None
-    if mark is not None and mark.segment not in suffixes:
+    if mark is not None and mark.segment > max(suffixes, default=0):  # One below may be old, and retention was there.
         name = segment_name(mark.segment, OPEN_SUFFIX)
         recovery.damages.append(Damage(name, 0, mark.offset, "what was durable there is gone with the file"))
     for one in opened:
@@ -82,23 +79,30 @@ def recover(directory: IDirectory, stream: str) -> Recovery:
         recovery.damages += segment.damages
         one.file.close()
     _remove_leftovers(directory, names, suffixes)
+    for name in unfinished:
+        directory.remove(name)
     directory.sync()
     return recovery
 
 
-def _open_all(directory: IDirectory, suffixes: dict[int, str], recovery: Recovery) -> list[Opened]:
+def _open_all(
+    directory: IDirectory, suffixes: dict[int, str], recovery: Recovery, mark: Mark | None
+) -> tuple[list[Opened], list[str]]:
+    """Return the segments, and the names of what a crash kept from becoming one."""
     opened: list[Opened] = []
+    unfinished: list[str] = []
+    begun = 0 if mark is None else mark.segment
     for number, suffix in suffixes.items():
         one = open_segment(directory, number, suffix)
         if isinstance(one, Opened):
             opened.append(one)
-        elif number == max(suffixes) and suffix == OPEN_SUFFIX and one.length <= MAX_HEADER:
+        elif number == max(suffixes) and number > begun and suffix == OPEN_SUFFIX and one.length <= MAX_HEADER:
             # It was being made: what is in it was never more than a header.
-            directory.remove(one.name)
+            unfinished.append(one.name)
             recovery.cut += one.length
         else:
             recovery.damages.append(one)
-    return opened
+    return opened, unfinished
 
 
 def _mend_last(one: Opened, recovery: Recovery, mark: Mark | None) -> None:
@@ -131,7 +135,7 @@ def _miss(recovery: Recovery, segment: Segment, mark: Mark | None) -> None:
 
 
 def _remove_leftovers(directory: IDirectory, names: list[str], suffixes: dict[int, str]) -> None:
-    """Remove files that others replaced."""
+    """Remove files that others replaced, or that a crash left unfinished."""
     kept = {segment_name(number, suffix) for number, suffix in suffixes.items()}
     for number, suffix in suffixes.items():
         replaced = segment_name(number, OPEN_SUFFIX)
@@ -139,6 +143,6 @@ def _remove_leftovers(directory: IDirectory, names: list[str], suffixes: dict[in
             directory.remove(replaced)
     for name in names:
         owner = name.removesuffix(INDEX_SUFFIX) + FULL_SUFFIX
-        if name.endswith(INDEX_SUFFIX) and owner not in kept:
-            with suppress(FileNotFoundError):
+        if name.endswith(".tmp") or (name.endswith(INDEX_SUFFIX) and owner not in kept):
+            with suppress(FileNotFoundError):  # An index that was made anew took it.
                 directory.remove(name)

@@ -76,7 +76,7 @@ def _frames(alone: Catalog, segment: Segment, new: Segment, frame_records: int) 
 
 
 def in_frames(blocks: Iterable[Block], frame_records: int = FRAME_RECORDS) -> Iterator[Block]:
-    """Yield the records of ``blocks``, which are in order, ``frame_records`` or more at a time, if they are not large."""
+    """Yield the records of ``blocks``, which are in order: ``frame_records`` or more at a time, if they are small."""
     waiting: list[Block] = []
     count = size = 0
     for block in blocks:

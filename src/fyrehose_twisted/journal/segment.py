@@ -104,11 +104,14 @@ class Segment:
 
     def read_on(self, file: IFile, end: int) -> None:
         """Take in what was added, up to ``end``; nothing that is damaged at the end."""
+        damages: list[Damage] = []
         for what in self.walk(file, self.end, end):
             if isinstance(what, Found):
                 self.add(what.header, what.body)
-            elif what.offset + what.length < end:
-                self.damages.append(what)
+                self.damages += damages
+                damages = []
+            else:
+                damages.append(what)
 
     def walk(
         self, file: IFile, start: int, end: int, progress: Callable[[int], object] | None = None

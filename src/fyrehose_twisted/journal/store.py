@@ -127,6 +127,9 @@ class Journal:
             self._file: IFile = self.directory.open(self._active.name, writable=True)
             self._durable()
 
+    def __str__(self) -> str:
+        return f"journal of {self.stream} in {self.directory}"
+
     # Writing
 
     def begin(self, epoch: int, sequence: int) -> None:
@@ -163,7 +166,10 @@ class Journal:
             return
         if self._active.end >= self.config.segment_bytes or self._active.frames >= self.config.segment_frames:
             self.roll()
+        self._group.drop_settled()
         frames = self._frames()
+        if not frames:
+            return
         active, end = self._active, self._active.end
         self._put(end, b"".join(data for _, data, _ in frames))
         for header, data, positions in frames:
@@ -261,8 +267,10 @@ class Journal:
         if not gone:
             return 0
         epoch, position = max((one.last for one in gone if one.last is not None), default=(-1, -1))
-        for old in [old for old in self.catalog.starts if old < epoch]:
-            self.catalog.forget(old)
+        for earlier in [earlier for earlier in self.catalog.starts if earlier < epoch]:
+            bounds = self.catalog.bounds(earlier)
+            assert bounds is not None
+            self._group.start_at(earlier, bounds.last + 1)  # A segment that stays may have something of it.
         if epoch in self.catalog.starts:
             self._group.start_at(epoch, max(position + 1, self.catalog.starts[epoch]))
         self.commit()  # Before anything is gone, the journal has to say so.
@@ -280,11 +288,11 @@ class Journal:
     # Reading
 
     def epochs(self) -> list[int]:
-        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.epochs`."""
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.epochs`."""
         return self.catalog.epochs()
 
     def bounds(self, epoch: int) -> Bounds | None:
-        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.bounds`."""
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.bounds`."""
         return self.catalog.bounds(epoch)
 
     def read(
@@ -297,8 +305,12 @@ class Journal:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.get`."""
         return self.catalog.get(epoch, position)
 
+    def held(self, epoch: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.held`."""
+        return self.catalog.parts_held(epoch, first, last)
+
     def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
-        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.losses`."""
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.losses`."""
         return self.catalog.losses(epoch, first, last)
 
     # Within
@@ -341,7 +353,8 @@ class Journal:
         packed = encode(header)
         active = Segment(self.directory, header._replace(length=len(packed)), OPEN_SUFFIX)
         # What begins here must not depend on segments before it, which retention removes.
-        frame, data = start_frame(Place(number, active.end, catalog.tag), sorted(catalog.starts.items()))
+        starts = sorted({**catalog.over, **catalog.starts}.items())
+        frame, data = start_frame(Place(number, active.end, catalog.tag), starts)
         name = segment_name(number, OPEN_SUFFIX)
         file: IFile = self.directory.open(name, create=True)
         try:

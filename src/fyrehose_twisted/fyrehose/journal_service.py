@@ -1,0 +1,121 @@
+"""A durable journal under ``twistd``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
+from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
+from twisted.internet.protocol import Factory
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.errors import OperationalError
+from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
+from fyrehose_twisted.fyrehose.service import DatagramService, bind
+from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.journal.upkeep import Upkeep
+
+MakeProtocol = Callable[..., JournalProtocol]
+"""Called with ``journal`` and ``sync``."""
+
+
+class JournalService(DatagramService):
+    """Subscribes to a backbone and keeps what it delivers.
+
+    :param open_journal: called when the service starts, after privileges were dropped; returns the journal.
+    :param make_protocol: returns what receives the stream, given the keywords ``journal`` and ``sync``.
+    :param backbone: ``HOST:PORT``.
+    :param interface: local IPv4 address; by default the one from which the backbone is reached.
+    :param sync_interval: seconds after which what came is made durable; ``None`` to do so with each group, before
+        anybody is told of it.
+    :param serve: where to give the journal's frames to readers on other machines, and the factory that does, given
+        the journal.
+    """
+
+    def __init__(
+        self,
+        open_journal: Callable[[], Journal],
+        make_protocol: MakeProtocol,
+        backbone: str,
+        *,
+        port: int = 0,
+        interface: str | None = None,
+        sync_interval: float | None = None,
+        serve: tuple[IStreamServerEndpoint, Callable[[Journal], Factory]] | None = None,
+        reactor: Any = None,
+    ) -> None:
+        super().__init__(reactor)
+        self.backbone = backbone
+        self.journal: Journal | None = None
+        self.protocol: JournalProtocol | None = None
+        self._open_journal = open_journal
+        self._make_protocol = make_protocol
+        self._local_port = port
+        self._interface = interface
+        self._sync_interval = sync_interval
+        self._serve = serve
+        self._serving: IListeningPort | None = None
+        self._upkeep: Upkeep | None = None
+        self._binding: Deferred[None] = succeed(None)
+
+    def startService(self) -> None:
+        """Twisted: start."""
+        super().startService()
+        journal = self.journal = self._open_journal()
+        self._report(journal)
+        protocol = self.protocol = self._make_protocol(journal=journal, sync=self._sync_interval is None)
+        self._upkeep = Upkeep(journal, self.reactor, sync_interval=self._sync_interval, failed=protocol.fail)
+        self._upkeep.start()
+        self.watch(protocol)
+        binding = bind(self.reactor, protocol, self.backbone, port=self._local_port, interface=self._interface)
+        self._binding = Deferred.fromCoroutine(binding)
+        self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
+        if self._serve is not None:
+            endpoint, factory = self._serve
+            endpoint.listen(factory(journal)).addCallbacks(self._serves, self._cannot_serve)
+
+    def stopService(self) -> Deferred[None]:
+        """Twisted: say goodbye, make everything durable and stop."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        self._binding.cancel()  # Or a name that is still being looked up would open a port afterwards.
+        if self._serving is not None:
+            await maybeDeferred(self._serving.stopListening)
+        if self.protocol is not None:
+            await self.protocol.leave()
+        if self._upkeep is not None:
+            await self._upkeep.stop()
+        if self.journal is not None:
+            try:
+                self.journal.close()
+            except OperationalError as error:
+                self.fail(Failure(error))
+
+    def _report(self, journal: Journal) -> None:
+        for line in journal.recovery.messages():
+            self.log.warn("{journal}: {line}", journal=journal, line=line)
+        bounds = journal.bounds(0)
+        if bounds is None:
+            self.log.info("{journal} is empty", journal=journal)
+        else:
+            self.log.info(
+                "{journal} begins at {first:,} and is whole up to {last:,}",
+                journal=journal,
+                first=bounds.first,
+                last=bounds.next - 1,
+            )
+
+    def _serves(self, port: IListeningPort) -> None:
+        self._serving = port
+        address: Any = port.getHost()
+        host, number = getattr(address, "host", address), getattr(address, "port", "")
+        self.log.info("gives frames at {host}:{port}", host=host, port=number)
+
+    def _cannot_serve(self, failure: Failure) -> None:
+        error: Any = failure.value
+        error = getattr(error, "socketError", error)
+        reason = getattr(error, "strerror", None) or str(error)
+        self.fail(Failure(OperationalError(f"--serve cannot be listened on: {reason}")))

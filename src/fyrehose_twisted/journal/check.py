@@ -1,0 +1,287 @@
+"""Reading every byte of a journal: what is damaged, what is missing, and what a crash left unfinished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fyrehose_twisted.interfaces import IDirectory, IFile
+from fyrehose_twisted.journal.block import Numbers, runs_of
+from fyrehose_twisted.journal.catalog import Catalog
+from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.findings import Checked, Finding, in_words, missing
+from fyrehose_twisted.journal.frames import DENSE, Header, Kind, read_records
+from fyrehose_twisted.journal.index import restore
+from fyrehose_twisted.journal.loading import Opened, files_of, open_segment, same_journal
+from fyrehose_twisted.journal.mark import MARK_NAME, Mark, read_mark
+from fyrehose_twisted.journal.scan import Damage, Found
+from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.segment_header import FULL_SUFFIX, INDEX_SUFFIX, MAX_HEADER, OPEN_SUFFIX, segment_name
+from fyrehose_twisted.ranges import RangeSet
+
+
+def check(
+    directory: IDirectory,
+    *,
+    writing: bool = False,
+    tell: Callable[[Finding], object] | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> Checked:
+    """Read all files of a journal.
+
+    :param writing: somebody writes to it: only what is durable is looked at.
+    :param tell: called with each finding as soon as there is one.
+    :param progress: called with the number of bytes that were read since the last call.
+    :raises JournalError: if there is no journal, another version wrote it, or it cannot be read.
+    """
+    return _Check(directory, writing, tell, progress).run()
+
+
+class _Check:
+    def __init__(
+        self,
+        directory: IDirectory,
+        writing: bool,
+        tell: Callable[[Finding], object] | None,
+        progress: Callable[[int], object] | None,
+    ) -> None:
+        self.directory = directory
+        self.checked = Checked(Catalog(directory, "", 0, 0))
+        self._writing = writing
+        self._tell = tell
+        self._progress = progress
+        self._last = 0
+        self._seen: dict[int, RangeSet] = {}
+        self._twice: dict[int, RangeSet] = {}
+        self._before: tuple[int, int] = (-1, -1)
+
+    def run(self) -> Checked:
+        checked = self.checked
+        mark = checked.mark = self._read_mark()  # First: what it speaks of is there by now.
+        names = self.directory.names()
+        suffixes = files_of(names)
+        if not suffixes:
+            raise JournalError(f"{self.directory} holds no journal: there is no file like {segment_name(1, '.log')}")
+        self._last = max(suffixes)
+        durable = self._last - 1 if mark is None else mark.segment
+        for number, suffix in suffixes.items():
+            if not (self._writing and number > durable and suffix == OPEN_SUFFIX):  # It is only being made.
+                self._open(number, suffix)
+        self._whose()
+        for segment in list(checked.segments.values()):
+            self._walk(segment)
+        self._check_mark(suffixes)
+        self._find_leftovers(names, suffixes)
+        self._together()
+        return checked
+
+    def _find(self, text: str, damage: bool = True) -> None:
+        finding = Finding(text, damage)
+        self.checked.findings.append(finding)
+        if self._tell is not None:
+            self._tell(finding)
+
+    def _read_mark(self) -> Mark | None:
+        mark = read_mark(self.directory)
+        if mark is None:
+            try:
+                file: IFile = self.directory.open(MARK_NAME)
+            except FileNotFoundError:
+                self._find(f"{MARK_NAME} is not there, as after a power failure; the next start writes it", False)
+                return None
+            size = file.size()
+            file.close()
+            if size:
+                self._find(f"{MARK_NAME}, {size:,} bytes: it is no mark of what is durable; the next start writes it")
+        return mark
+
+    def _open(self, number: int, suffix: str) -> None:
+        begun = 0 if self.checked.mark is None else self.checked.mark.segment
+        try:
+            one = open_segment(self.directory, number, suffix)
+        except FileNotFoundError:
+            if suffix == OPEN_SUFFIX:
+                self._open(number, FULL_SUFFIX)  # It was written anew meanwhile; if not, retention took it.
+            return
+        if isinstance(one, Opened):
+            one.file.close()
+            self.checked.segments[number] = one.segment
+            for damage in one.segment.damages:
+                self._find(str(damage))
+        elif number == self._last and number > begun and suffix == OPEN_SUFFIX and one.length <= MAX_HEADER:
+            self.checked.torn = one
+            self._find(f"{one.name}: a crash came while it was begun; the next start removes it", False)
+        else:
+            self.checked.unreadable.append(one)
+            self._find(str(one))
+
+    def _whose(self) -> None:
+        checked = self.checked
+        try:
+            header = same_journal(checked.segments.values(), self.directory)
+        except JournalError as error:
+            self._find(str(error))
+            return
+        if header is not None:
+            checked.catalog.stream, checked.catalog.wrap, checked.catalog.tag = header.stream, header.wrap, header.tag
+
+    # One segment
+
+    def _walk(self, segment: Segment) -> None:
+        number, mark = segment.number, self.checked.mark
+        try:
+            file: IFile = self.directory.open(segment.name)
+        except FileNotFoundError:
+            del self.checked.segments[number]
+            self._open(number, FULL_SUFFIX)
+            if not segment.ordered and number in self.checked.segments:
+                self._walk(self.checked.segments[number])
+            return
+        try:
+            size = end = file.size()
+            if self._writing and mark is not None and mark.segment == number and not segment.ordered:
+                end = min(end, mark.offset)
+            self.checked.size += end
+            self._before = (-1, -1)
+            damages: list[Damage] = []
+            for what in segment.walk(file, segment.end, end, self._progress):
+                if isinstance(what, Found):
+                    self._take(segment, what)
+                else:
+                    damages.append(what)
+        except OSError as error:
+            raise JournalError(f"{self.directory}/{segment.name} cannot be read: {error.strerror}") from error
+        finally:
+            file.close()
+        ends = [damage for damage in damages if damage.offset >= segment.end]
+        if ends and self._is_torn(segment, ends[0]):
+            torn = self.checked.torn = ends[0]._replace(length=size - ends[0].offset)
+            self._find(f"{torn}; a crash left it unfinished, and the next start cuts it off", False)
+            damages = damages[: -len(ends)]
+        if segment.ordered:
+            damages = self._check_index(segment, damages)
+        segment.damages += damages
+        for damage in damages:
+            self._find(str(damage))
+
+    def _is_torn(self, segment: Segment, damage: Damage) -> bool:
+        if self._writing or segment.ordered or segment.number != self._last:
+            return False
+        mark = self.checked.mark
+        durable = mark is not None and (mark.segment, mark.tag) == (segment.number, segment.header.tag)
+        return mark is None or not durable or damage.offset >= mark.offset
+
+    def _take(self, segment: Segment, found: Found) -> None:
+        header, body = found
+        if header.kind != Kind.RECORDS:
+            segment.add(header, body)
+            return
+        block = read_records(header, body, segment.header.stream)
+        positions, where = block.positions, f"{segment.name}, the frame at byte {header.offset:,}"
+        if int(positions[-1]) != header.last or not (header.flags & DENSE or bool(np.all(np.diff(positions) > 0))):
+            self._find(f"{where}: its numbers are not in order, or not those of its header")
+        ends = block.offsets
+        if int(ends[0]) or int(ends[-1]) > len(block.payload) or bool(np.any(ends[1:] < ends[:-1])):
+            self._find(f"{where}: its records reach out of it")
+        if segment.ordered:
+            if (header.epoch, header.base) <= self._before:
+                self.checked.unordered.add(segment.number)
+                self._find(f"{where}: number {header.base} of epoch {header.epoch} comes after {self._before[1]}")
+            self._before = header.epoch, header.last
+        self._count(header, positions)
+        segment.add_records(header, positions)
+
+    def _count(self, header: Header, positions: Numbers) -> None:
+        seen = self._seen.setdefault(header.epoch, RangeSet())
+        runs = [(header.base, header.last)] if header.flags & DENSE else runs_of(positions)
+        for first, last in runs:
+            for twice in list(seen.intersection(first, last)):
+                self._twice.setdefault(header.epoch, RangeSet()).add(*twice)
+            seen.add(first, last)
+
+    def _check_index(self, segment: Segment, damages: list[Damage]) -> list[Damage]:
+        """Compare the index with what was walked through. Where a frame is damaged it tells which numbers that had."""
+        name, number = segment_name(segment.number, INDEX_SUFFIX), segment.number
+        try:
+            file: IFile = self.directory.open(name)
+        except FileNotFoundError:
+            self.checked.indexes[number] = "it is not there"
+            self._find(f"{name} is not there; the next start writes it", False)
+            return damages
+        try:
+            data = file.read(0, file.size())
+        finally:
+            file.close()
+        says = Segment(self.directory, segment.header, FULL_SUFFIX)
+        if not restore(says, data):
+            self.checked.indexes[number] = "its checksum is wrong, or it belongs to another journal"
+        elif damages:
+            return [_with_numbers(damage, says) for damage in damages]
+        elif _told_by(says) != _told_by(segment):
+            self.checked.indexes[number] = f"it does not say what {segment.name} holds"
+        if number in self.checked.indexes:
+            self._find(f"{name}: {self.checked.indexes[number]}")
+        return damages
+
+    # All together
+
+    def _check_mark(self, suffixes: dict[int, str]) -> None:
+        mark, catalog = self.checked.mark, self.checked.catalog
+        if mark is None or not catalog.stream:
+            return
+        if mark.tag != catalog.tag:
+            self._find(f"{MARK_NAME} is that of another journal")
+            return
+        segment = self.checked.segments.get(mark.segment)
+        if segment is None and mark.segment > max(suffixes):  # One below may be old, and retention was there.
+            self._find(f"{segment_name(mark.segment, OPEN_SUFFIX)}: what was durable there is gone with the file")
+        elif segment is not None and not segment.ordered and segment.end < mark.offset and not segment.damages:
+            gone = Damage(segment.name, segment.end, mark.offset - segment.end, "what was durable there is gone")
+            self._find(str(gone))
+
+    def _find_leftovers(self, names: list[str], suffixes: dict[int, str]) -> None:
+        if self._writing:
+            return
+        for name in names:
+            owner = name.removesuffix(INDEX_SUFFIX) + FULL_SUFFIX
+            replaced = name.endswith(OPEN_SUFFIX) and name.removesuffix(OPEN_SUFFIX) + FULL_SUFFIX in names
+            if name.endswith(".tmp") or replaced or (name.endswith(INDEX_SUFFIX) and owner not in names):
+                self.checked.leftovers.append(name)
+                self._find(f"{name} is left over from a crash; the next start removes it", False)
+
+    def _together(self) -> None:
+        checked, catalog = self.checked, self.checked.catalog
+        if not catalog.stream:
+            return
+        catalog.segments = checked.segments
+        catalog.unite()
+        catalog.settle()
+        for epoch, twice in sorted(self._twice.items()):
+            self._find(f"twice in epoch {epoch}, the later counts: {in_words(twice)}", False)
+        for epoch in catalog.epochs():
+            held, lost = catalog.held.get(epoch) or RangeSet(), catalog.lost.get(epoch) or RangeSet()
+            both = [both for first, last in lost for both in held.intersection(first, last)]
+            if both:
+                self._find(f"both held and declared lost in epoch {epoch}: {in_words(both)}")
+            if lost:
+                self._find(f"declared lost in epoch {epoch}: {in_words(lost)}", False)
+            gaps = missing(catalog, epoch)
+            if gaps:
+                self._find(f"missing in epoch {epoch}: {in_words(gaps)}", False)
+
+
+def _told_by(segment: Segment) -> object:
+    shelves = {epoch: (list(shelf), shelf.held) for epoch, shelf in segment.shelves.items()}
+    return segment.end, segment.newest, segment.frames, segment.starts, segment.lost, shelves
+
+
+def _with_numbers(damage: Damage, says: Segment) -> Damage:
+    if damage.first is not None:
+        return damage
+    for epoch, shelf in sorted(says.shelves.items()):
+        frames = [one for one in shelf if damage.offset <= one.offset < damage.offset + damage.length]
+        if frames:
+            last = max(one.last for one in frames)
+            return damage._replace(epoch=epoch, first=min(one.base for one in frames), last=last)
+    return damage

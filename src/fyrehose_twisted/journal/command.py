@@ -1,0 +1,313 @@
+"""``fyrehose journal``: look at journals, check and repair them, and write Parquet files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
+from fyrehose_twisted.sim.command import complain
+
+# What reads journals is imported when it is needed: this module is imported for `fyrehose --help` too.
+if TYPE_CHECKING:
+    from fyrehose_twisted.journal.reader import JournalReader
+    from fyrehose_twisted.journal.show import Bare, Where
+
+DESCRIPTION = "Look at journals, check and repair them, and write Parquet files."
+POLL_INTERVAL = 0.2
+"""Seconds between two looks for more with --follow."""
+
+
+def add_parser(commands: Any, bare: Bare) -> argparse.ArgumentParser:
+    """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
+
+    What is parsed has :func:`run` as its ``simulate``, which is what the commands without a reactor have in common.
+
+    :param bare: takes off payloads what a protocol put before them; called when records are printed.
+    """
+    parser: argparse.ArgumentParser = commands.add_parser("journal", help=DESCRIPTION, description=DESCRIPTION)
+    inner = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, act: Callable[..., int], about: str) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = inner.add_parser(name, help=about, description=about)
+        made.add_argument("directory", type=Path, metavar="DIR", help="that of one stream's journal, or of several")
+        made.add_argument("--stream", metavar="URI", help="only that stream, such as fyrehose://ticks")
+        made.set_defaults(simulate=run, act=act, parser=made, bare=bare)
+        return made
+
+    shown = command("ls", _ls, "Show which numbers journals hold.")
+    shown.add_argument("--json", action="store_true", help="print JSON lines")
+    cat = command("cat", _cat, "Print records in order, as far as none is missing.")
+    cat.add_argument("--epoch", type=_whole, metavar="N", help="only that one [all]")
+    where = "a sequence number, or a time: 2026-01-31T12:00:00Z or @SECONDS since 1970"
+    cat.add_argument("--from", dest="start", type=_where, metavar="WHERE", help=where)
+    cat.add_argument("--to", dest="end", type=_where, metavar="WHERE", help="the last to print, said the same way")
+    cat.add_argument("--count", type=_count, metavar="N", help="stop after N records")
+    cat.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
+    cat.add_argument("--raw", action="store_true", help="print payloads as they were on the wire")
+    cat.add_argument("--follow", action="store_true", help="wait for more until interrupted")
+    command("check", _check, "Read every byte, and tell what is damaged or missing. Status 1 for damage.")
+    repair = command("repair", _repair, "Cut out what is damaged, and take what is missing from other journals.")
+    repair.add_argument(
+        "--from", dest="others", type=Path, action="append", default=[], metavar="DIR", help="another journal"
+    )
+    repair.add_argument("--wrap", type=_whole, metavar="N", help="numbers wrap at N; only if no header says so")
+    repair.add_argument("--dry-run", action="store_true", help="change nothing, and tell what would be done")
+    seal = command("seal", _seal, "Write all segments in order.")
+    seal.add_argument("--parquet", type=Path, metavar="DIR", help="write Parquet files there")
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command and return its exit status: 0 for success, 1 for failure or damage.
+
+    :raises SystemExit: 2, for wrong usage.
+    """
+    from tqdm import tqdm
+
+    tqdm.monitor_interval = 0  # No thread only for that.
+    status = 0
+    try:
+        for path in _journals(options):
+            try:
+                status = max(status, options.act(options, path))
+            except FyrehoseError as error:
+                status = complain(error)
+        if options.act is _ls:
+            _print_rows(options)
+    except FyrehoseError as error:
+        return complain(error)
+    except BrokenPipeError:
+        return 0  # Whoever reads has seen enough.
+    except OSError as error:
+        return complain(f"{error.filename or 'input or output'}: {error.strerror or error}")
+    return status
+
+
+def _journals(options: argparse.Namespace) -> list[Path]:
+    """Return the directories that are meant."""
+    from fyrehose_twisted.journal.layout import directory_name, journal_directories
+
+    found: list[Path] = journal_directories(options.directory)
+    if not found:
+        raise ConfigurationError(f"{options.directory} holds no journal, and no directory in it does")
+    if options.stream is not None and found != [options.directory]:
+        wanted = directory_name(options.stream)
+        chosen = [path for path in found if path.name == wanted]
+        if not chosen:
+            names = ", ".join(path.name for path in found)
+            raise ConfigurationError(f"{options.directory} has no journal of {options.stream}; there are {names}")
+        found = chosen
+    if len(found) > 1 and options.act is _cat:
+        raise ConfigurationError(f"of which stream? {options.directory} has several; say --stream {_stream(found[0])}")
+    if options.act is _ls:
+        options.rows = []
+    return found
+
+
+def _stream(path: Path) -> str:
+    from fyrehose_twisted.journal.layout import stream_of
+
+    return stream_of(path.name) or "URI"
+
+
+@contextmanager
+def _reading(options: argparse.Namespace, path: Path) -> Iterator[JournalReader]:
+    from fyrehose_twisted.journal.errors import JournalError
+    from fyrehose_twisted.journal.reader import open_reader
+
+    with closing(open_reader(path)) as reader:
+        if options.stream not in (None, reader.stream):
+            raise JournalError(f"{path} is the journal of {reader.stream}, not of {options.stream}")
+        yield reader
+
+
+def _ls(options: argparse.Namespace, path: Path) -> int:
+    from fyrehose_twisted.journal.show import rows
+
+    with _reading(options, path) as reader:
+        options.rows += rows(reader, path)
+    return 0
+
+
+def _print_rows(options: argparse.Namespace) -> None:
+    import json
+
+    from fyrehose_twisted.journal.show import table
+
+    for line in map(json.dumps, options.rows) if options.json else table(options.rows):
+        print(line)
+
+
+def _cat(options: argparse.Namespace, path: Path) -> int:
+    from fyrehose_twisted.journal.show import Cat
+
+    if options.follow and options.end is not None and options.end.is_time:
+        options.parser.error("--follow goes on for ever, and does not go together with a time as --to")
+    if sys.stdout is None:
+        return complain("standard output: it is closed")
+    output = sys.stdout.buffer
+
+    def put(data: bytes) -> None:
+        output.write(data)
+        output.flush()
+
+    with _reading(options, path) as reader:
+        cat = Cat(
+            reader,
+            put,
+            complain,
+            bare=None if options.raw else options.bare,
+            epoch=options.epoch,
+            start=options.start,
+            end=options.end,
+            count=options.count,
+            as_json=options.format == "json",
+        )
+        try:
+            while cat.run() and options.follow:
+                _wait_for_more(reader)
+        except KeyboardInterrupt:
+            if not options.follow:
+                raise
+        if not options.follow:
+            cat.tell_holes()
+        return 1 if cat.damaged else 0
+
+
+def _wait_for_more(reader: JournalReader) -> None:
+    import select
+
+    watch = select.poll()
+    try:
+        watch.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        watch = select.poll()
+    while not reader.refresh():
+        began = time.monotonic()
+        for _, event in watch.poll(POLL_INTERVAL * 1_000):
+            if event & select.POLLERR:
+                raise BrokenPipeError
+        time.sleep(max(0.0, began + POLL_INTERVAL - time.monotonic()))
+
+
+def _check(options: argparse.Namespace, path: Path) -> int:
+    from fyrehose_twisted.journal.check import check
+    from fyrehose_twisted.journal.disk import LocalDirectory
+    from fyrehose_twisted.journal.show import is_written
+
+    with _bar(path) as (say, progress):
+        writing = is_written(path)
+        checked = check(
+            LocalDirectory(path),
+            writing=writing,
+            tell=lambda one: say(f"{path}: {'damage: ' if one.damage else ''}{one.text}"),
+            progress=progress,
+        )
+    print(checked.summary())
+    return 1 if checked.damaged else 0
+
+
+def _repair(options: argparse.Namespace, path: Path) -> int:
+    from fyrehose_twisted.journal.disk import LocalDirectory
+    from fyrehose_twisted.journal.layout import directory_name, journal_directories
+    from fyrehose_twisted.journal.reader import open_reader
+    from fyrehose_twisted.journal.repair import repair
+
+    stream = options.stream
+    if stream is None and options.others:
+        with closing(open_reader(path)) as ours:
+            stream = ours.stream
+    others: list[JournalReader] = []
+    for other in options.others:
+        found = journal_directories(other)
+        chosen = found if found == [other] else [one for one in found if one.name == directory_name(stream)]
+        if not chosen:
+            raise ConfigurationError(f"{other} holds no journal of {stream}")
+        others += map(open_reader, chosen)
+    wrap = options.wrap if options.wrap is not None else others[0].wrap if others else 0
+    with _bar(path) as (say, progress):
+        agreed = repair(
+            LocalDirectory(path),
+            stream=stream,
+            wrap=wrap,
+            others=others,
+            dry_run=options.dry_run,
+            tell=lambda text: say(f"{path}: {text}"),
+            progress=progress,
+        )
+    return 0 if agreed else 1
+
+
+def _seal(options: argparse.Namespace, path: Path) -> int:
+    from fyrehose_twisted.journal.disk import LocalDirectory
+    from fyrehose_twisted.journal.errors import JournalInUse
+    from fyrehose_twisted.journal.findings import counted
+    from fyrehose_twisted.journal.parquet import export, load_pyarrow
+    from fyrehose_twisted.journal.seal import seal
+
+    if options.parquet is not None:
+        load_pyarrow()  # Before anything is done that takes long.
+    with _reading(options, path) as reader:
+        stream, wrap = reader.stream, reader.wrap
+    try:
+        written = seal(LocalDirectory(path), stream, wrap)
+        print(f"{stream}: {counted(written, 'segment')} written in order")
+    except JournalInUse:
+        if options.parquet is None:
+            raise
+        complain(f"{path}: somebody writes to it, so segments are left as they are")
+    if options.parquet is not None:
+        with _reading(options, path) as reader:
+            for file in export(reader, options.parquet, tell=lambda text: complain(f"{path}: {text}")):
+                print(f"{file.name}: {counted(file.rows, 'row')}")
+    return 0
+
+
+@contextmanager
+def _bar(path: Path) -> Iterator[tuple[Callable[[str], None], Callable[[int], object]]]:
+    """Show how many bytes of the segments were read, where somebody watches; yield how to print and to go on."""
+    from tqdm import tqdm
+
+    from fyrehose_twisted.journal.segment_header import number_of
+
+    total = sum(entry.stat().st_size for entry in path.iterdir() if number_of(entry.name) is not None)
+    with tqdm(total=total, disable=None, leave=False, desc=path.name, unit="B", unit_scale=True) as bar:
+        yield lambda line: tqdm.write(line, file=sys.stdout), bar.update
+
+
+def _where(text: str) -> Where:
+    from fyrehose_twisted.journal.show import Where
+
+    if text.isdecimal():
+        return Where(int(text), False)
+    try:
+        seconds = float(text[1:]) if text.startswith("@") else _iso(text)
+        return Where(round(seconds * 1_000_000), True)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no sequence number, and no time such as 2026-01-31T12:00:00Z or @1769860800"
+        ) from None
+
+
+def _iso(text: str) -> float:
+    """Return seconds since 1970; a time without a zone is a local one."""
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)

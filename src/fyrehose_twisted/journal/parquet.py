@@ -1,0 +1,306 @@
+"""Writing what a journal holds to Parquet files, a row for each number below the watermark.
+
+A file, EPOCH-FIRST-LAST.parquet, has :data:`NUMBERS` rows; it is never touched again. Only the last of an epoch may
+have fewer, and the next run puts a longer one in its place. The column of sequence numbers is a signed integer: all
+fit, and Spark has no unsigned ones and would make decimals of them, which are slow to compare and join.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal.block import Block, Numbers
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalInUse
+from fyrehose_twisted.journal.layout import directory_name
+from fyrehose_twisted.journal.reader import JournalReader
+
+NUMBERS = 1_000_000
+"""Rows of a file."""
+
+GROUP_ROWS, GROUP_BYTES = 131_072, 128 * 2**20
+"""A row group is written once it has so many rows, or bytes of payload."""
+
+ARRAY_BYTES = 2**30
+"""Bytes of payload in one array; Arrow counts them in 31 bits."""
+
+LOST_AT_ONCE = 65_536
+
+_NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.parquet")
+_LOCK = ".lock"
+
+
+class Written(NamedTuple):
+    """A file that was written."""
+
+    name: str
+    rows: int
+
+
+class _File(NamedTuple):
+    """A file that is there: all from ``first`` to ``last``."""
+
+    epoch: int
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.epoch}-{self.first}-{self.last}.parquet"
+
+
+def export(
+    reader: JournalReader,
+    out: Path,
+    *,
+    numbers: int = NUMBERS,
+    tell: Callable[[str], object],
+    progress: Callable[[int], object] | None = None,
+) -> list[Written]:
+    """Write what lies below the watermark and is not in files yet; return which files were written.
+
+    :param out: the directory that gets one for each stream.
+    :param numbers: rows of a file; always the same for one directory.
+    :param tell: called with what cannot be written because it is not kept any more, or need not be.
+    :param progress: called with the number of rows that were written since the last call.
+    :raises ConfigurationError: if pyarrow is not installed.
+    :raises JournalDamaged: if something is damaged: the file that would have it is not written.
+    :raises JournalInUse: if another process writes to the same directory.
+    :raises OSError: if a file cannot be written.
+    """
+    return _Export(reader, out, numbers, tell, progress).run()
+
+
+def load_pyarrow() -> Any:
+    """Return the module pyarrow, its Parquet half loaded.
+
+    :raises ConfigurationError: if it is not installed.
+    """
+    try:
+        import_module("pyarrow.parquet")
+        return import_module("pyarrow")
+    except ImportError as error:
+        raise ConfigurationError(
+            f"Parquet needs pyarrow, and: {error}. Install it with: pip install 'fyrehose_twisted[parquet]'"
+        ) from None
+
+
+class _Export:
+    def __init__(
+        self,
+        reader: JournalReader,
+        out: Path,
+        numbers: int,
+        tell: Callable[[str], object],
+        progress: Callable[[int], object] | None,
+    ) -> None:
+        self._reader, self._numbers, self._tell, self._progress = reader, numbers, tell, progress
+        self._directory = out / directory_name(reader.stream)
+        self._arrow = load_pyarrow()
+
+    def run(self) -> list[Written]:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with _locked(self._directory):
+            return [written for epoch in self._reader.epochs() for written in self._write_epoch(epoch)]
+
+    def _write_epoch(self, epoch: int) -> Iterator[Written]:
+        bounds = self._reader.bounds(epoch)
+        assert bounds is not None, epoch
+        at, partial = self._go_on(epoch, bounds.first)
+        if partial is not None and partial.last + 1 >= bounds.next:
+            return
+        while at < bounds.next:
+            last = min(at + self._numbers, bounds.next) - 1
+            lost = self._reader.losses(epoch, at, last)
+            if lost == [(at, last)]:
+                # Nothing is known of any of these, and there may be 2**60: a jump of the numbers.
+                whole = self._reader.losses(epoch, at, bounds.next - 1)[0]
+                last = at + max(1, (whole[1] + 1 - at) // self._numbers) * self._numbers - 1
+                self._tell(f"lost in epoch {epoch}: {at} to {min(last, whole[1])}; there is no file for them")
+            else:
+                yield self._write(_File(epoch, at, last), lost, partial)
+            at, partial = last + 1, None
+
+    def _go_on(self, epoch: int, start: int) -> tuple[int, _File | None]:
+        """Return where the next file begins, and the shorter one whose place it takes."""
+        files = self._files(epoch)
+        for file in files:
+            if any(other.first == file.first and other.last > file.last for other in files):
+                os.unlink(self._directory / file.name)  # A crash came before this.
+        if not files:
+            return start, None
+        newest = max(files, key=lambda file: (file.first, file.last))
+        complete = newest.last - newest.first + 1 >= self._numbers
+        at = newest.last + 1 if complete or newest.first < start else newest.first
+        if at < start:
+            self._tell(f"not kept any more, and in no file: {at} to {start - 1} of epoch {epoch}")
+            at = start
+        return at, newest if at == newest.first else None
+
+    def _files(self, epoch: int) -> list[_File]:
+        found = (_NAME.fullmatch(name) for name in os.listdir(self._directory))
+        files = (_File(*map(int, one.groups())) for one in found if one)
+        return [file for file in files if file.epoch == epoch]
+
+    def _write(self, file: _File, lost: list[tuple[int, int]], partial: _File | None) -> Written:
+        path = self._directory / file.name
+        temporary = self._directory / f".{file.name}.tmp"  # Spark and its like do not look at such names.
+        with open(temporary, "wb") as output:
+            rows = self._write_rows(output, file, lost)
+            output.flush()
+            os.fsync(output.fileno())
+        os.rename(temporary, path)
+        _sync(self._directory)
+        if partial is not None and partial != file:
+            os.unlink(self._directory / partial.name)
+            _sync(self._directory)
+        return Written(str(path), rows)
+
+    def _write_rows(self, output: Any, file: _File, lost: list[tuple[int, int]]) -> int:
+        arrow = self._arrow
+        schema, count = schema_of(arrow), 0
+        writer = arrow.parquet.ParquetWriter(output, schema, use_dictionary=["stream", "status"])
+        waiting: list[Any] = []
+        rows = size = 0
+        try:
+            for batch, payload in self._batches(file, lost):
+                waiting.append(batch)
+                rows, size = rows + len(batch), size + payload
+                if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+                    self._write_group(writer, waiting, rows)
+                    count, rows, size = count + rows, 0, 0
+                    waiting = []
+            if waiting:
+                self._write_group(writer, waiting, rows)
+        finally:
+            writer.close()
+        count += rows
+        if count != file.last - file.first + 1:
+            from fyrehose_twisted.journal.scan import Damage
+
+            reason = f"{count:,} of {file.last - file.first + 1:,} records are there"
+            raise JournalDamaged(Damage(self._reader.stream, 0, 0, reason, file.epoch, file.first, file.last))
+        return count
+
+    def _write_group(self, writer: Any, batches: list[Any], rows: int) -> None:
+        writer.write_table(self._arrow.Table.from_batches(batches), row_group_size=rows)
+        if self._progress is not None:
+            self._progress(rows)
+
+    def _batches(self, file: _File, lost: list[tuple[int, int]]) -> Iterator[tuple[Any, int]]:
+        """Yield the rows of a file in order, and how many bytes of payload they have."""
+        at = file.first
+        for whole in self._reader.read(file.epoch, file.first, file.last):
+            for block in pieces(whole):
+                before = self._lost_within(lost, at, block.last)
+                if len(before) > LOST_AT_ONCE:
+                    # These lie in few ranges; what comes before the block is written for itself.
+                    early = before[before < np.uint64(block.first)]
+                    yield from self._lost_batches(file.epoch, early)
+                    before = before[len(early) :]
+                yield self._batch(block, before), int(block.offsets[-1]) - int(block.offsets[0])
+                at = block.last + 1
+        yield from self._lost_batches(file.epoch, self._lost_within(lost, at, file.last))
+
+    def _lost_batches(self, epoch: int, positions: Numbers) -> Iterator[tuple[Any, int]]:
+        reader = self._reader
+        none = np.array([], np.uint64), np.array([], np.int64), np.zeros(1, np.uint32), memoryview(b"")
+        for low in range(0, len(positions), LOST_AT_ONCE):
+            some = positions[low : low + LOST_AT_ONCE]
+            yield self._batch(Block(reader.stream, epoch, *none, reader.wrap), some), 0
+
+    @staticmethod
+    def _lost_within(lost: list[tuple[int, int]], first: int, last: int) -> Numbers:
+        parts = [
+            np.arange(max(low, first), min(high, last) + 1, dtype=np.uint64)
+            for low, high in lost
+            if low <= last and high >= first
+        ]
+        return np.concatenate(parts) if parts else np.array([], np.uint64)
+
+    def _batch(self, block: Block, lost: Numbers) -> Any:
+        """Return the rows of a block, and among them those of lost numbers, without an object for each."""
+        arrow, count = self._arrow, len(block) + len(lost)
+        positions = np.concatenate([block.positions, lost])
+        order = positions.argsort(kind="stable")
+        is_held = order < len(block)
+        sequences = positions[order]
+        if block.wrap:
+            sequences %= np.uint64(block.wrap)
+        times = np.zeros(count, np.int64)
+        times[is_held] = block.times
+        ends = np.zeros(count + 1, np.int32)
+        ends[1:][is_held] = np.diff(block.offsets)
+        np.cumsum(ends, out=ends)
+        payload = block.payload[int(block.offsets[0]) : int(block.offsets[-1])]
+        valid = None if not len(lost) else arrow.py_buffer(np.packbits(is_held, bitorder="little"))
+
+        def column(kind: Any, *buffers: Any) -> Any:
+            return arrow.Array.from_buffers(kind, count, list(buffers))
+
+        def repeated(codes: Any, values: list[str]) -> Any:
+            return arrow.DictionaryArray.from_arrays(column(arrow.int8(), None, arrow.py_buffer(codes)), values)
+
+        columns = [
+            repeated(np.zeros(count, np.int8), [block.stream]),
+            column(arrow.int64(), None, arrow.py_buffer(np.full(count, block.epoch, np.int64))),
+            column(arrow.int64(), None, arrow.py_buffer(sequences.astype(np.int64))),
+            column(arrow.timestamp("us", "UTC"), valid, arrow.py_buffer(times)),
+            column(arrow.binary(), valid, arrow.py_buffer(ends), arrow.py_buffer(payload)),
+            repeated((~is_held).astype(np.int8), ["ok", "lost"]).dictionary_decode(),
+        ]
+        return arrow.RecordBatch.from_arrays(columns, schema=schema_of(arrow))
+
+
+def schema_of(arrow: Any) -> Any:
+    """Return the columns of a file; ``arrow`` is the module pyarrow."""
+    return arrow.schema(
+        [
+            ("stream", arrow.dictionary(arrow.int8(), arrow.string())),
+            ("epoch", arrow.int64()),
+            ("sequence", arrow.int64()),
+            ("received_at", arrow.timestamp("us", "UTC")),
+            ("payload", arrow.binary()),
+            ("status", arrow.string()),
+        ]
+    )
+
+
+def pieces(block: Block, limit: int = ARRAY_BYTES) -> Iterator[Block]:
+    """Yield the rows of ``block``, with ``limit`` bytes of payload or one row at a time."""
+    low = 0
+    ends = block.offsets[1:].astype(np.int64)
+    while low < len(block):
+        high = int(ends.searchsorted(int(block.offsets[low]) + limit, side="right"))
+        high = max(high, low + 1)
+        yield block if (low, high) == (0, len(block)) else block.rows(low, high)
+        low = high
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise JournalInUse(f"{directory} is in use by another process that writes Parquet files there") from None
+    finally:
+        os.close(descriptor)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,477 @@
+"""Reading journals of another machine, with a plain socket that blocks: no reactor is needed.
+
+A :class:`RemoteJournal` and its readers may be pickled. Each process then has a connection of its own, which is opened
+when it is used. One thread at a time may use one.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Any, NoReturn
+
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import LocalError, NotConnected, RemoteError
+from fyrehose_twisted.interfaces import IJournalReader
+from fyrehose_twisted.journal import wire
+from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
+from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.record import Record
+
+PAGE = 8 * 2**20
+"""Bytes of frames that are asked for at once."""
+RECEIVE_AT_ONCE = 2**18
+PART_OVERHEAD = 1_000
+"""Bytes that a part of an answer costs beside its frames, so that a limit means memory."""
+MAX_HELD = 2 * wire.MAX_FRAMES
+"""Bytes that may come before they are wanted."""
+MAX_LOSSES = 2**22
+"""Lost ranges that a server may tell of at once."""
+MAX_STREAMS = 100_000
+"""Streams and epochs that a server may tell of."""
+PREFETCHES = 8
+"""Pages that may be under way before they are wanted, each of another iterator."""
+
+
+class UnknownStream(LocalError, LookupError):
+    """The server has no journal of this stream."""
+
+
+class SecretRefused(NotConnected):
+    """The server wants a secret, and was not given the right one."""
+
+
+def connect(host: str, port: int, secret: bytes | None = None, timeout: float = 10.0) -> RemoteJournal:
+    """Return the journals of a server, connected. See :class:`RemoteJournal`, also for what it raises."""
+    remote = RemoteJournal(host, port, secret, timeout)
+    remote.open()
+    return remote
+
+
+class RemoteJournal:
+    """The journals that one server gives.
+
+    :param secret: what the server wants to know; it is pickled too.
+    :param timeout: seconds without a byte from the server, after which it is given up.
+    :param page: bytes of frames that are asked for at once, about; twice as many may be held.
+    :raises ConfigurationError: if the secret is too short.
+    :raises NotConnected: from all that is called later: if the server cannot be reached, does not answer or hangs up.
+    :raises SecretRefused: likewise, if it wants another secret.
+    :raises RemoteError: likewise, if what it says makes no sense.
+    """
+
+    def __init__(
+        self, host: str, port: int, secret: bytes | None = None, timeout: float = 10.0, *, page: int = PAGE
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.timeout = timeout
+        self.page = page
+        self._secret = None if secret is None else wire.check_secret(secret)
+        self._connection: _Connection | None = None
+
+    def __repr__(self) -> str:
+        return f"RemoteJournal({self.host!r}, {self.port})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None}
+
+    def __enter__(self) -> RemoteJournal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Connect, unless that is done."""
+        self._connected()
+
+    def close(self) -> None:
+        """Hang up. What is called afterwards connects again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def streams(self) -> list[wire.StreamInfo]:
+        """Return the streams that are served, with their epochs and how far these go."""
+        found: dict[str, wire.StreamInfo] = {}
+        count = 0
+        for part in self.ask(wire.ListStreams):
+            if not isinstance(part, wire.Streams):
+                raise RemoteError(f"{self} answered the question for streams with something else")
+            for info in part.streams:
+                count += 1 + len(info.epochs)
+                known = found.get(info.stream)
+                epochs = info.epochs if known is None else known.epochs + info.epochs
+                found[info.stream] = wire.StreamInfo(info.stream, info.wrap, epochs)
+            if count > MAX_STREAMS:
+                self.close()
+                raise RemoteError(f"{self} tells of more than {MAX_STREAMS:,} streams and epochs")
+        return list(found.values())
+
+    def reader(self, stream: str) -> RemoteReader:
+        """Return a reader of one stream. :raises UnknownStream: if it is not served."""
+        return RemoteReader(self, stream)
+
+    # For readers
+
+    def begin(self, make: Callable[..., wire.Request], *what: object) -> _Asked:
+        """Ask, and do not wait for the answer."""
+        return _Asked(self._connected(), make, what)
+
+    def finish(self, asked: _Asked) -> Generator[Any, None, None]:
+        """Yield the parts of an answer; ask again if the connection has ended before anything came.
+
+        :raises NotInJournal: and the like, if that is the answer.
+        """
+        try:
+            try:
+                first = next(asked.parts())
+            except _Gone:
+                asked.connection = self._connected()
+                asked.ask()
+                first = next(asked.parts())
+            yield first
+            if not first.end:
+                yield from asked.parts()
+        finally:
+            asked.forget()
+
+    def can_prefetch(self) -> bool:
+        """Whether one more page may be under way."""
+        return self._connection is not None and len(self._connection.answers) < PREFETCHES
+
+    def ask(self, make: Callable[..., wire.Request], *what: object) -> Generator[Any, None, None]:
+        """Ask, and yield the parts of the answer."""
+        try:
+            asked = self.begin(make, *what)
+        except _Gone:
+            asked = self.begin(make, *what)
+        return self.finish(asked)
+
+    def _connected(self) -> _Connection:
+        connection = self._connection
+        if connection is None or connection.process != os.getpid() or connection.broken:
+            if connection is not None:
+                connection.close()
+            self._connection = connection = _Connection(self.host, self.port, self._secret, self.timeout)
+        return connection
+
+
+class _Gone(NotConnected):
+    """The connection has ended; another may serve."""
+
+
+class _Asked:
+    """A request that has been sent; it can be sent again."""
+
+    def __init__(self, connection: _Connection, make: Callable[..., wire.Request], what: tuple[object, ...]) -> None:
+        self.connection = connection
+        self._make = make
+        self._what = what
+        self.ask()
+
+    def ask(self) -> None:
+        """Send it."""
+        self._number = self.connection.ask(self._make, self._what)
+
+    def parts(self) -> Iterator[Any]:
+        """Yield the parts of the answer that have not been handed out."""
+        return self.connection.parts(self._number)
+
+    def forget(self) -> None:
+        """The answer is not wanted any more."""
+        self.connection.forget(self._number)
+
+
+class _Connection:
+    """One connection, on which answers come in the order in which was asked.
+
+    :ivar answers: parts that have come and are not handed out, by request; none for a request that was forgotten.
+    """
+
+    def __init__(self, host: str, port: int, secret: bytes | None, timeout: float) -> None:
+        self.process = os.getpid()
+        self.broken = False
+        self.answers: dict[int, deque[Any] | None] = {}
+        self._name = f"the journal server {host}:{port}"
+        self._decoder = wire.answer_decoder()
+        self._messages: deque[wire.Message] = deque()
+        self._next = 1
+        self._held = 0
+        try:
+            self._socket = socket.create_connection((host, port), timeout)
+        except TimeoutError:
+            raise NotConnected(f"{self._name} did not answer within {timeout:g} s") from None
+        except OSError as error:
+            raise NotConnected(f"{self._name} cannot be reached: {error.strerror or error}") from error
+        self._timeout = timeout
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._shake_hands(secret)
+        except BaseException:
+            self.close()
+            raise
+
+    def _shake_hands(self, secret: bytes | None) -> None:
+        greeting = self._receive()
+        if not isinstance(greeting, wire.Greeting):
+            self._fail(RemoteError(f"{self._name} does not greet; is it one?"))
+        if greeting.version != wire.VERSION:
+            self._fail(RemoteError(f"{self._name} speaks version {greeting.version}; we speak {wire.VERSION}"))
+        mac = wire.proof(secret, greeting.nonce) if greeting.secret and secret is not None else b""
+        self._send(wire.Hello(wire.VERSION, mac))
+        if not isinstance(self._receive(), wire.Welcome):
+            self._fail(RemoteError(f"{self._name} does not answer a hello"))
+
+    def ask(self, make: Callable[..., wire.Request], what: tuple[object, ...]) -> int:
+        """Send a request; return its number."""
+        number, self._next = self._next, self._next + 1
+        self._send(make(number, *what))
+        self.answers[number] = deque()
+        return number
+
+    def parts(self, number: int) -> Iterator[Any]:
+        """Yield the parts of an answer as they come. :raises FyrehoseError: if it is a refusal."""
+        while True:
+            waiting = self.answers.get(number)
+            while not waiting:
+                self._take(self._receive())
+            part = waiting.popleft()
+            self._held -= _cost(part)
+            if isinstance(part, wire.Refusal) or part.end:
+                del self.answers[number]
+            if isinstance(part, wire.Refusal):
+                _raise(part, self._name)
+            yield part
+            if part.end:
+                return
+
+    def forget(self, number: int) -> None:
+        """Drop the answer to a request, also what of it is still to come."""
+        parts = self.answers.get(number)
+        if parts is not None:
+            self._held -= sum(map(_cost, parts))
+            if any(isinstance(part, wire.Refusal) or part.end for part in parts):
+                del self.answers[number]
+            else:
+                self.answers[number] = None
+
+    def close(self) -> None:
+        """Hang up."""
+        self.broken = True
+        self._socket.close()
+
+    def _take(self, message: Any) -> None:
+        number = getattr(message, "id", None)
+        if number not in self.answers:
+            self._fail(RemoteError(f"{self._name} answers what was not asked"))
+        parts = self.answers[number]
+        if parts is not None:
+            parts.append(message)
+            self._held += _cost(message)
+            if self._held > MAX_HELD:
+                self._fail(RemoteError(f"{self._name} sends more than was asked for"))
+        elif isinstance(message, wire.Refusal) or message.end:
+            del self.answers[number]
+
+    def _send(self, message: wire.Message) -> None:
+        if self.broken:
+            raise _Gone(f"{self._name} has hung up")
+        try:
+            self._socket.sendall(wire.encode(message))
+        except OSError as error:
+            with suppress(_Gone):
+                while True:
+                    self._receive()  # It may have said why before it hung up, which is then raised.
+            self._fail(_Gone(f"{self._name} is gone: {error.strerror or error}"))
+
+    def _receive(self) -> wire.Message:
+        while not self._messages:
+            if self.broken:
+                raise _Gone(f"{self._name} has hung up")
+            try:
+                data = self._socket.recv(RECEIVE_AT_ONCE)
+            except TimeoutError:
+                self._fail(NotConnected(f"{self._name} did not answer within {self._timeout:g} s"))
+            except OSError as error:
+                self._fail(_Gone(f"{self._name} is gone: {error.strerror or error}"))
+            if not data:
+                self._fail(_Gone(f"{self._name} has hung up"))
+            try:
+                self._messages += self._decoder.feed(data)
+            except RemoteError as error:
+                self._fail(RemoteError(f"{self._name} sends what makes no sense: {error}"))
+        message = self._messages.popleft()
+        if isinstance(message, wire.Refusal) and message.id is None:
+            self.close()
+            _raise(message, self._name)
+        return message
+
+    def _fail(self, error: Exception) -> NoReturn:
+        self.close()
+        raise error
+
+
+def _cost(part: Any) -> int:
+    return PART_OVERHEAD + len(getattr(part, "frames", b""))
+
+
+def _stands_still(part: Any) -> bool:
+    return part.next == part.first and not (part.end or getattr(part, "damages", ()))
+
+
+def _raise(refusal: wire.Refusal, name: str) -> NoReturn:
+    text = f"{name} says: {refusal.text}"
+    match refusal.name:
+        case wire.NOT_IN_JOURNAL:
+            raise NotInJournal(text)
+        case wire.UNKNOWN_STREAM:
+            raise UnknownStream(text)
+        case wire.DAMAGED if refusal.damage is not None:
+            raise JournalDamaged(refusal.damage)
+        case wire.DAMAGED | wire.FAILED:
+            raise JournalError(text)
+        case wire.WRONG_SECRET:
+            raise SecretRefused(text)
+        case wire.TIMED_OUT:
+            raise _Gone(text)
+        case wire.TOO_MANY:
+            raise NotConnected(text)
+        case _:
+            raise RemoteError(f"{text} ({refusal.name})")
+
+
+@implementer(IJournalReader)
+class RemoteReader:
+    """See :class:`~fyrehose_twisted.interfaces.IJournalReader`: one stream of a :class:`RemoteJournal`.
+
+    As with a reader of files, what it knows of epochs and bounds stays as it is until :meth:`refresh`, and nothing
+    beyond the watermark is read. While one page is used, the next is on its way.
+
+    :ivar wrap: how many sequence numbers there are before they begin anew; 0 if they never do.
+    """
+
+    def __init__(self, remote: RemoteJournal, stream: str) -> None:
+        self.stream = stream
+        self.wrap = 0
+        self._remote = remote
+        self._bounds: dict[int, Bounds] = {}
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Ask how far the journal goes now; say whether anything has changed.
+
+        :raises UnknownStream: if it is not served any more.
+        """
+        for info in self._remote.streams():
+            if info.stream == self.stream:
+                known = self._bounds
+                self._bounds = {row.epoch: Bounds(*row[1:]) for row in info.epochs}
+                self.wrap = info.wrap
+                return known != self._bounds
+        raise UnknownStream(f"{self._remote} does not serve {self.stream}")
+
+    def epochs(self) -> list[int]:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.epochs`."""
+        return sorted(self._bounds)
+
+    def bounds(self, epoch: int) -> Bounds | None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.bounds`."""
+        return self._bounds.get(epoch)
+
+    def read(
+        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
+    ) -> Iterator[Block]:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.read`; nothing beyond the watermark."""
+        return self._read(epoch, first, self._end(epoch, first, last), on_damage)
+
+    def get(self, epoch: int, position: int) -> Record | None:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.get`; nothing beyond the watermark."""
+        bounds = self._bounds.get(epoch)
+        if bounds is None or not bounds.first <= position < bounds.next:
+            return None
+        with suppress(NotInJournal):
+            for block in self._read(epoch, position, position, None):
+                return next(block.records())
+        return None
+
+    def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.losses`; nothing beyond the watermark."""
+        found = list(islice(self._ranges(epoch, first, last, True), MAX_LOSSES + 1))
+        if len(found) > MAX_LOSSES:
+            raise RemoteError(f"{self._remote} tells of more than {MAX_LOSSES:,} lost ranges")
+        return found
+
+    def held(self, epoch: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.held`; nothing beyond the watermark."""
+        return self._ranges(epoch, first, last, False)
+
+    def _ranges(self, epoch: int, first: int, last: int, lost: bool) -> Iterator[tuple[int, int]]:
+        bounds = self._bounds.get(epoch)
+        if bounds is None:
+            return
+        first, last = max(first, bounds.first), min(last, bounds.next - 1)
+        if first > last:
+            return
+        answer = self._remote.ask(wire.ListRanges, self.stream, epoch, first, last, lost)
+        for part in self._parts(answer, wire.Ranges, first, last):
+            yield from part.ranges
+
+    def _end(self, epoch: int, first: int, last: int) -> int:
+        bounds = self._bounds.get(epoch)
+        if bounds is None:
+            return first - 1
+        if first < bounds.first:
+            raise NotInJournal(f"{first} of epoch {epoch} was asked for, and {self.stream} begins at {bounds.first}")
+        return min(last, bounds.next - 1)
+
+    def _read(self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None) -> Iterator[Block]:
+        remote = self._remote
+        asked: _Asked | None = None
+        try:
+            while first <= last:
+                what = self.stream, epoch, first, last, remote.page, on_damage is not None
+                answer = remote.ask(wire.Read, *what) if asked is None else remote.finish(asked)
+                asked = None
+                page = self._page(answer, first, last)
+                following = page[-1].next
+                if first < following <= last and remote.can_prefetch():
+                    asked = remote.begin(wire.Read, *what[:2], following, *what[3:])
+                for part in page:
+                    for damage in part.damages:
+                        if on_damage is not None:
+                            on_damage(damage)
+                    yield from wire.blocks_of(part, self.stream, epoch, self.wrap)
+                if following == first:
+                    return
+                first = following
+        finally:
+            if asked is not None:
+                asked.forget()
+
+    def _page(self, answer: Iterator[Any], first: int, last: int) -> list[wire.Records]:
+        page: list[wire.Records] = []
+        size = 0
+        for part in self._parts(answer, wire.Records, first, last):
+            page.append(part)
+            size += PART_OVERHEAD + len(part.frames)
+            if size > self._remote.page + wire.MAX_FRAMES:
+                self._remote.close()
+                raise RemoteError(f"{self._remote} sends {size:,} bytes where {self._remote.page:,} were asked for")
+        return page
+
+    def _parts(self, answer: Iterator[Any], kind: type[Any], first: int, last: int) -> Iterator[Any]:
+        for part in answer:
+            if not isinstance(part, kind) or part.first != first or part.next > last + 1 or _stands_still(part):
+                self._remote.close()
+                raise RemoteError(f"{self._remote} does not answer what it was asked, at {first} of {self.stream}")
+            first = part.next
+            yield part

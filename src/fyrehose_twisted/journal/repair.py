@@ -1,0 +1,203 @@
+"""Making a damaged journal whole again: without what is damaged, and with what another journal still has.
+
+Whatever is cut short leaves a journal that opens: a file takes the place of another only when it is complete and
+durable, and of what is replaced for damage there is a durable copy, NAME.damaged, before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from errno import EROFS
+from itertools import count
+
+from fyrehose_twisted.interfaces import IDirectory, IFile
+from fyrehose_twisted.journal.catalog import Catalog
+from fyrehose_twisted.journal.check import check
+from fyrehose_twisted.journal.errors import JournalError, JournalInUse
+from fyrehose_twisted.journal.fill import Filling
+from fyrehose_twisted.journal.findings import Checked, in_words, missing, summary_of_epoch
+from fyrehose_twisted.journal.index import write_index
+from fyrehose_twisted.journal.loading import same_journal
+from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.reorder import reorder, temporary_name
+from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.segment_header import INDEX_SUFFIX, segment_name
+from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.ranges import RangeSet
+
+COPIED_AT_ONCE = 4 * 2**20
+DAMAGED_SUFFIX = ".damaged"
+
+Tell = Callable[[str], object]
+
+
+def repair(
+    directory: IDirectory,
+    *,
+    stream: str | None = None,
+    wrap: int = 0,
+    others: Sequence[JournalReader] = (),
+    dry_run: bool = False,
+    tell: Tell,
+    progress: Callable[[int], object] | None = None,
+) -> bool:
+    """Repair a journal to which nobody writes; say whether all ``others`` agreed with it.
+
+    :param stream: whose journal it is; needed only if no segment says so.
+    :param wrap: how many sequence numbers there are before they begin anew; counts only if no segment says so.
+    :param others: journals of the same stream, to take from them what is missing.
+    :param dry_run: only tell what would be done.
+    :param tell: called with each thing that was found or done.
+    :param progress: called with the number of bytes that were read since the last call.
+    :raises JournalInUse: if somebody writes to it.
+    :raises JournalError: if it cannot be repaired.
+    """
+    with closing(lock_of(directory)):
+        checked = check(directory, tell=lambda finding: tell(finding.text), progress=progress)
+        _decide_whose(checked, stream, wrap)
+        mending = _Mending(checked, dry_run, tell)
+        mending.run()
+    catalog = checked.catalog
+    if dry_run:
+        agreed = _fill(catalog, None, others, tell)
+    else:
+        with closing(Journal(directory, catalog.stream, wrap=catalog.wrap)) as journal:
+            for line in journal.recovery.messages():
+                tell(line)
+            agreed = _fill(journal.catalog, journal, others, tell)
+            catalog = journal.catalog
+    for epoch in catalog.epochs():
+        gaps = missing(catalog, epoch)
+        which = f": {in_words(gaps)}" if gaps else ""
+        tell(f"{catalog.stream} {'has' if dry_run else 'now has'} {summary_of_epoch(catalog, epoch)}{which}")
+    return agreed
+
+
+def lock_of(directory: IDirectory) -> IFile:
+    """Return the lock of a journal's writer.
+
+    :raises JournalInUse: if somebody else has it.
+    :raises JournalError: if it cannot be had.
+    """
+    try:
+        lock: IFile = directory.lock()
+    except BlockingIOError:
+        raise JournalInUse(f"{directory} is in use by a process that writes to it; stop that first") from None
+    except OSError as error:
+        hint = "; a copy of it elsewhere can be repaired" if error.errno == EROFS else ""
+        raise JournalError(f"{directory} cannot be locked: {error.strerror}{hint}") from error
+    return lock
+
+
+def _decide_whose(checked: Checked, stream: str | None, wrap: int) -> None:
+    """Let the catalog know its stream, if its segments do not say it themselves."""
+    catalog, segments = checked.catalog, list(checked.segments.values())
+    if any(segment.header.stream for segment in segments):
+        same_journal(segments, catalog.directory, stream)
+        return
+    if stream is None:
+        raise JournalError(f"{catalog.directory}: no header says whose journal this is; say it with --stream URI")
+    tags = {segment.header.tag for segment in segments}
+    if len(tags) > 1:
+        raise JournalError(
+            f"{catalog.directory}: all headers are damaged, and the frames are those of {len(tags)} journals;"
+            " move away what does not belong here"
+        )
+    catalog.stream, catalog.wrap = stream, wrap
+    for segment in segments:
+        catalog.tag = segment.header.tag
+        segment.header = segment.header._replace(stream=stream, wrap=wrap)
+    catalog.segments = checked.segments
+    catalog.unite()
+    catalog.settle()
+
+
+def _fill(catalog: Catalog, journal: Journal | None, others: Sequence[JournalReader], tell: Tell) -> bool:
+    filling = Filling(catalog, journal, tell)
+    agreed = [filling.take(other) for other in others]
+    filling.finish()
+    return all(agreed)
+
+
+class _Mending:
+    """Replaces what is damaged in the files of one journal. The caller has the lock."""
+
+    def __init__(self, checked: Checked, dry_run: bool, tell: Tell) -> None:
+        self.checked = checked
+        self.directory = checked.catalog.directory
+        self._dry_run = dry_run
+        self._tell = tell
+
+    def run(self) -> None:
+        checked = self.checked
+        for damage in checked.unreadable:
+            if self._is_wanted(f"call {damage.name}, in which there is no frame, {self._free_name(damage.name)}"):
+                self.directory.rename(damage.name, self._free_name(damage.name))
+                self.directory.sync()
+        for number, segment in checked.segments.items():
+            if segment.damages or number in checked.unordered:
+                self._rewrite(segment)
+            elif number in checked.indexes and self._is_wanted(
+                f"write {segment_name(number, INDEX_SUFFIX)} anew: {checked.indexes[number]}"
+            ):
+                write_index(self.directory, segment)
+        for name in checked.leftovers:
+            self._is_wanted(f"remove {name}, left over from a crash")  # Opening the journal does it.
+        if checked.torn is not None:
+            self._is_wanted(f"cut {checked.torn.length:,} unfinished bytes off {checked.torn.name}")
+
+    def _is_wanted(self, what: str) -> bool:
+        self._tell(f"{'to do' if self._dry_run else 'done'}: {what}")
+        return not self._dry_run
+
+    def _rewrite(self, segment: Segment) -> None:
+        directory, kept = self.directory, self._free_name(segment.name)
+        for epoch, gone in self._gone(segment).items():
+            self._tell(f"gone with {segment.name}, in epoch {epoch}: {in_words(gone)}")
+        if not self._is_wanted(f"write {segment.name} anew without what is damaged; as it was, it is in {kept}"):
+            return
+        self._copy(segment.name, kept)
+        with suppress(FileNotFoundError):
+            directory.remove(segment_name(segment.number, INDEX_SUFFIX))  # It is that of the old file.
+        directory.sync()
+        ordered = reorder(directory, segment)
+        directory.rename(temporary_name(segment.number), ordered.name)
+        directory.sync()
+        write_index(directory, ordered)
+        if not segment.ordered:
+            directory.remove(segment.name)
+            directory.sync()
+
+    def _gone(self, segment: Segment) -> dict[int, RangeSet]:
+        """Return the numbers that only damaged frames of ``segment`` had, as far as these can be read."""
+        gone: dict[int, RangeSet] = {}
+        for damage in segment.damages:
+            if damage.epoch is None or damage.first is None or damage.last is None:
+                continue
+            held = self.checked.catalog.held.get(damage.epoch) or RangeSet()
+            for gap in held.gaps(damage.first, damage.last):
+                gone.setdefault(damage.epoch, RangeSet()).add(*gap)
+        return gone
+
+    def _free_name(self, name: str) -> str:
+        taken = self.directory.names()
+        free = (f"{name}{DAMAGED_SUFFIX}{'' if again == 1 else again}" for again in count(1))
+        return next(one for one in free if one not in taken)
+
+    def _copy(self, name: str, copy: str) -> None:
+        """Make a durable copy of a file."""
+        directory, temporary = self.directory, f"{copy}.tmp"
+        with suppress(FileNotFoundError):
+            directory.remove(temporary)
+        source: IFile = directory.open(name)
+        target: IFile = directory.open(temporary, create=True)
+        try:
+            for offset in range(0, source.size(), COPIED_AT_ONCE):
+                target.write(offset, source.read(offset, COPIED_AT_ONCE))
+            target.sync()
+        finally:
+            source.close()
+            target.close()
+        directory.rename(temporary, copy)
+        directory.sync()

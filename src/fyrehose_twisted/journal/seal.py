@@ -1,0 +1,39 @@
+"""Putting all of a journal in order, so that nothing of it changes until more is written."""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+
+from fyrehose_twisted.interfaces import IDirectory
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError
+from fyrehose_twisted.journal.reorder import reorder, temporary_name
+from fyrehose_twisted.journal.store import Journal
+
+
+def seal(directory: IDirectory, stream: str, wrap: int) -> int:
+    """Begin another segment, if the last one has any records, and write all that are full in order. Nobody may write
+    meanwhile.
+
+    :returns: how many segments were written in order.
+    :raises JournalInUse: if somebody writes to it.
+    :raises JournalDamaged: if a segment is damaged; it stays as it is.
+    :raises JournalError: if the journal cannot be read or written.
+    """
+    with closing(Journal(directory, stream, wrap=wrap)) as journal:
+        active = journal.recovery.open
+        if active is not None and (active.shelves or active.lost):
+            journal.roll()
+        segments = journal.full_segments()
+        for segment in segments:
+            try:
+                ordered = reorder(directory, segment, journal.config.frame_records)
+            except OSError as error:
+                raise JournalError(
+                    f"{directory}/{segment.name} cannot be written in order: {error.strerror}"
+                ) from error
+            if ordered.damages:
+                with suppress(FileNotFoundError):
+                    directory.remove(temporary_name(segment.number))
+                raise JournalDamaged(ordered.damages[0])
+            journal.install(ordered)
+    return len(segments)

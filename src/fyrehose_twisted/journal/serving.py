@@ -1,0 +1,533 @@
+"""Giving journals over TCP to readers on other machines. docs/reference/journal-wire.md says how they talk."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from itertools import islice
+from typing import Any
+
+from twisted.internet.endpoints import UNIXServerEndpoint
+from twisted.internet.interfaces import IAddress, IPullProducer, IStreamServerEndpoint
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import ConfigurationError, RemoteError
+from fyrehose_twisted.interfaces import IJournalReader
+from fyrehose_twisted.journal import wire
+from fyrehose_twisted.journal.block import Block, merged
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
+from fyrehose_twisted.journal.frames import MAX_RECORDS
+from fyrehose_twisted.journal.reorder import FRAME_RECORDS
+from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.net.names import loopback_endpoint
+
+Readers = Callable[[], Mapping[str, IJournalReader]]
+
+WINDOW = 65_536
+"""Positions that a reader is asked for at once; four times as many after a window without records."""
+BLOCKS_AT_ONCE = 64
+"""Blocks that are put together before others have their turn."""
+WRITE_AT_ONCE = 65_536
+"""Bytes: small messages go together until they are as many."""
+_LARGEST_SPAN = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServingLimits:
+    """What clients may cost.
+
+    :ivar connections: connections served at once.
+    :ivar per_host: of them, from one host.
+    :ivar waiting: requests of one connection that are answered or wait for it.
+    :ivar handshake: seconds that a client has to say hello, and that a refused one has to hang up.
+    :ivar idle: seconds after which a connection that asks nothing, or takes nothing, is closed.
+    :ivar chunk: bytes of payload that are read and written at once, about. One larger record goes as a whole.
+    :ivar answer: most bytes of frames in one answer, about; more is asked for with another request.
+    :ivar rate: bytes a second for each connection; ``None`` for as many as it takes.
+    """
+
+    connections: int = 64
+    per_host: int = 16
+    waiting: int = 16
+    handshake: float = 10.0
+    idle: float = 300.0
+    chunk: int = 2**20
+    answer: int = 64 * 2**20
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        counts = min(self.connections, self.per_host, self.waiting, self.chunk, self.answer)
+        times = min(self.handshake, self.idle, 1.0 if self.rate is None else self.rate)
+        if counts < 1 or not times > 0:
+            raise ConfigurationError(f"with {self} nobody would be served; all limits have to be above 0")
+
+
+@dataclass(slots=True)
+class ServingCounters:
+    """What has happened since the start.
+
+    :ivar refused: refusals by name, see :mod:`~fyrehose_twisted.journal.wire`.
+    :ivar stalled: connections that were cut off because they took nothing of an answer.
+    """
+
+    connections: int = 0
+    requests: int = 0
+    records: int = 0
+    bytes: int = 0
+    stalled: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+def journal_endpoint(reactor: Any, description: str, secret: bytes | None) -> IStreamServerEndpoint:
+    """Return an endpoint for a :class:`JournalServerFactory`; a TCP one that names no interface listens on loopback.
+
+    :raises ConfigurationError: if it is no endpoint, if the secret is too short, or if there is none and the endpoint
+        is not known to be for this machine only.
+    """
+    endpoint = loopback_endpoint(reactor, description)
+    if secret is not None:
+        wire.check_secret(secret)
+    elif not isinstance(endpoint, UNIXServerEndpoint) and not _is_loopback(getattr(endpoint, "_interface", None)):
+        raise ConfigurationError(
+            f"{description!r} is not on loopback, and everybody could read the journals; give a secret"
+        )
+    return endpoint
+
+
+def _is_loopback(interface: object) -> bool:
+    with suppress(ValueError):
+        return isinstance(interface, str) and ip_address(interface).is_loopback
+    return False
+
+
+class JournalServerFactory(Factory):
+    """Serves journals.
+
+    :param readers: called for each request; returns what is served by stream. Whoever serves journals that another
+        process writes refreshes them there.
+    :param secret: what clients have to know; ``None`` for nothing, see :func:`journal_endpoint`.
+    :raises ConfigurationError: if the secret is too short.
+    """
+
+    noisy = False
+    log = Logger()
+
+    def __init__(
+        self,
+        readers: Readers,
+        secret: bytes | None = None,
+        limits: ServingLimits | None = None,
+        *,
+        reactor: Any = None,
+    ) -> None:
+        if reactor is None:
+            from twisted.internet import reactor
+        self.reactor = reactor
+        self.readers = readers
+        self.secret = None if secret is None else wire.check_secret(secret)
+        self.limits = ServingLimits() if limits is None else limits
+        self.counters = ServingCounters()
+        self.connections: dict[JournalServerProtocol, str] = {}
+
+    def buildProtocol(self, addr: IAddress | None) -> JournalServerProtocol:
+        """Twisted: somebody has connected."""
+        protocol = JournalServerProtocol(self)
+        host = getattr(addr, "host", "this machine")
+        from_host = sum(other == host for other in self.connections.values())
+        if len(self.connections) >= self.limits.connections + self.limits.per_host:
+            protocol.unwelcome = ""  # So many are being refused that this one is not even told.
+        elif len(self.connections) >= self.limits.connections or from_host >= self.limits.per_host:
+            protocol.unwelcome = f"{len(self.connections)} connections are open, {from_host} of them from your host"
+        self.connections[protocol] = host
+        self.counters.connections += 1
+        return protocol
+
+    def stopFactory(self) -> None:
+        """Twisted: nobody listens any more. Cut off those who are connected."""
+        for protocol in list(self.connections):
+            protocol.cut_off()
+
+
+@implementer(IPullProducer)
+class JournalServerProtocol(Protocol):
+    """One connection: one request at a time, and one chunk of it whenever the transport has taken the last one."""
+
+    transport: Any
+
+    def __init__(self, factory: JournalServerFactory) -> None:
+        self.unwelcome: str | None = None
+        self._serving = factory
+        self._limits = factory.limits
+        self._decoder = wire.request_decoder()
+        self._nonce = secrets.token_bytes(wire.NONCE_SIZE)
+        self._admitted = self._closing = False
+        self._waiting: deque[wire.Request] = deque()
+        self._answer: Iterator[bytes | None] | None = None
+        self._paid_until = 0.0
+        self._timer: Any = None
+        self._later: Any = None
+
+    def connectionMade(self) -> None:
+        """Twisted: say who we are."""
+        self._timer = self._serving.reactor.callLater(self._limits.handshake, self._timed_out)
+        if self.unwelcome == "":
+            self._serving.counters.refused[wire.TOO_MANY] += 1
+            self.cut_off()
+        elif self.unwelcome is not None:
+            self._hang_up(wire.TOO_MANY, self.unwelcome)
+        else:
+            with suppress(AttributeError):  # Not every transport is TCP.
+                self.transport.setTcpNoDelay(True)
+            greeting = wire.Greeting(wire.VERSION, self._nonce, self._serving.secret is not None)
+            self.transport.write(wire.encode(greeting))
+
+    def dataReceived(self, data: bytes) -> None:
+        """Twisted: bytes have come."""
+        for message in [] if self._closing else self._decoded(data):
+            if not self._closing:
+                self._receive(message)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Twisted: the connection has ended."""
+        self._closing = True
+        self._serving.connections.pop(self, None)
+        self._drop_work()
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+
+    def cut_off(self) -> None:
+        """End the connection at once."""
+        self._closing = True
+        self._drop_work()
+        self.transport.abortConnection()
+
+    # What is asked
+
+    def _decoded(self, data: bytes) -> list[wire.Message]:
+        try:
+            return self._decoder.feed(data)
+        except RemoteError as error:
+            self._hang_up(wire.BAD_REQUEST, str(error))
+            return []
+
+    def _receive(self, message: Any) -> None:
+        if isinstance(message, wire.Hello):
+            self._admit(message)
+        elif not self._admitted:
+            self._hang_up(wire.BAD_REQUEST, "say hello first")
+        elif len(self._waiting) + (self._answer is not None) >= self._limits.waiting:
+            self._hang_up(wire.TOO_MANY, f"more than {self._limits.waiting} requests at once")
+        else:
+            self._serving.counters.requests += 1
+            self._waiting.append(message)
+            self._restart_timer(self._limits.idle)
+            if self._answer is None and len(self._waiting) == 1:
+                self._begin()
+                self.transport.registerProducer(self, False)
+
+    def _admit(self, hello: wire.Hello) -> None:
+        secret = self._serving.secret
+        if self._admitted or hello.version != wire.VERSION:
+            self._hang_up(wire.BAD_REQUEST, f"one hello of version {wire.VERSION}, please")
+        elif secret is not None and not hmac.compare_digest(wire.proof(secret, self._nonce), hello.mac):
+            self._hang_up(wire.WRONG_SECRET, "the secret is wrong" if hello.mac else "a secret is needed")
+        else:
+            self._admitted = True
+            self._restart_timer(self._limits.idle)
+            self.transport.write(wire.encode(wire.Welcome(wire.VERSION)))
+
+    def _begin(self) -> None:
+        self._answer = _encoded(self._serving, self._waiting.popleft())
+
+    # What is answered
+
+    def resumeProducing(self) -> None:
+        """Twisted: what was written has left; write the next chunk."""
+        self._forget_later()
+        if self._closing or self._answer is None:
+            return
+        pieces, size, now = [], 0, self._serving.reactor.seconds()
+        if self._limits.rate is not None and now < self._paid_until:
+            self._resume_in(self._paid_until - now)
+            return
+        while self._answer is not None and size < WRITE_AT_ONCE:
+            try:
+                piece = next(self._answer)
+            except StopIteration:
+                self._answer = None
+                if self._waiting:
+                    self._begin()
+                continue
+            if piece is None:
+                break
+            pieces.append(piece)
+            size += len(piece)
+        self._wrote(size, now)
+        done = self._answer is None
+        if size:
+            self._restart_timer(self._limits.idle)
+            self.transport.write(b"".join(pieces))
+        if done:
+            self.transport.unregisterProducer()
+        elif not size:
+            self._resume_in(0.0)
+
+    def stopProducing(self) -> None:
+        """Twisted: nothing can be written any more."""
+        self._drop_work()
+
+    def _wrote(self, size: int, now: float) -> None:
+        self._serving.counters.bytes += size
+        if self._limits.rate is not None:
+            self._paid_until = max(now, self._paid_until) + size / self._limits.rate
+
+    def _resume_in(self, seconds: float) -> None:
+        self._restart_timer(self._limits.idle + seconds)
+        self._later = self._serving.reactor.callLater(seconds, self.resumeProducing)
+
+    # How it ends
+
+    def _restart_timer(self, seconds: float) -> None:
+        self._timer.reset(seconds)
+
+    def _timed_out(self) -> None:
+        if self._answer is not None:
+            self._serving.counters.stalled += 1
+            self.cut_off()
+        elif self._closing:
+            self.cut_off()
+        else:
+            self._hang_up(wire.TIMED_OUT, "nothing was asked for too long" if self._admitted else "nobody said hello")
+
+    def _hang_up(self, name: str, text: str) -> None:
+        """Say why, and close the connection, whether or not the client takes that."""
+        self._serving.counters.refused[name] += 1
+        if self._answer is not None:
+            self.transport.unregisterProducer()
+        self._drop_work()
+        self._closing = True
+        self.transport.write(wire.encode(wire.Refusal(None, name, text[: wire.MAX_TEXT])))
+        if self._timer.active():
+            self._timer.reset(self._limits.handshake)
+        else:
+            self._timer = self._serving.reactor.callLater(self._limits.handshake, self.cut_off)
+        self.transport.loseConnection()
+
+    def _drop_work(self) -> None:
+        self._answer = None
+        self._waiting.clear()
+        self._forget_later()
+
+    def _forget_later(self) -> None:
+        if self._later is not None and self._later.active():
+            self._later.cancel()
+        self._later = None
+
+
+# Answers
+
+
+def _encoded(serving: JournalServerFactory, request: wire.Request) -> Iterator[bytes | None]:
+    """Yield the bytes of an answer, a message at a time; ``None`` where others may have their turn."""
+    try:
+        for message in _answer(serving.readers(), request, serving.limits, serving.counters):
+            yield None if message is None else wire.encode(message)
+        return
+    except NotInJournal as error:
+        refusal = wire.Refusal(request.id, wire.NOT_IN_JOURNAL, str(error))
+    except JournalDamaged as error:
+        refusal = wire.Refusal(request.id, wire.DAMAGED, str(error), _bounded(error.damage))
+    except JournalError as error:
+        refusal = wire.Refusal(request.id, wire.FAILED, str(error))
+    except Exception:  # One request that fails must not take the others with it.
+        serving.log.failure("a request failed")
+        refusal = wire.Refusal(request.id, wire.FAILED, "the request failed; the server's log says why")
+    serving.counters.refused[refusal.name] += 1
+    yield wire.encode(wire.Refusal(refusal.id, refusal.name, refusal.text[: wire.MAX_TEXT], refusal.damage))
+
+
+def _answer(
+    readers: Mapping[str, IJournalReader], request: wire.Request, limits: ServingLimits, counters: ServingCounters
+) -> Iterator[wire.Message | None]:
+    if isinstance(request, wire.ListStreams):
+        yield from _streams(readers, request.id)
+    elif request.stream not in readers:
+        counters.refused[wire.UNKNOWN_STREAM] += 1
+        yield wire.Refusal(request.id, wire.UNKNOWN_STREAM, f"{request.stream} is not served here")
+    else:
+        yield from _Reading(readers[request.stream], request, limits, counters).parts()
+
+
+def _streams(readers: Mapping[str, IJournalReader], number: int) -> Iterator[wire.Message]:
+    found: list[wire.StreamInfo] = []
+    entries = 0
+    for stream, reader in sorted(readers.items()):
+        rows = _epochs(reader)
+        while True:
+            some = tuple(islice(rows, wire.MAX_ENTRIES // 2))
+            if found and not some and found[-1].stream == stream:
+                break
+            if found and entries + len(some) + 1 > wire.MAX_ENTRIES:
+                yield wire.Streams(number, tuple(found), False)
+                found, entries = [], 0
+            found.append(wire.StreamInfo(stream, _wrap_of(reader), some))
+            entries += len(some) + 1
+            if len(some) < wire.MAX_ENTRIES // 2:
+                break
+    yield wire.Streams(number, tuple(found), True)
+
+
+def _epochs(reader: IJournalReader) -> Iterator[wire.EpochInfo]:
+    for epoch in reader.epochs():
+        bounds = reader.bounds(epoch)
+        if bounds is not None:
+            yield wire.EpochInfo(epoch, *bounds)
+
+
+def _wrap_of(reader: Any) -> int:
+    for owner in (reader, getattr(reader, "catalog", None), getattr(reader, "_memory", None)):
+        wrap = getattr(owner, "wrap", None)
+        if wrap is not None:
+            return int(wrap)
+    return 0
+
+
+class _Reading:
+    """One request for a range: nothing of the answer lies beyond the watermark."""
+
+    def __init__(
+        self,
+        reader: IJournalReader,
+        request: wire.Read | wire.ListRanges,
+        limits: ServingLimits,
+        counters: ServingCounters,
+    ) -> None:
+        self._reader = reader
+        self._request = request
+        self._limits = limits
+        self._counters = counters
+        self._position = request.first
+        self._damages: deque[Damage] = deque()
+
+    def parts(self) -> Iterator[wire.Records | wire.Ranges | None]:
+        """Yield the parts of the answer, ``None`` now and then where it takes long."""
+        request, bounds = self._request, self._reader.bounds(self._request.epoch)
+        last = request.first - 1
+        if bounds is not None:
+            self._check_start()
+            last = min(request.last, bounds.next - 1)
+        if isinstance(request, wire.ListRanges):
+            yield from self._ranges(request, last)
+            return
+        yield from self._read(request, last)
+        while len(self._damages) > wire.MAX_DAMAGES:
+            yield self._part(self._position, ())
+        yield self._part(self._position, (), end=True)
+
+    def _read(self, request: wire.Read, last: int) -> Iterator[wire.Records | None]:
+        filled, limit = 0, min(request.limit, self._limits.answer)
+        for block in pieces(self._blocks(request, last), self._limits.chunk):
+            if block is None:
+                yield None
+                continue
+            for part in self._until(block.last, block):
+                filled += len(part.frames)
+                yield part
+            if filled >= limit:
+                return
+        yield from self._until(last, None)
+
+    def _ranges(self, request: wire.ListRanges, last: int) -> Iterator[wire.Ranges]:
+        tell = self._reader.losses if request.lost else self._reader.held
+        first, end = request.first, False
+        while not end:
+            found = list(islice(tell(request.epoch, first, last), wire.MAX_RANGES + 1))
+            end = len(found) <= wire.MAX_RANGES
+            del found[wire.MAX_RANGES :]
+            following = max(first, last + 1) if end else found[-1][1] + 1
+            yield wire.Ranges(request.id, first, following, end, tuple(found))
+            first = following
+
+    def _blocks(self, request: wire.Read, last: int) -> Iterator[Block]:
+        position, window = request.first, WINDOW
+        while position <= last:
+            end, found = min(last, position + window - 1), False
+            on_damage = self._damages.append if request.skip else None
+            for block in self._reader.read(request.epoch, position, end, on_damage):
+                found = True
+                yield block
+            window = WINDOW if found else window * 4
+            position = end + 1
+
+    def _until(self, last: int, block: Block | None) -> Iterator[wire.Records]:
+        """Yield what there is up to ``last``, in as many parts as the lost ranges need."""
+        if self._position > last:
+            return
+        self._check_start()
+        losses = self._reader.losses(self._request.epoch, self._position, last)
+        for row in range(0, max(1, len(losses)), wire.MAX_RANGES):
+            some = losses[row : row + wire.MAX_RANGES]
+            end = some[-1][1] if row + wire.MAX_RANGES < len(losses) else last
+            here = None if block is None else block.within(self._position, end)
+            yield self._part(end + 1, tuple(some), here)
+
+    def _part(
+        self, following: int, losses: tuple[tuple[int, int], ...], block: Block | None = None, *, end: bool = False
+    ) -> wire.Records:
+        damages = [self._damages.popleft() for _ in range(min(len(self._damages), wire.MAX_DAMAGES))]
+        frames = b""
+        if block is not None and len(block):
+            frames = wire.frame_of(block)
+            self._counters.records += len(block)
+        first, self._position = self._position, following
+        return wire.Records(self._request.id, first, following, end, losses, tuple(map(_bounded, damages)), frames)
+
+    def _check_start(self) -> None:
+        bounds = self._reader.bounds(self._request.epoch)
+        if bounds is None or self._position < bounds.first:
+            raise NotInJournal(
+                f"{self._position} of epoch {self._request.epoch} was asked for, and {self._request.stream} begins at "
+                f"{'a later epoch' if bounds is None else bounds.first} here"
+            )
+
+
+def pieces(blocks: Iterable[Block], size: int) -> Iterator[Block | None]:
+    """Yield the records of ``blocks``, which are in order, as blocks that fit a frame: small ones merged until they
+    have 4,096 records or ``size`` bytes of payload, large ones cut at ``size``. ``None`` after many small ones."""
+    waiting: list[Block] = []
+    count = filled = 0
+    for number, block in enumerate(blocks, 1):
+        waiting.append(block)
+        count, filled = count + len(block), filled + int(block.offsets[-1]) - int(block.offsets[0])
+        if count >= FRAME_RECORDS or filled >= size:
+            yield from _cut(waiting, size)
+            waiting, count, filled = [], 0, 0
+        elif number % BLOCKS_AT_ONCE == 0:
+            yield None
+    if waiting:
+        yield from _cut(waiting, size)
+
+
+def _cut(blocks: list[Block], size: int) -> Iterator[Block]:
+    whole = blocks[0] if len(blocks) == 1 else merged(blocks)
+    low, rows = 0, len(whole)
+    while low < rows:
+        ends = whole.offsets[low + 1 : low + 1 + MAX_RECORDS]
+        fitting = int(ends.searchsorted(min(int(whole.offsets[low]) + size, _LARGEST_SPAN), side="right"))
+        reach = int(whole.positions[low]) + _LARGEST_SPAN
+        near = int(whole.positions[low : low + MAX_RECORDS].searchsorted(reach, side="right"))
+        high = low + max(1, min(fitting, near))
+        yield whole.rows(low, high)
+        low = high
+
+
+def _bounded(damage: Damage) -> Damage:
+    return damage._replace(name=damage.name[: wire.MAX_TEXT], reason=damage.reason[: wire.MAX_TEXT])

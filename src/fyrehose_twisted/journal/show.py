@@ -1,0 +1,265 @@
+"""Showing what journals hold: a table of all, and the records of one."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.disk import LOCK_NAME
+from fyrehose_twisted.journal.errors import JournalDamaged
+from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.ranges import RangeSet
+
+Bare = Callable[[str, list[bytes]], list[bytes]]
+"""Given the URI of a stream and payloads of it, returns them without what the protocol put before them."""
+
+_RIGHT = ("epoch", "first", "next", "last", "records", "lost", "missing", "segments", "bytes")
+
+
+class Where(NamedTuple):
+    """A place in a stream: a sequence number, or a time in UTC microseconds since 1970."""
+
+    value: int
+    is_time: bool
+
+
+def is_written(path: Path) -> bool:
+    """Say whether somebody writes to the journal in ``path``."""
+    try:
+        descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+# ls
+
+
+def rows(reader: JournalReader, path: Path) -> list[dict[str, Any]]:
+    """Return what a journal, whose files lie in ``path``, holds: a row for each epoch."""
+    size = sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
+    about = {"segments": len(reader.segments), "bytes": size, "writer": is_written(path)}
+    return [_row(reader, epoch) | about for epoch in reader.epochs()]
+
+
+def _row(reader: JournalReader, epoch: int) -> dict[str, Any]:
+    bounds = reader.bounds(epoch)
+    assert bounds is not None, epoch
+    held, lost, newest = RangeSet(), RangeSet(), None
+    for segment in reader.segments:
+        shelf = segment.shelves.get(epoch)
+        if shelf is not None:
+            newest = max([newest or 0, *(frame.newest for frame in shelf)])
+            for first, last in shelf.held.intersection(bounds.first, bounds.last):
+                held.add(first, last)
+        for first, last in segment.lost.get(epoch, RangeSet()).intersection(bounds.first, bounds.last):
+            lost.add(first, last)
+    oldest = None
+    if held:
+        try:
+            record = reader.get(epoch, held.first)
+            oldest = None if record is None else record.received_at
+        except JournalDamaged:
+            pass
+    known = bounds.last - bounds.first + 1
+    return {
+        "stream": reader.stream,
+        "epoch": epoch,
+        **bounds._asdict(),
+        "records": held.count,
+        "lost": lost.count,
+        "missing": known - held.count - lost.count,
+        "oldest": oldest,
+        "newest": newest,
+    }
+
+
+def table(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a table of what :func:`rows` returned."""
+    order = ("stream", *_RIGHT, "oldest", "newest", "writer")
+    lines = [[name.upper() for name in order]]
+    for row in found:
+        shown = row | {name: _time(row[name]) for name in ("oldest", "newest")}
+        lines.append([_cell(shown[name]) for name in order])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        cells = zip(order, line, widths, strict=True)
+        aligned = (cell.rjust(width) if name in _RIGHT else cell.ljust(width) for name, cell, width in cells)
+        yield "  ".join(aligned).rstrip()
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else "yes" if value is True else "no" if value is False else str(value)
+
+
+def _time(microseconds: int | None) -> str | None:
+    if microseconds is None:
+        return None
+    return datetime.fromtimestamp(microseconds // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# cat
+
+
+class Cat:
+    """Prints the records of a journal, in order.
+
+    :param output: takes bytes.
+    :param tell: takes a line about what is not there.
+    :param bare: what is to be taken off payloads; ``None`` for nothing.
+    :param epoch: only this one; ``None`` for all.
+    :param start: where to begin; a time means all that was received then or later.
+    :param end: the last, inclusive; a time means all that was received then or earlier.
+    :param count: stop after so many records.
+    :ivar damaged: how many damaged places were met.
+    :raises ConfigurationError: if it is not clear of which epoch a number is.
+    """
+
+    def __init__(
+        self,
+        reader: JournalReader,
+        output: Callable[[bytes], object],
+        tell: Callable[[str], object],
+        *,
+        bare: Bare | None = None,
+        epoch: int | None = None,
+        start: Where | None = None,
+        end: Where | None = None,
+        count: int | None = None,
+        as_json: bool = False,
+    ) -> None:
+        self.reader = reader
+        self.damaged = 0
+        self._output, self._tell, self._bare = output, tell, bare
+        self._epoch, self._start, self._end, self._left = epoch, start, end, count
+        self._format = self._as_json if as_json else self._as_lines
+        self._at: dict[int, int] = {}
+        known = reader.epochs()
+        if epoch is not None and epoch not in known:
+            raise ConfigurationError(f"{reader.stream} has no epoch {epoch}; there are {', '.join(map(str, known))}")
+        by_number = any(where is not None and not where.is_time for where in (start, end))
+        if by_number and epoch is None:
+            if len(known) > 1:
+                names = ", ".join(map(str, known))
+                raise ConfigurationError(f"of which epoch is that number? {reader.stream} has {names}; say --epoch")
+            self._epoch = known[0] if known else None
+
+    def run(self) -> bool:
+        """Print what is there and was not printed before; say whether more may be wanted."""
+        for epoch in self.reader.epochs():
+            if self._epoch not in (None, epoch):
+                continue
+            bounds = self.reader.bounds(epoch)
+            assert bounds is not None, epoch
+            first, last = self._range(epoch, bounds)
+            self._print(epoch, first, min(last, bounds.next - 1))
+            self._at[epoch] = max(self._at.get(epoch, 0), min(last + 1, bounds.next))
+            if self._left == 0 or self._at[epoch] > last:
+                return False
+        return True
+
+    def tell_holes(self) -> None:
+        """Tell where records are missing, so that what is behind was not printed."""
+        for epoch, at in self._at.items():
+            bounds = self.reader.bounds(epoch)
+            if self._left != 0 and bounds is not None and at == bounds.next <= bounds.last:
+                last = bounds.last
+                self._tell(f"{at} of epoch {epoch} is missing; what is held behind it, up to {last}, is not printed")
+
+    def _range(self, epoch: int, bounds: Bounds) -> tuple[int, int]:
+        first, last = bounds.first, 2**64 - 2
+        if self._start is not None and not self._start.is_time:
+            first = self._position(self._start.value, bounds)
+        if self._end is not None and not self._end.is_time:
+            last = self._position(self._end.value, bounds)
+        if epoch not in self._at and first < bounds.first:
+            self._tell(f"{self.reader.stream} begins at {bounds.first} of epoch {epoch} here: nothing is kept before")
+        return max(first, bounds.first, self._at.get(epoch, 0)), last
+
+    def _position(self, number: int, bounds: Bounds) -> int:
+        """Return the position that a sequence number means; where they wrap, the one closest to what is there."""
+        wrap = self.reader.wrap
+        if not wrap or number >= bounds.first:
+            return number
+        later = number + -(-(bounds.first - number) // wrap) * wrap
+        return later if later - bounds.last <= bounds.first - (later - wrap) else later - wrap
+
+    def _print(self, epoch: int, first: int, last: int) -> None:
+        reader = self.reader
+        if first > last:
+            return
+        losses = reader.losses(epoch, first, last)
+        # Nobody knows when what is lost was due; between two records that are printed, it was due between them.
+        by_time = any(where is not None and where.is_time for where in (self._start, self._end))
+        began = False
+        for block in reader.read(epoch, first, last, self._damage):
+            for part in self._chosen(block):
+                kept = part if self._left is None else part.rows(0, min(self._left, len(part)))
+                if by_time and not began:
+                    losses = [lost for lost in losses if lost[0] > kept.first]
+                began = True
+                while losses and losses[0][0] < kept.last:
+                    self._tell_lost(*losses.pop(0))
+                self._output(self._format(kept))
+                if self._left is not None:
+                    self._left -= len(kept)
+            if self._left == 0:
+                return
+        for lost in losses if not by_time else ():
+            self._tell_lost(*lost)
+
+    def _tell_lost(self, first: int, last: int) -> None:
+        self._tell(f"lost {first} to {last}: nobody has them, or they were never given")
+
+    def _chosen(self, block: Block) -> Iterator[Block]:
+        """Yield the parts of ``block`` that were received when they should."""
+        wanted = np.ones(len(block), bool)
+        if self._start is not None and self._start.is_time:
+            wanted &= block.times >= self._start.value
+        if self._end is not None and self._end.is_time:
+            wanted &= block.times <= self._end.value
+        edges = np.flatnonzero(np.diff(wanted, prepend=False, append=False)).tolist()
+        for low, high in zip(edges[::2], edges[1::2], strict=True):
+            if self._left == 0:
+                return
+            yield block.rows(low, high)
+
+    def _payloads(self, block: Block) -> list[bytes]:
+        payloads = block.payloads()
+        return payloads if self._bare is None else self._bare(block.stream, payloads)
+
+    def _as_lines(self, block: Block) -> bytes:
+        return b"\n".join([*self._payloads(block), b""])
+
+    def _as_json(self, block: Block) -> bytes:
+        lines: list[str] = []
+        columns = zip(block.sequences.tolist(), block.times.tolist(), self._payloads(block), strict=True)
+        for sequence, received_at, payload in columns:
+            fields = {"stream": block.stream, "epoch": block.epoch, "sequence": sequence, "received_at": received_at}
+            try:
+                fields["data"] = payload.decode()
+            except UnicodeDecodeError:
+                fields |= {"data": b64encode(payload).decode(), "encoding": "base64"}
+            lines.append(json.dumps(fields))
+        return "\n".join([*lines, ""]).encode()
+
+    def _damage(self, damage: object) -> None:
+        self.damaged += 1
+        self._tell(f"{damage}; left out. `fyrehose journal check` shows all damage")

@@ -1,0 +1,103 @@
+"""What a service does for its journal beside committing: put full segments in order, and drop what is too old."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.reorder import reorder
+from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.store import Journal
+
+INTERVAL = 1.0
+"""Seconds between looks at whether there is something to do."""
+
+
+class Upkeep:
+    """Looks after a journal while a service runs.
+
+    Segments are rewritten in a thread, one at a time; everything else happens between two events of the reactor.
+
+    :param sync_interval: seconds after which to make durable what was committed without being; ``None`` for a journal
+        that makes each group durable.
+    :param failed: told if the journal cannot go on.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        journal: Journal,
+        reactor: Any,
+        *,
+        sync_interval: float | None = None,
+        failed: Callable[[Exception], object],
+    ) -> None:
+        self.journal = journal
+        self._reactor = reactor
+        self._failed = failed
+        self._sync_interval = sync_interval
+        self._looks = self._repeat(self.look)
+        self._syncs = self._repeat(journal.commit)
+        self._ordering: Deferred[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._looks.start(INTERVAL, now=False)
+        if self._sync_interval is not None:
+            self._syncs.start(self._sync_interval, now=False)
+
+    def stop(self) -> Deferred[None]:
+        """End; the Deferred fires when no thread is at work any more."""
+        for repeated in (self._looks, self._syncs):
+            if repeated.running:
+                repeated.stop()
+        if self._ordering is None:
+            return succeed(None)
+        done: Deferred[None] = Deferred()
+        self._ordering.addBoth(lambda result: done.callback(None))
+        return done
+
+    def look(self) -> None:
+        """See whether something is to be done."""
+        freed = self.journal.trim()
+        if freed:
+            self.log.info("{journal} dropped its oldest records: {freed:,} bytes", journal=self.journal, freed=freed)
+        full = self.journal.full_segments()
+        if full and self._ordering is None:
+            journal, config = self.journal, self.journal.config
+            pool = self._reactor.getThreadPool()
+            ordering = deferToThreadPool(self._reactor, pool, reorder, journal.directory, full[0], config.frame_records)
+            self._ordering = ordering.addCallbacks(self._ordered, self._not_ordered)
+
+    def _ordered(self, segment: Segment) -> None:
+        self._ordering = None
+        for damage in segment.damages:
+            self.log.error("{journal}: damaged, and left out: {damage}", journal=self.journal, damage=damage)
+        try:
+            self.journal.install(segment)
+        except JournalError as error:
+            self._failed(error)
+
+    def _not_ordered(self, failure: Failure) -> None:
+        # Nothing is lost; a full disk may have room again when this is tried the next time.
+        self._ordering = None
+        self.log.error("{journal}: a segment was not put in order: {why}", journal=self.journal, why=failure.value)
+
+    def _repeat(self, what: Callable[[], object]) -> LoopingCall:
+        def carefully() -> None:
+            try:
+                what()
+            except JournalError as error:
+                self._failed(error)
+
+        repeated = LoopingCall(carefully)
+        repeated.clock = self._reactor
+        return repeated

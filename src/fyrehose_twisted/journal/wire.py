@@ -1,0 +1,512 @@
+"""How journals are read over TCP: messages to bytes and back, without I/O. docs/reference/journal-wire.md says it all.
+
+A message is the length of a CBOR map in 4 bytes, little-endian, and the map. The map of :class:`Records` is followed by
+frames as they stand in segment files, so that whoever receives them has columns without looking at single records.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from io import BytesIO
+from typing import Any, NamedTuple, NoReturn
+
+from cbor2 import CBORDecoder, dumps
+from zope.interface import implementer
+
+from fyrehose_twisted.effects import Datagram
+from fyrehose_twisted.errors import ConfigurationError, RemoteError
+from fyrehose_twisted.interfaces import IStreamDecoder
+from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.journal.frames import (
+    DENSE,
+    HEADER,
+    LARGEST_PAYLOAD,
+    MAX_RECORDS,
+    BadFrame,
+    Header,
+    Kind,
+    Place,
+    block_frame,
+    check_body,
+    read_header,
+    read_records,
+)
+from fyrehose_twisted.journal.scan import Damage
+
+VERSION = 1
+NONCE_SIZE, MAC_SIZE = 16, 32
+SECRET_MINIMUM = 16
+"""Bytes that a shared secret must have at least."""
+
+HIGHEST = 2**63 - 1
+"""No number in a message is above it."""
+
+MAX_REQUEST = 4_096
+"""Bytes of a map that a client sends."""
+MAX_ANSWER = 2**20
+"""Bytes of a map that a server sends."""
+MAX_FRAMES = LARGEST_PAYLOAD + 2**20
+"""Bytes of frames in one message: enough for the largest record."""
+MAX_RANGES = 8_192
+"""Ranges in one message."""
+MAX_DAMAGES = 64
+"""Damaged places that one message tells of."""
+MAX_ENTRIES = 512
+"""Streams and epochs together that one message tells of."""
+MAX_URI = 1_024
+"""Bytes of a stream's URI."""
+MAX_TEXT = 2_048
+"""Characters of a text for people."""
+
+NOWHERE = Place(0, 0, 0)
+"""Where a frame stands that is in no segment."""
+
+# Names of errors.
+BAD_REQUEST, TOO_MANY, TIMED_OUT, WRONG_SECRET = "bad-request", "too-many", "timed-out", "wrong-secret"
+UNKNOWN_STREAM, NOT_IN_JOURNAL, DAMAGED, FAILED = "unknown-stream", "not-in-journal", "damaged", "failed"
+
+
+class EpochInfo(NamedTuple):
+    """How far an epoch goes; see :class:`~fyrehose_twisted.journal.contents.Bounds`."""
+
+    epoch: int
+    first: int
+    next: int
+    last: int
+
+
+class StreamInfo(NamedTuple):
+    """A stream that is served.
+
+    A long list of epochs is cut in pieces, each with the same ``stream``.
+    """
+
+    stream: str
+    wrap: int
+    """How many sequence numbers there are before they begin anew; 0 if they never do."""
+    epochs: tuple[EpochInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """The server's first message. ``secret`` says whether it wants :func:`proof` of one."""
+
+    version: int
+    nonce: bytes
+    secret: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The client's answer; ``mac`` is empty where no secret is wanted."""
+
+    version: int
+    mac: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The client may ask."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListStreams:
+    """Which streams are there? Answered with :class:`Streams`."""
+
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What is held of ``first`` to ``last``? Answered with :class:`Records`.
+
+    :ivar limit: bytes of frames after which the answer may end; ``next`` of its last message says where to go on.
+    :ivar skip: leave out what is damaged, and tell of it; otherwise damage is an error.
+    """
+
+    id: int
+    stream: str
+    epoch: int
+    first: int
+    last: int
+    limit: int
+    skip: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListRanges:
+    """What of ``first`` to ``last`` is declared lost, or else held? Answered with :class:`Ranges`."""
+
+    id: int
+    stream: str
+    epoch: int
+    first: int
+    last: int
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Those ranges up to ``next``, exclusive, that were asked for. ``end`` with the last part of an answer."""
+
+    id: int
+    first: int
+    next: int
+    end: bool
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Streams that are served; ``end`` with the last of them."""
+
+    id: int
+    streams: tuple[StreamInfo, ...]
+    end: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """All that there is of ``first`` up to ``next``, the latter exclusive. ``end`` with the last part of an answer."""
+
+    id: int
+    first: int
+    next: int
+    end: bool
+    losses: tuple[tuple[int, int], ...] = ()
+    damages: tuple[Damage, ...] = ()
+    frames: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Something went wrong: ``name`` is for programs, ``text`` for people. Without ``id`` it ends the connection."""
+
+    id: int | None
+    name: str
+    text: str
+    damage: Damage | None = None
+
+
+Request = ListStreams | Read | ListRanges
+Message = Greeting | Hello | Welcome | Request | Streams | Records | Ranges | Refusal
+
+
+def check_secret(secret: bytes) -> bytes:
+    """Return ``secret``. :raises ConfigurationError: if it is too short to be one."""
+    if len(secret) < SECRET_MINIMUM:
+        raise ConfigurationError(f"the secret has {len(secret)} bytes; it needs at least {SECRET_MINIMUM}")
+    return secret
+
+
+def proof(secret: bytes, nonce: bytes) -> bytes:
+    """Return what shows a server that the client knows the secret: 32 bytes of HMAC-SHA-256, good for one nonce."""
+    return hmac.digest(secret, b"fyrehose journal" + nonce, "sha256")
+
+
+def encode(message: Message) -> bytes:
+    """Return the bytes of one message."""
+    kind = _KINDS[type(message)]
+    content = {field.name: getattr(message, field.name) for field in fields(message)}
+    frames = content.pop("frames", b"")
+    if kind == "records":
+        content["bytes"] = len(frames)
+    packed = dumps({"kind": kind, **content})
+    return b"".join((len(packed).to_bytes(4, "little"), packed, frames))
+
+
+def frame_of(block: Block) -> bytes:
+    """Return a frame of the records of ``block``, which are neither too many nor too far apart for one."""
+    return block_frame(NOWHERE, block)[1]
+
+
+def request_decoder() -> Decoder:
+    """Return what a server takes the bytes of one client apart with."""
+    return Decoder(_REQUESTS, MAX_REQUEST, 0)
+
+
+def answer_decoder(frames_limit: int = MAX_FRAMES) -> Decoder:
+    """Return what a client takes the bytes of a server apart with.
+
+    :param frames_limit: bytes of frames that one message may have.
+    """
+    return Decoder(_ANSWERS, MAX_ANSWER, frames_limit)
+
+
+@implementer(IStreamDecoder)
+class Decoder:
+    """See :class:`~fyrehose_twisted.interfaces.IStreamDecoder`. It holds no more than one message and one piece.
+
+    :param shapes: the messages that may come.
+    :param map_limit: bytes that a map may have.
+    :param frames_limit: bytes of frames that may follow one.
+    """
+
+    def __init__(self, shapes: Mapping[str, _Shape], map_limit: int, frames_limit: int) -> None:
+        self._shapes = shapes
+        self._map_limit = map_limit
+        self._frames_limit = frames_limit
+        self._buffer = bytearray()
+        self._wanted = 4
+        self._step: Callable[[bytes], Message | None] = self._length
+        self._records: Records | None = None
+        self._error: RemoteError | None = None
+
+    def feed(self, data: Datagram) -> list[Message]:
+        """Return the messages that are complete now. :raises RemoteError: if the bytes are none of the protocol."""
+        if self._error is not None:
+            raise self._error
+        self._buffer += data
+        found: list[Message] = []
+        try:
+            while len(self._buffer) >= self._wanted:
+                with memoryview(self._buffer) as view:
+                    piece = bytes(view[: self._wanted])
+                del self._buffer[: self._wanted]
+                message = self._step(piece)
+                if message is not None:
+                    found.append(message)
+        except RemoteError as error:
+            self._error = error
+            self._buffer.clear()
+            raise
+        return found
+
+    def _length(self, piece: bytes) -> None:
+        length = int.from_bytes(piece, "little")
+        if not 1 <= length <= self._map_limit:
+            raise RemoteError(f"a map of {length:,} bytes; the limit is {self._map_limit:,}")
+        self._wanted, self._step = length, self._map
+
+    def _map(self, piece: bytes) -> Message | None:
+        content = _plain(piece)
+        if not isinstance(content, dict) or not isinstance(kind := content.get("kind"), str):
+            raise RemoteError("a message is no map, or does not say of which kind it is")
+        shape = self._shapes.get(kind)
+        if shape is None:
+            raise RemoteError(f"a message of kind {kind[:40]!r} is not expected here")
+        message = shape.message(**{name: take(content.get(name), name) for name, take in shape.fields.items()})
+        self._wanted, self._step = 4, self._length
+        if isinstance(message, Ranges):
+            _check_part(message, message.ranges)
+        if not isinstance(message, Records):
+            return message
+        _check_part(message, message.losses)
+        length = _number(content.get("bytes"), "bytes")
+        if length > self._frames_limit:
+            raise RemoteError(f"{length:,} bytes of frames; the limit is {self._frames_limit:,}")
+        if not length:
+            return message
+        self._records, self._wanted, self._step = message, length, self._frames
+        return None
+
+    def _frames(self, piece: bytes) -> Message:
+        part, self._records = self._records, None
+        self._wanted, self._step = 4, self._length
+        assert part is not None
+        return Records(part.id, part.first, part.next, part.end, part.losses, part.damages, piece)
+
+
+def blocks_of(part: Records, stream: str, epoch: int, wrap: int = 0) -> list[Block]:
+    """Return the records of a part of an answer, one block for each frame; all that a frame says is checked.
+
+    :raises RemoteError: if something is wrong with a frame.
+    """
+    view, low = memoryview(part.frames), part.first
+    found: list[Block] = []
+    while view:
+        try:
+            header = read_header(view)
+            body = view[HEADER.size : header.size]
+            _check_frame(header, epoch, low, part.next)
+            check_body(header, body)
+        except BadFrame as error:
+            raise RemoteError(f"a bad frame came: {error}") from None
+        block = read_records(header, body, stream, wrap)
+        _check_columns(header, block)
+        found.append(block)
+        low, view = header.last + 1, view[header.size :]
+    return found
+
+
+def _check_frame(header: Header, epoch: int, low: int, high: int) -> None:
+    if header.kind != Kind.RECORDS or header.epoch != epoch or header.flags & ~DENSE:
+        raise BadFrame(f"kind {header.kind}, flags {header.flags}, epoch {header.epoch}")
+    if not 1 <= header.entries <= MAX_RECORDS:
+        raise BadFrame(f"{header.entries:,} records; the limit is {MAX_RECORDS:,}")
+    if header.base < low or header.last >= high:
+        raise BadFrame(f"numbers {header.base} to {header.last}, where those from {low} on and below {high} belong")
+
+
+def _check_columns(header: Header, block: Block) -> None:
+    offsets, spare = block.offsets, len(block.payload) - int(block.offsets[-1])
+    if int(offsets[0]) != 0 or not 0 <= spare < 8 or bool((offsets[1:] < offsets[:-1]).any()):
+        raise RemoteError("a bad frame came: its payloads do not lie one after another inside it")
+    if int(block.times.min()) < 0:
+        raise RemoteError("a bad frame came: a time is below 0")
+    positions = block.positions
+    rising = bool(header.flags & DENSE) or bool((positions[1:] > positions[:-1]).all())
+    if not rising or (block.first, block.last) != (header.base, header.last):
+        raise RemoteError("a bad frame came: its numbers do not ascend, or are not those that it says")
+
+
+def _check_part(part: Records | Ranges, ranges: tuple[tuple[int, int], ...]) -> None:
+    low = part.first
+    for first, last in ranges:
+        if not low <= first <= last:
+            raise RemoteError("ranges do not ascend")
+        low = last + 1
+    if low > part.next:
+        raise RemoteError(f"a part from {part.first} up to {part.next} tells of more than that")
+
+
+# Fields
+
+
+def _plain(packed: bytes) -> Any:
+    stream = BytesIO(packed)
+    try:
+        content = CBORDecoder(
+            stream,
+            tag_hook=_refuse,
+            semantic_decoders=_NO_TAGS,
+            max_depth=5,
+            allow_indefinite=False,
+            allow_duplicate_keys=False,
+            strict_hashable_types=True,
+        ).decode()
+    except Exception as error:  # Whatever a library makes of hostile bytes.
+        raise RemoteError(f"a message is no plain CBOR ({type(error).__name__})") from None
+    if stream.tell() != len(packed):
+        raise RemoteError("more than one thing stands in a message")
+    return content
+
+
+def _refuse(*_: object) -> NoReturn:
+    raise RemoteError("a message has CBOR tags")
+
+
+_NO_TAGS = dict.fromkeys(
+    [*range(6), 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, *range(258, 262), 1004, 43000, 55799], _refuse
+)
+"""Tags that the library knows; it asks about others by itself."""
+
+
+def _wrong(name: str) -> NoReturn:
+    raise RemoteError(f"{name!r} of a message is missing or wrong")
+
+
+def _number(value: object, name: str) -> int:
+    if type(value) is not int or not 0 <= value <= HIGHEST:
+        _wrong(name)
+    return value
+
+
+def _last(value: object, name: str) -> int:
+    return -1 if value == -1 and type(value) is int else _number(value, name)
+
+
+def _maybe(value: object, name: str) -> int | None:
+    return None if value is None else _number(value, name)
+
+
+def _flag(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        _wrong(name)
+    return value
+
+
+def _text(value: object, name: str, limit: int = MAX_TEXT) -> str:
+    if not isinstance(value, str) or len(value) > limit:
+        _wrong(name)
+    return value
+
+
+def _uri(value: object, name: str) -> str:
+    return _text(value, name, MAX_URI)
+
+
+def _nonce(value: object, name: str) -> bytes:
+    if not isinstance(value, bytes) or len(value) != NONCE_SIZE:
+        _wrong(name)
+    return value
+
+
+def _mac(value: object, name: str) -> bytes:
+    if not isinstance(value, bytes) or len(value) not in (0, MAC_SIZE):
+        _wrong(name)
+    return value
+
+
+def _row(value: object, name: str, length: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) != length:
+        _wrong(name)
+    return value
+
+
+def _rows(value: object, name: str, limit: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) > limit:
+        _wrong(name)
+    return value
+
+
+def _ranges(value: object, name: str) -> tuple[tuple[int, int], ...]:
+    pairs = [_row(pair, name, 2) for pair in _rows(value, name, MAX_RANGES)]
+    return tuple((_number(first, name), _number(last, name)) for first, last in pairs)
+
+
+def _damage(value: object, name: str) -> Damage:
+    file, offset, length, reason, epoch, first, last = _row(value, name, 7)
+    what = _maybe(epoch, name), _maybe(first, name), _maybe(last, name)
+    return Damage(_text(file, name), _number(offset, name), _number(length, name), _text(reason, name), *what)
+
+
+def _damages(value: object, name: str) -> tuple[Damage, ...]:
+    return tuple(_damage(one, name) for one in _rows(value, name, MAX_DAMAGES))
+
+
+def _maybe_damage(value: object, name: str) -> Damage | None:
+    return None if value is None else _damage(value, name)
+
+
+def _epoch(value: object, name: str) -> EpochInfo:
+    epoch, first, following, last = _row(value, name, 4)
+    return EpochInfo(_number(epoch, name), _number(first, name), _number(following, name), _last(last, name))
+
+
+def _stream(value: object, name: str) -> StreamInfo:
+    stream, wrap, epochs = _row(value, name, 3)
+    rows = _rows(epochs, name, MAX_ENTRIES)
+    return StreamInfo(_uri(stream, name), _number(wrap, name), tuple(_epoch(row, name) for row in rows))
+
+
+def _streams(value: object, name: str) -> tuple[StreamInfo, ...]:
+    return tuple(_stream(one, name) for one in _rows(value, name, MAX_ENTRIES))
+
+
+class _Shape(NamedTuple):
+    message: Callable[..., Message]
+    fields: Mapping[str, Callable[[object, str], object]]
+
+
+_RANGE = {"id": _number, "stream": _uri, "epoch": _number, "first": _number, "last": _number}
+_REQUESTS = {
+    "hello": _Shape(Hello, {"version": _number, "mac": _mac}),
+    "list-streams": _Shape(ListStreams, {"id": _number}),
+    "read": _Shape(Read, {**_RANGE, "limit": _number, "skip": _flag}),
+    "list-ranges": _Shape(ListRanges, {**_RANGE, "lost": _flag}),
+}
+_PART = {"id": _number, "first": _number, "next": _number, "end": _flag}
+_ANSWERS = {
+    "greeting": _Shape(Greeting, {"version": _number, "nonce": _nonce, "secret": _flag}),
+    "welcome": _Shape(Welcome, {"version": _number}),
+    "streams": _Shape(Streams, {"id": _number, "streams": _streams, "end": _flag}),
+    "records": _Shape(Records, {**_PART, "losses": _ranges, "damages": _damages}),
+    "ranges": _Shape(Ranges, {**_PART, "ranges": _ranges}),
+    "refusal": _Shape(Refusal, {"id": _maybe, "name": _text, "text": _text, "damage": _maybe_damage}),
+}
+_KINDS: dict[object, str] = {shape.message: kind for kind, shape in {**_REQUESTS, **_ANSWERS}.items()}

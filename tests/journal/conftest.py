@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.memory import MemoryJournal
+from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.store import Journal, JournalConfig
+
+STREAM = "fyrehose://test"
+
+NewPath = Callable[[], Path]
+MakeJournal = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def new_path(tmp_path_factory: pytest.TempPathFactory) -> NewPath:
+    """Return an empty directory each time it is called, for tests that hypothesis calls often."""
+    base, numbers = tmp_path_factory.mktemp("journals"), count()
+
+    def make() -> Path:
+        path = base / str(next(numbers))
+        path.mkdir()
+        return path
+
+    return make
+
+
+@pytest.fixture(params=["disk", "memory"])
+def make_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeJournal]:
+    """Make a journal of STREAM, on disk or in memory; it is closed when the test ends."""
+    made: list[Any] = []
+
+    def make(*, retention: Retention | None = None, segment_bytes: int = 64 * 2**20, **options: Any) -> Any:
+        if request.param == "memory":
+            made.append(MemoryJournal(STREAM, retention=retention, **options))
+        else:
+            config = JournalConfig(segment_bytes=segment_bytes, retention=retention or Retention())
+            made.append(Journal(LocalDirectory(tmp_path), STREAM, config=config, **options))
+        return made[-1]
+
+    yield make
+    for journal in made:
+        journal.close()

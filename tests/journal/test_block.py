@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.journal.block import Block, merged, runs_of, runs_of_integers
+from fyrehose_twisted.record import Record
+
+STREAM = "fyrehose://test"
+positions_of_a_block = st.sets(st.integers(0, 40), min_size=1).map(sorted)
+
+
+def block(positions: Sequence[int], payloads: Sequence[bytes] | None = None, *, time: int = 0, wrap: int = 0) -> Block:
+    """Record ``n`` says so, and came at ``time`` + n."""
+    if payloads is None:
+        payloads = [b"%d" % position for position in positions]
+    offsets = np.cumsum([0, *map(len, payloads)], dtype=np.uint32)
+    times = np.array([time + position % 2**32 for position in positions], np.int64)
+    return Block(
+        STREAM, 3, np.array(positions, np.uint64), times, offsets, memoryview(b"".join(payloads) + b"more"), wrap
+    )
+
+
+def contents(one: Block) -> dict[int, tuple[int, bytes]]:
+    return dict(zip(one.positions.tolist(), zip(one.times.tolist(), one.payloads(), strict=True), strict=True))
+
+
+def test_it_gives_records() -> None:
+    one = block([4, 7], [b"", b"seven"])
+    assert list(one.records()) == [Record(STREAM, 3, 4, 4, b""), Record(STREAM, 3, 7, 7, b"seven")]
+    assert (len(one), one.first, one.last) == (2, 4, 7)
+
+
+def test_sequences_wrap_and_positions_do_not() -> None:
+    one = block([2**63 - 1, 2**63, 2**63 + 5], wrap=2**63)
+    assert one.sequences.tolist() == [2**63 - 1, 0, 5]
+    assert one.positions.tolist() == [2**63 - 1, 2**63, 2**63 + 5]
+    assert [record.sequence for record in one.records()] == [2**63 - 1, 0, 5]
+    assert [record.sequence for record in one.rows(1, 2).records()] == [0]
+    assert block([5, 9]).sequences.tolist() == [5, 9]
+
+
+@given(positions_of_a_block, st.integers(-3, 45), st.integers(-3, 45))
+def test_a_part_is_what_lies_within(positions: list[int], first: int, last: int) -> None:
+    first, last = max(first, 0), max(last, 0)
+    part = block(positions).within(first, last)
+    expected = [position for position in positions if first <= position <= last]
+    assert list(contents(part)) == expected
+    assert part.payloads() == [b"%d" % position for position in expected]
+
+
+def test_a_part_that_is_all_of_it_is_itself() -> None:
+    one = block([4, 7])
+    assert one.within(4, 7) is one
+    assert one.within(0, 2**64) is one
+
+
+@given(positions_of_a_block, st.integers(0, 45))
+def test_a_row_is_found_by_its_position(positions: list[int], position: int) -> None:
+    row = block(positions).row_of(position)
+    assert row == (positions.index(position) if position in positions else None)
+
+
+@given(st.lists(positions_of_a_block, min_size=1, max_size=5))
+def test_of_merged_blocks_the_latest_counts(lists: list[list[int]]) -> None:
+    blocks = [
+        block(positions, [b"%d of %d" % (position, index) * (position % 3) for position in positions], time=100 * index)
+        for index, positions in enumerate(lists)
+    ]
+    expected: dict[int, tuple[int, bytes]] = {}
+    for one in blocks:
+        expected.update(contents(one))
+    whole = merged(blocks)
+    assert contents(whole) == expected
+    assert whole.positions.tolist() == sorted(expected)
+    assert (whole.stream, whole.epoch) == (STREAM, 3)
+    assert (whole.offsets[0], whole.offsets[-1]) == (0, len(whole.payload))
+
+
+def test_parts_of_blocks_can_be_merged() -> None:
+    one, other = block([1, 2, 3, 4]).rows(1, 3), block([2, 5, 6], [b"two", b"", b"six"]).rows(0, 2)
+    assert contents(merged([one, other])) == {2: (2, b"two"), 3: (3, b"3"), 5: (5, b"")}
+
+
+def test_merging_keeps_the_wrap() -> None:
+    assert merged([block([5], wrap=6), block([6], wrap=6)]).sequences.tolist() == [5, 0]
+
+
+@given(st.sets(st.one_of(st.integers(0, 30), st.integers(2**64 - 20, 2**64 - 1)), min_size=1).map(sorted))
+def test_runs_are_ranges_of_neighbours(positions: list[int]) -> None:
+    runs = runs_of(np.array(positions, np.uint64))
+    assert [number for first, last in runs for number in range(first, last + 1)] == positions
+    assert all(last + 1 < first for (_, last), (first, _) in zip(runs, runs[1:], strict=False))
+    assert runs_of_integers(positions) == runs
+
+
+@pytest.mark.parametrize(("positions", "runs"), [([], []), ([5], [(5, 5)]), ([5, 6, 7], [(5, 7)])])
+def test_runs_of_few(positions: list[int], runs: list[tuple[int, int]]) -> None:
+    assert runs_of_integers(positions) == runs

@@ -1,0 +1,443 @@
+"""`fyrehose journal` as an operator types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+import time
+import zlib
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.cli import main
+from fyrehose_twisted.fyrehose.envelope import wrap as enveloped
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.segment_header import SegmentHeader
+from fyrehose_twisted.journal.segment_header import encode as encode_header
+from fyrehose_twisted.journal.store import Journal, open_journal
+from fyrehose_twisted.record import Record
+
+FYREHOSE = str(Path(sys.executable).parent / "fyrehose")
+STREAM = "fyrehose://ticks"
+BEGAN = 1_700_000_000_000_000
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def records(sequences: Iterable[int], stream: str = STREAM, epoch: int = 0) -> list[Record]:
+    """A second between two."""
+    return [Record(stream, epoch, one, BEGAN + one % 1_000 * 1_000_000, b"tick %d" % one) for one in sequences]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The journal of one stream: 1 to 10, of which 4 and 5 are lost; 12 waits for 11."""
+    with closing(open_journal(tmp_path / "root", STREAM)) as journal:
+        journal.append(records([1, 2, 3, 6, 7, 8, 9, 10, 12]))
+        journal.lose(0, 4, 5)
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def path(root: Path) -> Path:
+    return root / "fyrehose-ticks"
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    def run(*arguments: Any) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["journal", *map(str, arguments)])
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, out.decode(errors="surrogateescape"), err.decode()
+
+    return run
+
+
+def spoil(file: Path, offset: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[offset] ^= 0x10
+    file.write_bytes(data)
+
+
+class TestLs:
+    def test_table(self, run: Run, root: Path) -> None:
+        status, out, err = run("ls", root)
+        assert (status, err) == (0, "")
+        heads, row = (line.split() for line in out.splitlines())
+        shown = dict(zip(heads, row, strict=True))
+        size = sum(file.stat().st_size for file in (root / "fyrehose-ticks").iterdir())
+        assert shown == {
+            "STREAM": STREAM,
+            "EPOCH": "0",
+            "FIRST": "1",
+            "NEXT": "11",
+            "LAST": "12",
+            "RECORDS": "9",
+            "LOST": "2",
+            "MISSING": "1",
+            "SEGMENTS": "1",
+            "BYTES": str(size),
+            "OLDEST": "2023-11-14T22:13:21Z",
+            "NEWEST": "2023-11-14T22:13:32Z",
+            "WRITER": "no",
+        }
+
+    def test_json_of_several_with_a_writer(self, run: Run, root: Path) -> None:
+        with closing(open_journal(root, "fyrehose://other")) as journal:
+            journal.append(records([5], "fyrehose://other", epoch=1))
+            journal.append(records([7], "fyrehose://other", epoch=2))
+            journal.commit()
+            status, out, _ = run("ls", "--json", root)
+        assert status == 0
+        rows = [json.loads(line) for line in out.splitlines()]
+        assert [(row["stream"], row["epoch"], row["first"], row["writer"]) for row in rows] == [
+            ("fyrehose://other", 1, 5, True),
+            ("fyrehose://other", 2, 7, True),
+            (STREAM, 0, 1, False),
+        ]
+        assert (rows[2]["oldest"], rows[2]["newest"]) == (BEGAN + 1_000_000, BEGAN + 12_000_000)
+
+    def test_a_journal_without_records(self, run: Run, tmp_path: Path) -> None:
+        open_journal(tmp_path, STREAM).close()
+        assert run("ls", tmp_path)[0] == 0
+        with closing(open_journal(tmp_path, STREAM)) as journal:
+            journal.begin(0, 7)
+        status, out, _ = run("ls", tmp_path)
+        assert (status, out.splitlines()[1].split()[:6]) == (0, [STREAM, "0", "7", "7", "6", "0"])
+
+    def test_it_takes_the_lock_from_nobody(self, run: Run, path: Path) -> None:
+        run("ls", path)
+        with closing(Journal(LocalDirectory(path), STREAM)):
+            pass
+        (path / "lock").unlink()
+        run("ls", path)
+        assert not (path / "lock").exists()
+
+
+class TestCat:
+    def test_lines_and_what_is_not_there(self, run: Run, root: Path) -> None:
+        status, out, err = run("cat", root)
+        assert (status, out) == (0, "".join(f"tick {one}\n" for one in (1, 2, 3, 6, 7, 8, 9, 10)))
+        assert err.splitlines() == [
+            "fyrehose: lost 4 to 5: nobody has them, or they were never given",
+            "fyrehose: 11 of epoch 0 is missing; what is held behind it, up to 12, is not printed",
+        ]
+
+    def test_json(self, run: Run, root: Path) -> None:
+        with closing(open_journal(root, STREAM)) as journal:
+            journal.append([Record(STREAM, 0, 11, 5, b"\xff")])
+        _, out, _ = run("cat", root, "--format", "json", "--from", 10, "--to", 11)
+        common = {"stream": STREAM, "epoch": 0}
+        assert [json.loads(line) for line in out.splitlines()] == [
+            common | {"sequence": 10, "received_at": BEGAN + 10_000_000, "data": "tick 10"},
+            common | {"sequence": 11, "received_at": 5, "data": "/w==", "encoding": "base64"},
+        ]
+
+    @pytest.mark.parametrize(
+        ("arguments", "numbers"),
+        [
+            ("--from 7 --to 9", [7, 8, 9]),
+            ("--from 2 --count 3", [2, 3, 6]),
+            ("--to 0", []),
+            ("--from 90", []),
+            ("--from @1700000007.5 --to 2023-11-14T22:13:29Z", [8, 9]),
+            ("--from 2023-11-14T23:13:28+01:00", [8, 9, 10]),
+            ("--to @1700000001", [1]),
+            ("--from @1700000002 --to @1700000007", [2, 3, 6, 7]),
+            ("--from @1700000007 --count 1", [7]),
+        ],
+    )
+    def test_ranges(self, run: Run, path: Path, arguments: str, numbers: list[int]) -> None:
+        status, out, err = run("cat", path, *arguments.split())
+        assert (status, out) == (0, "".join(f"tick {one}\n" for one in numbers))
+        assert ("lost 4 to 5" in err) == ({3, 6} <= {*numbers})
+
+    def test_what_lies_before_the_beginning(self, run: Run, path: Path) -> None:
+        status, out, err = run("cat", path, "--from", 0, "--count", 1)
+        assert (status, out) == (0, "tick 1\n")
+        assert err == f"fyrehose: {STREAM} begins at 1 of epoch 0 here: nothing is kept before\n"
+
+    def test_envelopes(self, run: Run, tmp_path: Path) -> None:
+        data = [enveloped(b"12345678", 1, b"inside"), b"bare", enveloped(b"12345678", 1, b"")[:-1]]
+        for stream in (STREAM, "freenet://x"):
+            with closing(open_journal(tmp_path / stream[:4], stream)) as journal:
+                journal.append([Record(stream, 0, number, 1, each) for number, each in enumerate(data)])
+        as_they_are = "".join(each.decode(errors="surrogateescape") + "\n" for each in data)
+        bare = "inside\n" + as_they_are.partition("\n")[2]
+        assert run("cat", tmp_path / "fyre")[1] == bare
+        assert run("cat", tmp_path / "fyre", "--raw")[1] == as_they_are
+        assert run("cat", tmp_path / "free")[1] == as_they_are
+
+    def test_epochs(self, run: Run, root: Path) -> None:
+        with closing(open_journal(root, STREAM)) as journal:
+            journal.append(records([1, 2], epoch=5))
+        assert run("cat", root)[1].endswith("tick 10\ntick 1\ntick 2\n")
+        assert run("cat", root, "--epoch", 5, "--from", 2)[:2] == (0, "tick 2\n")
+        status, _, err = run("cat", root, "--from", 2)
+        assert (status, err) == (
+            1,
+            f"fyrehose: of which epoch is that number? {STREAM} has 0, 5; say --epoch\n",
+        )
+        assert run("cat", root, "--epoch", 2)[2] == f"fyrehose: {STREAM} has no epoch 2; there are 0, 5\n"
+
+    def test_several_streams(self, run: Run, root: Path) -> None:
+        with closing(open_journal(root, "fyrehose://other")) as journal:
+            journal.append(records([5], "fyrehose://other"))
+        assert run("cat", root, "--stream", "fyrehose://other")[:2] == (0, "tick 5\n")
+        status, _, err = run("cat", root)
+        assert (status, err) == (1, f"fyrehose: of which stream? {root} has several; say --stream fyrehose://other\n")
+        assert run("cat", root, "--stream", "fyrehose://no")[2] == (
+            f"fyrehose: {root} has no journal of fyrehose://no; there are fyrehose-other, fyrehose-ticks\n"
+        )
+        status, _, err = run("cat", root / "fyrehose-ticks", "--stream", "fyrehose://other")
+        assert (status, err.endswith(f"is the journal of {STREAM}, not of fyrehose://other\n")) == (1, True)
+
+    def test_numbers_that_wrap(self, run: Run, tmp_path: Path) -> None:
+        wrap = 2**63
+        with closing(open_journal(tmp_path, "freenet://x", wrap=wrap)) as journal:
+            journal.append(records([wrap - 1, 0, 1, 2], "freenet://x"))
+        assert run("cat", tmp_path, "--from", 1)[1] == "tick 1\ntick 2\n"
+        assert run("cat", tmp_path, "--from", wrap - 1, "--to", 0)[1] == f"tick {wrap - 1}\ntick 0\n"
+        assert run("cat", tmp_path, "--from", wrap - 9, "--to", 0)[1] == f"tick {wrap - 1}\ntick 0\n"
+
+    def test_damage(self, run: Run, root: Path, path: Path) -> None:
+        run("seal", root)
+        spoil(path / "0000000001.seg", -20)
+        status, out, err = run("cat", root)
+        assert (status, out) == (1, "")
+        assert "0000000001.seg, bytes " in err
+        assert "the checksum of the body is wrong; left out" in err
+
+    def test_follow(self, path: Path) -> None:
+        command = [FYREHOSE, "journal", "cat", str(path), "--from", "9", "--follow"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            assert [running.stdout.readline() for _ in range(2)] == ["tick 9\n", "tick 10\n"]
+            with closing(Journal(LocalDirectory(path), STREAM)) as journal:
+                journal.append(records([11]))
+                journal.commit()
+                assert [running.stdout.readline() for _ in range(2)] == ["tick 11\n", "tick 12\n"]
+                journal.append(records([1], epoch=1))
+                journal.commit()
+                time.sleep(0.5)  # Who named a number named an epoch.
+                running.send_signal(signal.SIGINT)
+                assert (*running.communicate(timeout=10), running.returncode) == ("", "", 0)
+
+    @pytest.mark.parametrize("follow", [[], ["--follow"]])
+    def test_a_reader_that_has_enough(self, tmp_path: Path, follow: list[str]) -> None:
+        with closing(open_journal(tmp_path, STREAM)) as journal:
+            journal.append(records(range(1, 50_000)))
+        command = [FYREHOSE, "journal", "cat", str(tmp_path), *follow]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+            assert running.stdout is not None
+            assert running.stderr is not None
+            if follow:  # All of it, so that it waits for more when the reader goes.
+                assert sum(len(running.stdout.readline()) > 0 for _ in range(49_999)) == 49_999
+                time.sleep(0.3)
+            else:
+                running.stdout.readline()
+            running.stdout.close()
+            assert running.wait(10) == 0
+            assert running.stderr.read() == b""
+
+    def test_a_full_disk(self, root: Path) -> None:
+        with open("/dev/full", "w") as full:
+            ran = subprocess.run([FYREHOSE, "journal", "cat", root], stdout=full, stderr=-1, text=True, timeout=30)
+        assert ran.returncode == 1
+        assert "No space left on device" in ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
+class TestCheck:
+    def test_good_and_damaged(self, run: Run, root: Path, path: Path) -> None:
+        status, out, err = run("check", root)
+        size = (path / "0000000001.log").stat().st_size
+        assert (status, err) == (0, "")
+        assert out.splitlines() == [
+            f"{path}: declared lost in epoch 0: 4 to 5",
+            f"{path}: missing in epoch 0: 11",
+            f"{STREAM}: 1 segment, {size:,} bytes; epoch 0 from 1 to 12, 9 records, 2 lost, 1 missing;"
+            " nothing is damaged",
+        ]
+        spoil(path / "durable", 12)
+        status, out, _ = run("check", root)
+        assert status == 1
+        assert out.startswith(f"{path}: damage: durable, 32 bytes: ")
+        assert out.endswith("; damage in 1 place\n")
+
+    def test_beside_a_writer(self, run: Run, path: Path) -> None:
+        with closing(Journal(LocalDirectory(path), STREAM)) as journal:
+            journal.append(records([11]))
+            journal.commit(sync=False)
+            with open(path / "0000000001.log", "ab") as file:
+                file.write(b"half a frame")
+            status, out, _ = run("check", path)
+            assert status == 0
+            assert "torn" not in out
+
+    @pytest.mark.parametrize("command", ["ls", "cat", "check", "repair", "seal"])
+    def test_directories_that_are_no_journals(self, run: Run, tmp_path: Path, command: str) -> None:
+        assert run(command, tmp_path / "no")[::2] == (1, f"fyrehose: {tmp_path / 'no'}: No such file or directory\n")
+        (tmp_path / "file").write_bytes(b"")
+        assert run(command, tmp_path / "file")[::2] == (1, f"fyrehose: {tmp_path / 'file'}: Not a directory\n")
+        assert run(command, tmp_path)[::2] == (
+            1,
+            f"fyrehose: {tmp_path} holds no journal, and no directory in it does\n",
+        )
+        newer = bytearray(encode_header(SegmentHeader(1, STREAM, 0, 0, 1)))
+        newer[8] = 2
+        newer[-4:] = zlib.crc32(newer[:-4]).to_bytes(4, "little")
+        (tmp_path / "0000000001.seg").write_bytes(newer)
+        status, _, err = run(command, tmp_path)
+        assert status == 1
+        assert "0000000001.seg cannot be read: it is of version 2, and this is made for version 1" in err
+
+    def test_one_that_cannot_be_read_does_not_hide_the_others(self, run: Run, root: Path) -> None:
+        (root / "fyrehose-a").mkdir()
+        (root / "fyrehose-a" / "0000000001.seg").write_bytes(bytes(3_000))
+        status, out, _ = run("check", root)
+        assert status == 1
+        assert "damage: 0000000001.seg, bytes 0 to 3,000" in out
+        assert f"{STREAM}: 1 segment" in out
+
+
+class TestRepairAndSeal:
+    def test_repair_from_another(self, run: Run, root: Path, path: Path, tmp_path: Path) -> None:
+        with closing(open_journal(tmp_path / "other", STREAM)) as journal:
+            journal.append(records(range(1, 15)))
+        status, out, err = run("repair", root, "--from", tmp_path / "other", "--dry-run")
+        assert (status, err) == (0, "")
+        assert "to do: take 1 record of 11 of epoch 0" in out
+        status, out, _ = run("repair", root, "--from", tmp_path / "other")
+        assert status == 0
+        assert out.splitlines()[-1] == f"{path}: {STREAM} now has epoch 0 from 1 to 14, 12 records, 2 lost"
+        assert run("cat", root, "--from", 10)[1] == "".join(f"tick {one}\n" for one in range(10, 15))
+
+    def test_a_conflict(self, run: Run, root: Path, tmp_path: Path) -> None:
+        with closing(open_journal(tmp_path / "other", STREAM)) as journal:
+            journal.append(records(range(1, 12)))
+            journal.append([Record(STREAM, 0, 12, 1, b"another")])
+        status, out, _ = run("repair", root, "--from", tmp_path / "other")
+        assert status == 1
+        assert "conflict" in out
+
+    def test_headers(self, run: Run, root: Path, path: Path) -> None:
+        spoil(path / "0000000001.log", 20)
+        status, _, err = run("repair", root)
+        assert (status, err.endswith("say it with --stream URI\n")) == (1, True)
+        assert run("repair", root, "--stream", STREAM)[0] == 0
+        assert run("check", root)[0] == 0
+
+    def test_a_header_of_numbers_that_wrap(self, run: Run, tmp_path: Path) -> None:
+        stream, wrap = "freenet://x", 2**63
+        with closing(open_journal(tmp_path, stream, wrap=wrap)) as journal:
+            journal.append(records([wrap - 1, 0], stream))
+        spoil(tmp_path / "freenet-x" / "0000000001.log", 20)
+        assert run("repair", tmp_path, "--stream", stream, "--wrap", wrap)[0] == 0
+        with closing(open_journal(tmp_path, stream, wrap=wrap)) as journal:
+            assert list(journal.held(0, 0, 2**64 - 1)) == [(wrap - 1, wrap)]
+
+    def test_a_writer_is_at_work(self, run: Run, root: Path, tmp_path: Path) -> None:
+        with closing(open_journal(root, STREAM)):
+            for command in ("repair", "seal"):
+                status, _, err = run(command, root)
+                assert status == 1
+                assert "in use by " in err
+            pytest.importorskip("pyarrow")
+            status, out, err = run("seal", root, "--parquet", tmp_path / "out")
+            assert status == 0
+            assert "somebody writes to it, so segments are left as they are" in err
+            assert out == f"{tmp_path}/out/fyrehose-ticks/0-1-10.parquet: 10 rows\n"
+
+    def test_seal(self, run: Run, root: Path, path: Path) -> None:
+        assert run("seal", root) == (0, f"{STREAM}: 1 segment written in order\n", "")
+        assert sorted(file.name for file in path.glob("0*")) == [
+            "0000000001.idx",
+            "0000000001.seg",
+            "0000000002.log",
+        ]
+        assert run("seal", root) == (0, f"{STREAM}: 0 segments written in order\n", "")
+        assert run("check", root)[0] == 0
+
+    def test_seal_throws_nothing_away(self, run: Run, root: Path, path: Path) -> None:
+        with closing(open_journal(root, STREAM)) as journal:
+            journal.append(records([11]))
+            journal.commit()
+            journal.append(records([20]))
+        data = (path / "0000000001.log").read_bytes()
+        spoil(path / "0000000001.log", data.index(b"tick 11"))
+        damaged = (path / "0000000001.log").read_bytes()
+        status, _, err = run("seal", root)
+        assert status == 1
+        assert "the checksum of the body is wrong. `fyrehose journal check` shows all damage" in err
+        assert (path / "0000000001.log").read_bytes() == damaged
+        assert not list(path.glob("*.tmp"))
+
+    def test_without_pyarrow(self, run: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+        status, _, err = run("seal", root, "--parquet", root / "out")
+        assert (status, "pip install 'fyrehose_twisted[parquet]'" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("cat . --from soon", "'soon' is no sequence number, and no time such as 2026-01-31T12:00:00Z or @1769860800"),
+        ("cat . --to @x", "'@x' is no sequence number"),
+        ("cat . --from @1e999", "'@1e999' is no sequence number"),
+        ("cat . --count 0", "'0' is not a whole number above 0"),
+        ("repair . --wrap -1", "'-1' is not a whole number"),
+    ],
+)
+def test_wrong_usage(run: Run, arguments: str, complaint: str) -> None:
+    status, out, err = run(*arguments.split())
+    assert (status, out) == (2, "")
+    assert complaint in err
+
+
+def test_follow_to_a_time_has_no_end(run: Run, root: Path) -> None:
+    status, _, err = run("cat", root, "--follow", "--to", "@1")
+    assert status == 2
+    assert "does not go together with a time as --to" in err
+
+
+def test_nothing_is_imported_that_is_not_needed(root: Path) -> None:
+    program = (
+        "import sys; from fyrehose_twisted.cli import main\ntry: main({!r})\nexcept SystemExit: print(*sys.modules)"
+    )
+    for arguments, unwanted in (
+        (("journal", "--help"), {"twisted", "numpy", "tqdm", "pyarrow"}),
+        (("journal", "cat", str(root)), {"twisted", "pyarrow"}),
+        (("journal", "check", str(root)), {"twisted", "pyarrow", "fyrehose_twisted.fyrehose"}),
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-c", program.format(arguments)], capture_output=True, text=True, timeout=60, check=True
+        )
+        assert not unwanted & set(ran.stdout.splitlines()[-1].split())
+
+
+def test_progress_is_shown_where_somebody_watches(root: Path) -> None:
+    try:
+        terminal, ours = pty.openpty()
+    except OSError as error:
+        pytest.skip(f"no terminal to watch on: {error}")
+    termios.tcsetwinsize(ours, (24, 100))
+    ran = subprocess.run([FYREHOSE, "journal", "check", root], stdout=subprocess.PIPE, stderr=ours, timeout=60)
+    os.close(ours)
+    seen = os.read(terminal, 65_536).decode()
+    os.close(terminal)
+    assert ran.returncode == 0
+    assert "fyrehose-ticks:" in seen
+    assert b"missing in epoch 0: 11" in ran.stdout

@@ -1,0 +1,174 @@
+"""Power is cut at every byte that a journal writes, and whatever had been promised is looked for afterwards."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.record import Record
+from fyrehose_twisted.sim.disk import Disk, PowerCut
+
+STREAM = "fyrehose://crashes"
+FIRST = 1_000
+
+
+def records_of(journal: Any) -> dict[int, bytes]:
+    bounds = journal.bounds(0)
+    if bounds is None:
+        return {}
+    blocks = journal.read(0, bounds.first, bounds.last)
+    return {record.sequence: record.payload for block in blocks for record in block.records()}
+
+
+def numbers_in(ranges: Any) -> set[int]:
+    return {number for first, last in ranges for number in range(first, last + 1)}
+
+
+class Promises:
+    """What a journal was given, and what it promised."""
+
+    def __init__(self) -> None:
+        self.given: dict[int, set[bytes]] = {}
+        self.durable: dict[int, bytes] = {}
+        self.lost: set[int] = set()
+        self.watermark = 0
+
+    def check(self, journal: Journal) -> None:
+        """Look whether all that was promised is there, and nothing that was never given."""
+        bounds = journal.bounds(0)
+        if bounds is None:
+            assert not self.durable, f"{len(self.durable)} records were durable, and the journal is empty"
+            return
+        found = records_of(journal)
+        for number, payload in found.items():
+            assert payload in self.given[number], f"{number} holds what nobody appended"
+        assert bounds.next >= self.watermark, f"the watermark fell from {self.watermark} to {bounds.next}"
+        for number, payload in self.durable.items():
+            # Above the watermark, what was being written when power went may have taken its place.
+            allowed = {payload} if number < self.watermark else self.given[number]
+            assert number < bounds.first or found.get(number) in allowed, f"{number} was durable"
+        lost = numbers_in(journal.losses(0, bounds.first, bounds.last))
+        assert {number for number in self.lost if number >= bounds.first} <= lost
+
+    def note(self, journal: Journal) -> None:
+        """The journal has just made durable whatever it holds."""
+        bounds = journal.bounds(0)
+        if bounds is not None:
+            self.watermark = bounds.next
+            self.durable = records_of(journal)
+            self.lost = numbers_in(journal.losses(0, bounds.first, bounds.last))
+            assert numbers_in(journal.held(0, bounds.first, bounds.last)) == set(self.durable)
+
+
+class Life:
+    """A process that writes to a journal until it ends, or power does.
+
+    :param every: it makes every so manyth group durable.
+    """
+
+    def __init__(self, seed: int, *, retention: Retention | None = None, every: int = 1) -> None:
+        self.rng = Random(seed)
+        self.disk = Disk(Random(f"{seed}/disk"))
+        self.promises = Promises()
+        self.seen: dict[int, bytes | None] = {}
+        self.now = 1_000_000.0
+        self.next = FIRST
+        self.late: list[int] = []
+        self.every = every
+        retention = retention or Retention()
+        self.config = JournalConfig(segment_bytes=1_500, segment_frames=12, frame_records=8, retention=retention)
+
+    def live(self, groups: int) -> None:
+        """Open the journal, look what became of it, and write groups."""
+        journal = Journal(self.disk, STREAM, config=self.config, tag=7, clock=lambda: self.now)
+        assert not [damage for damage in journal.recovery.damages if self.every == 1]
+        self.promises.check(journal)
+        self.promises.note(journal)
+        self.look()
+        for group in range(groups):
+            self.write_group(journal, sync=group % self.every == 0)
+            if self.rng.random() < 0.15:
+                journal.tidy()
+            if self.rng.random() < 0.1 and journal.trim():
+                self.promises.note(journal)
+            self.look()
+        journal.close()
+
+    def write_group(self, journal: Journal, *, sync: bool) -> None:
+        self.now += 1.0
+        records = []
+        for _ in range(self.rng.randint(1, 6)):
+            number, self.next = self.next, self.next + 1
+            if self.rng.random() < 0.15:
+                self.late.append(number)
+            else:
+                records.append(self.record(number))
+                if self.rng.random() < 0.1:
+                    self.late.append(number)  # It comes again, with another payload.
+        while self.late and self.rng.random() < 0.4:
+            records.append(self.record(self.late.pop(self.rng.randrange(len(self.late)))))
+        journal.append(records)
+        if self.late and self.rng.random() < 0.3:
+            number = self.late.pop()
+            journal.lose(0, number, number)
+        journal.commit(sync)
+        if sync:
+            self.promises.note(journal)
+
+    def record(self, number: int) -> Record:
+        payload = self.rng.randbytes(self.rng.choice((0, 3, 20)))
+        self.promises.given.setdefault(number, set()).add(payload)
+        return Record(STREAM, 0, number, int(self.now * 1e6), payload)
+
+    def look(self) -> None:
+        """A reader in another process looks: what one saw, all see for ever."""
+        reader = JournalReader(self.disk)
+        bounds = reader.bounds(0)
+        if bounds is not None:
+            now: dict[int, bytes | None] = {**records_of(reader)}
+            now |= dict.fromkeys(numbers_in(reader.losses(0, bounds.first, bounds.last)))
+            assert set(now) == set(range(bounds.first, bounds.next))
+            for number, payload in self.seen.items():
+                assert number < bounds.first or (number in now and now[number] == payload), f"a reader saw {number}"
+            self.seen |= now
+        reader.close()
+
+
+def crashed(life: Life, groups: int, cost: int | None) -> bool:
+    """Let it live until ``cost`` more is spent; say whether power was cut."""
+    life.disk.fuse = cost
+    try:
+        life.live(groups)
+    except PowerCut:
+        return True
+    finally:
+        life.disk.fuse = None
+    return False
+
+
+@pytest.mark.parametrize("power", [True, False], ids=["power", "kill"])
+def test_what_was_committed_is_there_wherever_it_is_cut_off(power: bool) -> None:
+    whole = Life(1)
+    assert not crashed(whole, 30, None)
+    for cost in range(0, whole.disk.used, max(1, whole.disk.used // 150)):
+        life = Life(1)
+        life.disk = Disk(Random(f"{cost}/disk"))
+        assert crashed(life, 30, cost), cost
+        life.disk.power_lost() if power else life.disk.killed()
+        life.live(3)
+
+
+@pytest.mark.parametrize("options", [{}, {"every": 3}, {"retention": Retention(size=3_000)}], ids=str)
+def test_a_journal_survives_one_crash_after_another(options: dict[str, Any]) -> None:
+    for seed in range(8):
+        life = Life(seed, **options)
+        chance = Random(f"{seed}/crashes")
+        for _ in range(12):
+            crashed(life, 25, chance.randint(1, 9_000))
+            life.disk.power_lost() if chance.random() < 0.6 else life.disk.killed()
+        life.live(1)

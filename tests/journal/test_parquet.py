@@ -1,0 +1,253 @@
+"""Parquet files: what they hold, and going on where an earlier run stopped."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal import parquet
+from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalInUse
+from fyrehose_twisted.journal.parquet import export, pieces
+from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.record import Record
+
+pq = pytest.importorskip("pyarrow.parquet")
+
+STREAM = "fyrehose://test"
+NAME = "fyrehose-test"
+
+
+def records(sequences: Iterable[int], epoch: int = 0) -> list[Record]:
+    return [Record(STREAM, epoch, one, 1_000_000 + one % 1_000, b"%d" % one) for one in sequences]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Any:
+    (tmp_path / "journal").mkdir()
+    with closing(Journal(LocalDirectory(tmp_path / "journal"), STREAM)) as journal:
+        yield journal
+
+
+class Exported:
+    """What one run wrote."""
+
+    def __init__(self, journal: Journal, numbers: int = 100) -> None:
+        journal.commit()
+        self.told: list[str] = []
+        directory = journal.directory
+        assert isinstance(directory, LocalDirectory)
+        self.out = directory.path.parent / "out"
+        with closing(JournalReader(directory)) as reader:
+            self.written = export(reader, self.out, numbers=numbers, tell=self.told.append)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(file.name for file in (self.out / NAME).iterdir() if file.name != ".lock")
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        return pq.read_table(self.out / NAME / name).to_pylist()
+
+    def numbers(self) -> list[int]:
+        return sorted(row["sequence"] for name in self.names for row in self.rows(name))
+
+
+def test_columns(journal: Journal) -> None:
+    journal.append([Record(STREAM, 7, 1, 1_700_000_000_123_456, b"\x00\xff"), Record(STREAM, 7, 2, 5, b"")])
+    journal.lose(7, 3, 4)
+    exported = Exported(journal)
+    assert exported.names == ["7-1-4.parquet"]
+    file = pq.ParquetFile(exported.out / NAME / "7-1-4.parquet")
+    kinds = {field.name: str(field.type) for field in file.schema_arrow}
+    assert kinds == {
+        "stream": "dictionary<values=string, indices=int8, ordered=0>",
+        "epoch": "int64",
+        "sequence": "int64",
+        "received_at": "timestamp[us, tz=UTC]",
+        "payload": "binary",
+        "status": "string",
+    }
+    assert file.schema.column(2).physical_type == "INT64"
+    assert "isAdjustedToUTC=true, timeUnit=microseconds" in str(file.schema.column(3).logical_type)
+    begin = datetime(1970, 1, 1, tzinfo=UTC)
+    common = {"stream": STREAM, "epoch": 7}
+    assert exported.rows("7-1-4.parquet") == [
+        common
+        | {"sequence": 1, "payload": b"\x00\xff", "status": "ok"}
+        | {"received_at": begin + timedelta(microseconds=1_700_000_000_123_456)},
+        common | {"sequence": 2, "payload": b"", "status": "ok", "received_at": begin + timedelta(microseconds=5)},
+        *(common | {"sequence": one, "payload": None, "status": "lost", "received_at": None} for one in (3, 4)),
+    ]
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_lost_numbers_stand_where_they_belong(journal: Journal, in_order: bool) -> None:
+    lost = {*range(1, 4), 10, *range(20, 35), 50, 51, 99}
+    journal.begin(0, 1)
+    journal.append(records(one for one in range(1, 100) if one not in lost))
+    journal.lose(0, 1, 99)
+    journal.commit()
+    if in_order:
+        journal.roll()
+        journal.tidy()
+    exported = Exported(journal)
+    rows = exported.rows("0-1-99.parquet")
+    assert [row["sequence"] for row in rows] == list(range(1, 100))
+    for row in rows:
+        one = row["sequence"]
+        assert (row["payload"], row["status"]) == ((None, "lost") if one in lost else (b"%d" % one, "ok"))
+        assert (row["received_at"] is None) == (one in lost)
+
+
+def test_only_what_lies_below_the_watermark(journal: Journal) -> None:
+    journal.append(records([1, 2, 4]))
+    assert Exported(journal).numbers() == [1, 2]
+
+
+def test_it_goes_on_where_it_stopped(journal: Journal) -> None:
+    journal.append(records(range(5, 260)))
+    exported = Exported(journal)
+    assert exported.names == ["0-105-204.parquet", "0-205-259.parquet", "0-5-104.parquet"]
+    assert [(Path(name).name, rows) for name, rows in exported.written] == [
+        ("0-5-104.parquet", 100),
+        ("0-105-204.parquet", 100),
+        ("0-205-259.parquet", 55),
+    ]
+    before = (exported.out / NAME / "0-5-104.parquet").stat().st_mtime_ns
+    assert Exported(journal).written == []
+    journal.append(records(range(260, 320)))
+    exported = Exported(journal)
+    assert exported.names == ["0-105-204.parquet", "0-205-304.parquet", "0-305-319.parquet", "0-5-104.parquet"]
+    assert exported.numbers() == list(range(5, 320))
+    assert (exported.out / NAME / "0-5-104.parquet").stat().st_mtime_ns == before
+
+
+def test_epochs_and_numbers_that_wrap(tmp_path: Path) -> None:
+    wrap = 2**63
+    (tmp_path / "journal").mkdir()
+    with closing(Journal(LocalDirectory(tmp_path / "journal"), STREAM, wrap=wrap)) as journal:
+        journal.append(records([wrap - 2, wrap - 1, 0, 1], epoch=1))
+        journal.append(records([5], epoch=2))
+        exported = Exported(journal)
+        assert exported.names == [f"1-{wrap - 2}-{wrap + 1}.parquet", "2-5-5.parquet"]
+        assert [row["sequence"] for row in exported.rows(exported.names[0])] == [wrap - 2, wrap - 1, 0, 1]
+
+
+def test_a_crash_between_a_longer_file_and_the_removal_of_the_shorter(journal: Journal) -> None:
+    journal.append(records(range(1, 50)))
+    exported = Exported(journal)
+    short = (exported.out / NAME / "0-1-49.parquet").read_bytes()
+    journal.append(records(range(50, 80)))
+    Exported(journal)
+    (exported.out / NAME / "0-1-49.parquet").write_bytes(short)
+    (exported.out / NAME / ".0-1-90.parquet.tmp").write_bytes(b"half")
+    journal.append(records([80]))
+    exported = Exported(journal)
+    assert [name for name in exported.names if not name.startswith(".")] == ["0-1-80.parquet"]
+
+
+def test_retention_takes_what_the_last_file_began_with(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    config = JournalConfig(retention=Retention(size=1))
+    with closing(Journal(LocalDirectory(tmp_path / "journal"), STREAM, config=config)) as journal:
+        journal.append(records(range(1, 51)))
+        Exported(journal)
+        journal.append(records(range(51, 61)))
+        journal.commit()
+        journal.roll()
+        journal.append(records(range(61, 71)))
+        journal.trim()
+        exported = Exported(journal)
+        assert exported.told == ["not kept any more, and in no file: 51 to 60 of epoch 0"]
+        assert exported.names == ["0-1-50.parquet", "0-61-70.parquet"]
+
+
+def test_a_jump_is_not_written_number_by_number(journal: Journal) -> None:
+    journal.append(records(range(1, 31)))
+    journal.lose(0, 31, 2**60)
+    journal.append(records([2**60 + 1]))
+    exported = Exported(journal)
+    assert len(exported.names) == 2
+    assert exported.told == [f"lost in epoch 0: 101 to {2**60 - 2**60 % 100}; there is no file for them"]
+    assert exported.numbers()[-1] == 2**60 + 1
+    assert len(exported.numbers()) == 100 + (2**60 + 1) % 100
+
+
+def test_damage_leaves_no_file_with_a_hole(journal: Journal, tmp_path: Path) -> None:
+    journal.append(records(range(1, 201)))
+    journal.commit()
+    journal.roll()
+    journal.tidy()
+    segment = tmp_path / "journal" / "0000000001.seg"
+    data = bytearray(segment.read_bytes())
+    data[-20] ^= 1
+    segment.write_bytes(data)
+    with closing(JournalReader(LocalDirectory(tmp_path / "journal"))) as reader:
+        out = tmp_path / "out"
+        with pytest.raises(JournalDamaged):
+            export(reader, out, numbers=150, tell=print)
+    assert not list((tmp_path / "out").rglob("*.parquet"))
+
+
+def test_an_index_that_promises_too_much(journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal.append(records(range(1, 11)))
+    journal.commit()
+    monkeypatch.setattr(JournalReader, "read", lambda *_: iter(()))
+    with pytest.raises(JournalDamaged, match="0 of 10 records are there"):
+        Exported(journal)
+
+
+def test_one_at_a_time(journal: Journal, tmp_path: Path) -> None:
+    journal.append(records([1]))
+    (tmp_path / "out" / NAME).mkdir(parents=True)
+    busy = pytest.raises(JournalInUse, match="another process that writes Parquet")
+    with parquet._locked(tmp_path / "out" / NAME), busy:
+        Exported(journal)
+
+
+def test_without_pyarrow(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'fyrehose_twisted\[parquet\]'"):
+        Exported(journal)
+
+
+def test_no_object_is_made_for_each_record(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal.append(records(range(1, 101)))
+    journal.commit()
+
+    def never(*_: Any) -> Any:
+        raise AssertionError
+
+    make: Callable[..., Any] = never
+    monkeypatch.setattr(Block, "payloads", make)
+    monkeypatch.setattr(Block, "records", make)
+    assert Exported(journal).numbers() == list(range(1, 101))
+
+
+def test_pieces_of_a_block() -> None:
+    sizes = [3, 0, 4, 9, 1, 1]
+    offsets = np.cumsum([5, *sizes]).astype(np.uint32)
+    block = Block(STREAM, 0, np.arange(6, dtype=np.uint64), np.zeros(6, np.int64), offsets, memoryview(bytes(40)))
+    assert [len(piece) for piece in pieces(block, 7)] == [3, 1, 2]
+    assert [len(piece) for piece in pieces(block)] == [6]
+
+
+def test_row_groups(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 20)
+    for low in range(1, 101, 10):
+        journal.append(records(range(low, low + 10)))
+        journal.commit()
+    exported = Exported(journal)
+    file = pq.ParquetFile(exported.out / NAME / "0-1-100.parquet")
+    assert [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)] == [20] * 5

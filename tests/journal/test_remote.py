@@ -1,0 +1,514 @@
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet.defer import gatherResults
+from twisted.internet.threads import deferToThread
+from zope.interface.verify import verifyObject
+
+from fyrehose_twisted.errors import ConfigurationError, NotConnected, RemoteError
+from fyrehose_twisted.interfaces import IJournalReader
+from fyrehose_twisted.journal import remote as remote_module
+from fyrehose_twisted.journal import wire
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
+from fyrehose_twisted.journal.memory import MemoryJournal
+from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.remote import RemoteJournal, SecretRefused, UnknownStream, connect
+from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.serving import JournalServerFactory, ServingLimits
+from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.record import Record
+
+STREAM, EPOCH, WRAP = "test://stream", 3, 10_000
+SECRET = b"a secret of some length"
+DEADLINE = 30.0
+
+
+def records(first: int, last: int, size: int = 10) -> list[Record]:
+    return [Record(STREAM, EPOCH, number % WRAP, number, b"%d" % number * size) for number in range(first, last + 1)]
+
+
+@pytest.fixture(params=["memory", "disk"])
+def make_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Make a journal in memory, then on disk, with records that were committed in the given groups."""
+    made: list[Any] = []
+
+    def make(*groups: list[Record], retention: Retention | None = None) -> Any:
+        if request.param == "memory":
+            journal: Any = MemoryJournal(STREAM, wrap=WRAP, retention=retention)
+        else:
+            config = JournalConfig(segment_bytes=4_096, retention=retention or Retention())
+            journal = Journal(LocalDirectory(tmp_path), STREAM, wrap=WRAP, config=config)
+        made.append(journal)
+        for group in groups:
+            journal.append(group)
+            journal.commit()
+        return journal
+
+    yield make
+    for journal in made:
+        journal.close()
+
+
+class Served:
+    """Journals that are served on loopback, and clients of them."""
+
+    def __init__(self) -> None:
+        self.ports: list[Any] = []
+        self.clients: list[RemoteJournal] = []
+        self.factory: Any = None
+
+    def __call__(self, *journals: Any, secret: bytes | None = None, **limits: Any) -> int:
+        from twisted.internet import reactor
+
+        readers = {journal.stream: journal for journal in journals}
+        self.factory = JournalServerFactory(lambda: readers, secret, ServingLimits(**limits))
+        self.ports.append(reactor.listenTCP(0, self.factory, interface="127.0.0.1"))  # type: ignore[attr-defined]
+        return int(self.ports[-1].getHost().port)
+
+    def client(self, port: int, *arguments: Any, **more: Any) -> RemoteJournal:
+        self.clients.append(RemoteJournal("127.0.0.1", port, *arguments, **{"timeout": DEADLINE, **more}))
+        return self.clients[-1]
+
+
+@pytest.fixture
+def serve() -> Iterator[Served]:
+    served = Served()
+    yield served
+    for client in served.clients:
+        client.close()
+    for port in served.ports:
+        pytest_twisted.blockon(port.stopListening())
+
+
+def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    from twisted.internet import reactor
+
+    return deferToThread(function, *arguments).addTimeout(DEADLINE, reactor)  # type: ignore[arg-type]
+
+
+def rows(blocks: Any) -> list[tuple[Any, ...]]:
+    return [
+        (block.stream, block.epoch, position, *record[2:])
+        for block in blocks
+        for position, record in zip(block.positions.tolist(), block.records(), strict=True)
+    ]
+
+
+def span(blocks: Any) -> list[int]:
+    """Return the positions of blocks."""
+    return [position for block in blocks for position in block.positions.tolist()]
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_is_read_is_what_the_journal_has(serve: Served, make_journal: Any) -> None:
+    journal = make_journal(*(records(100 * group, 100 * group + 98) for group in range(90, 110)))
+    journal.lose(EPOCH, 9_099, 9_099)
+    journal.lose(EPOCH, 9_199, 9_199)
+    journal.append(records(9_299, 9_299))
+    journal.commit()
+    client = serve.client(serve(journal, chunk=5_000), page=20_000)
+
+    def ask() -> tuple[Any, ...]:
+        reader = client.reader(STREAM)
+        verifyObject(IJournalReader, reader)
+        return (
+            *(rows(reader.read(EPOCH, *some)) for some in [(9_000, 9_399), (9_150, 9_250), (9_050, 9_050)]),
+            reader.losses(EPOCH, 0, 20_000),
+            list(reader.held(EPOCH, 0, 20_000)),
+            reader.get(EPOCH, 9_299),
+            [reader.get(*what) for what in [(EPOCH, 9_099), (EPOCH, 8_999), (EPOCH, 9_400), (EPOCH + 1, 9_100)]],
+            (reader.epochs(), reader.bounds(EPOCH), reader.bounds(EPOCH + 1), reader.wrap),
+            (rows(reader.read(EPOCH + 1, 0, 9)), reader.losses(EPOCH + 1, 0, 9), list(reader.held(EPOCH, 5, 4))),
+            client.streams(),
+        )
+
+    bounds = journal.bounds(EPOCH)
+    assert bounds.next == 9_399
+    below = [(9_000, 9_098), (9_100, 9_198), (9_200, 9_398)]
+    assert (await in_thread(ask)) == (
+        *(rows(journal.read(EPOCH, *some)) for some in [(9_000, 9_398), (9_150, 9_250), (9_050, 9_050)]),
+        [(9_099, 9_099), (9_199, 9_199)],
+        below,
+        journal.get(EPOCH, 9_299),
+        [None] * 4,
+        ([EPOCH], bounds, None, WRAP),
+        ([], [], []),
+        [wire.StreamInfo(STREAM, WRAP, (wire.EpochInfo(EPOCH, *bounds),))],
+    )
+
+
+@pytest_twisted.ensureDeferred
+async def test_numbers_begin_anew_where_they_wrap(serve: Served, make_journal: Any) -> None:
+    journal = make_journal(records(9_990, 10_010))
+    port = serve(journal)
+    found = await in_thread(lambda: rows(serve.client(port).reader(STREAM).read(EPOCH, 9_990, 10_010)))
+    assert [(row[2], row[3]) for row in found] == [(number, number % WRAP) for number in range(9_990, 10_011)]
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_journal_of_another_process_is_served(serve: Served, tmp_path: Path) -> None:
+    journal = Journal(LocalDirectory(tmp_path), STREAM, wrap=WRAP)
+    journal.append(records(1, 9))
+    journal.commit()
+    port = serve(JournalReader(LocalDirectory(tmp_path)))
+    found = await in_thread(lambda: rows(serve.client(port).reader(STREAM).read(EPOCH, 1, 100)))
+    assert found == rows(journal.read(EPOCH, 1, 9))
+    journal.close()
+
+
+@pytest_twisted.ensureDeferred
+async def test_two_read_at_once(serve: Served, make_journal: Any) -> None:
+    journal = make_journal(*(records(500 * group, 500 * group + 499, 50) for group in range(10)))
+    port = serve(journal, chunk=10_000)
+
+    def ask(first: int) -> list[int]:
+        return span(serve.client(port, page=50_000).reader(STREAM).read(EPOCH, first, 9_999))
+
+    found = await gatherResults([in_thread(ask, 0), in_thread(ask, 1_234)])
+    assert found == [list(range(5_000)), list(range(1_234, 5_000))]
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_journal_that_grows_is_read_as_far_as_was_known(serve: Served, make_journal: Any) -> None:
+    journal = make_journal(records(0, 999), records(1_001, 1_500))
+    client = serve.client(serve(journal, chunk=5_000), page=10_000)
+    reader = await in_thread(client.reader, STREAM)
+    blocks = reader.read(EPOCH, 0, 9_999)
+    first = await in_thread(next, blocks)
+    journal.append(records(1_000, 1_000))
+    journal.commit()
+    assert span([first, *(await in_thread(list, blocks))]) == list(range(1_000))
+    assert await in_thread(reader.get, EPOCH, 1_000) is None
+    assert reader.bounds(EPOCH).next == 1_000
+    assert await in_thread(reader.refresh)
+    assert not await in_thread(reader.refresh)
+    assert reader.bounds(EPOCH).next == 1_501
+    assert span(await in_thread(list, reader.read(EPOCH, 999, 9_999))) == list(range(999, 1_501))
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_retention_takes_while_it_is_read_is_said_to_be_gone(serve: Served, make_journal: Any) -> None:
+    groups = [records(100 * group, 100 * group + 99, 20) for group in range(40)]
+    journal = make_journal(*groups, retention=Retention(size=20_000))
+    client = serve.client(serve(journal, chunk=2_000), page=4_000)
+    reader = await in_thread(client.reader, STREAM)
+    blocks = reader.read(EPOCH, 0, 9_999)
+    begun = await in_thread(next, blocks)
+    journal.trim()
+
+    def rest() -> list[int]:
+        found: list[int] = []
+        with pytest.raises(NotInJournal, match="begins at"):
+            found.extend(position for block in blocks for position in span([block]))
+        return found
+
+    found = [*span([begun]), *(await in_thread(rest))]
+    assert found == list(range(len(found)))
+    assert len(found) < 1_000
+    with pytest.raises(NotInJournal):
+        await in_thread(list, reader.read(EPOCH, 5, 9))
+    assert await in_thread(reader.get, EPOCH, 5) is None
+    await in_thread(reader.refresh)
+    with pytest.raises(NotInJournal):
+        reader.read(EPOCH, 5, 9)
+
+
+@pytest_twisted.ensureDeferred
+async def test_damage_is_raised_or_left_out_as_on_the_spot(serve: Served, tmp_path: Path) -> None:
+    journal = Journal(LocalDirectory(tmp_path), STREAM, wrap=WRAP)
+    for group in records(1, 9), records(10, 19), records(20, 29):
+        journal.append(group)
+        journal.commit()
+    (path,) = tmp_path.glob("*.log")
+    path.write_bytes(path.read_bytes().replace(b"15" * 10, b"51" * 10))
+    reader = await in_thread(serve.client(serve(journal)).reader, STREAM)
+    with pytest.raises(JournalDamaged) as here:
+        list(journal.read(EPOCH, 1, 29))
+    with pytest.raises(JournalDamaged) as there:
+        await in_thread(list, reader.read(EPOCH, 1, 29))
+    assert there.value.damage == here.value.damage
+    with pytest.raises(JournalDamaged):
+        await in_thread(reader.get, EPOCH, 15)
+    found: list[Any] = []
+    blocks = await in_thread(list, reader.read(EPOCH, 1, 29, found.append))
+    assert found == [here.value.damage]
+    assert span(blocks) == [*range(1, 10), *range(20, 30)]
+    journal.close()
+
+
+@pytest_twisted.ensureDeferred
+async def test_iterators_take_turns_on_one_connection(serve: Served, make_journal: Any) -> None:
+    journal = make_journal(*(records(100 * group, 100 * group + 99) for group in range(20)))
+    client = serve.client(serve(journal, chunk=1_000, waiting=10), page=5_000)
+
+    def ask() -> tuple[list[int], list[int]]:
+        reader, found = client.reader(STREAM), []
+        begun = [reader.read(EPOCH, 10, 9_999) for _ in range(20)]
+        for blocks in begun:
+            next(blocks)  # And then it is forgotten.
+        del begun, blocks
+        for block in (other := reader.read(EPOCH, 0, 9_999)):
+            assert reader.get(EPOCH, block.last).payload == block.payloads()[-1]
+            found += span([block])
+        return found, span(other)
+
+    assert await in_thread(ask) == (list(range(2_000)), [])
+    assert serve.factory.counters.connections == 1
+    assert client._connection is not None
+    assert not client._connection.answers
+    assert client._connection._held == 0
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_connection_that_ended_is_opened_anew(serve: Served, make_journal: Any) -> None:
+    journal = make_journal(*(records(100 * group, 100 * group + 99) for group in range(20)))
+    client = serve.client(serve(journal, chunk=1_000), page=5_000)
+    reader = await in_thread(client.reader, STREAM)
+    blocks = reader.read(EPOCH, 0, 9_999)
+    begun = await in_thread(next, blocks)
+    for protocol in list(serve.factory.connections):
+        protocol.cut_off()
+    assert span([begun, *(await in_thread(list, blocks))]) == list(range(2_000))
+    for protocol in list(serve.factory.connections):
+        protocol._timed_out()
+    assert len(await in_thread(client.streams)) == 1
+    assert serve.factory.counters.connections == 3
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_reader_can_be_pickled_and_connects_by_itself(serve: Served, make_journal: Any) -> None:
+    client = serve.client(serve(make_journal(records(0, 99)), secret=SECRET), SECRET)
+    reader = await in_thread(client.reader, STREAM)
+    other = pickle.loads(pickle.dumps(reader))  # noqa: S301
+    assert other.bounds(EPOCH) == reader.bounds(EPOCH)
+    assert span(await in_thread(list, other.read(EPOCH, 0, 9_999))) == list(range(100))
+    assert serve.factory.counters.connections == 2
+    other._remote.close()
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_process_does_not_use_the_connection_of_its_parent(serve: Served, make_journal: Any) -> None:
+    client = serve.client(serve(make_journal(records(0, 99))))
+    await in_thread(client.open)
+    assert client._connection is not None
+    assert client._connection.process == os.getpid()
+    client._connection.process -= 1
+    await in_thread(client.streams)
+    assert serve.factory.counters.connections == 2
+
+
+# What is refused
+
+
+@pytest_twisted.ensureDeferred
+async def test_the_secret_has_to_be_right(serve: Served, make_journal: Any) -> None:
+    port = serve(make_journal(records(0, 9)), secret=SECRET)
+    assert len(await in_thread(serve.client(port, SECRET).streams)) == 1
+    for secret, text in [(None, "a secret is needed"), (SECRET + b"!", "the secret is wrong")]:
+        with pytest.raises(SecretRefused, match=f"127.0.0.1:{port} says: {text}"):
+            await in_thread(connect, "127.0.0.1", port, secret)
+    with pytest.raises(ConfigurationError):
+        RemoteJournal("127.0.0.1", port, b"short")
+    assert "secret" not in repr(serve.client(port, SECRET))
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_is_not_served_is_said_by_name(serve: Served, make_journal: Any) -> None:
+    client = serve.client(serve(make_journal(records(5, 9)), per_host=1))
+    with pytest.raises(UnknownStream, match="test://none"):
+        await in_thread(client.reader, "test://none")
+    reader = await in_thread(client.reader, STREAM)
+    with pytest.raises(NotInJournal, match="4 of epoch 3"):
+        reader.read(EPOCH, 4, 9)
+    reader.stream = "test://none"
+    with pytest.raises(UnknownStream, match="not served"):
+        await in_thread(list, reader.read(EPOCH, 5, 9))
+    with pytest.raises(NotConnected, match="connections are open"):
+        await in_thread(connect, client.host, client.port)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_server_that_fails_is_a_journal_error(serve: Served) -> None:
+    class Failing(MemoryJournal):
+        def losses(self, epoch: int, first: int, last: int) -> Any:
+            raise JournalError("it is broken")
+
+    journal = Failing(STREAM, wrap=WRAP)
+    journal.append(records(1, 2))
+    journal.commit()
+    reader = await in_thread(serve.client(serve(journal)).reader, STREAM)
+    with pytest.raises(JournalError, match="it is broken"):
+        await in_thread(list, reader.read(EPOCH, 1, 2))
+
+
+def test_a_server_that_is_not_there_is_said_with_its_address() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # Nobody listens.
+        port = taken.getsockname()[1]
+        with pytest.raises(NotConnected, match=f"127.0.0.1:{port} cannot be reached: Connection refused"):
+            connect("127.0.0.1", port)
+
+
+# Servers that are not what they seem
+
+
+class Impostor:
+    """A server in a thread that says to each who connects what it was given, at once, and then waits."""
+
+    def __init__(self, *messages: wire.Message | bytes, hang_up: bool = False) -> None:
+        self._said = b"".join(one if isinstance(one, bytes) else wire.encode(one) for one in messages)
+        self._hang_up = hang_up
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.heard = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                with connection, suppress(OSError):
+                    self.heard += 1
+                    connection.sendall(self._said)
+                    while not self._hang_up and connection.recv(65_536):
+                        pass
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(DEADLINE)
+
+
+@pytest.fixture
+def impostor() -> Iterator[Callable[..., RemoteJournal]]:
+    made: list[tuple[Impostor, RemoteJournal]] = []
+
+    def make(*messages: Any, timeout: float = DEADLINE, hang_up: bool = False) -> RemoteJournal:
+        one = Impostor(*messages, hang_up=hang_up)
+        made.append((one, RemoteJournal("127.0.0.1", one.port, timeout=timeout)))
+        return made[-1][1]
+
+    yield make
+    for server, client in made:
+        client.close()
+        server.close()
+
+
+HANDSHAKE = wire.Greeting(wire.VERSION, bytes(16), False), wire.Welcome(wire.VERSION)
+LISTED = wire.Streams(1, (wire.StreamInfo(STREAM, 0, (wire.EpochInfo(EPOCH, 0, 100, 99),)),), True)
+
+
+def test_a_server_that_says_nothing_is_given_up(impostor: Any) -> None:
+    client = impostor(timeout=0.05)
+    with pytest.raises(NotConnected, match=f"127.0.0.1:{client.port} did not answer within 0.05 s"):
+        client.streams()
+
+
+def test_a_server_that_hangs_up_each_time_is_given_up(impostor: Any) -> None:
+    with pytest.raises(NotConnected):
+        impostor(*HANDSHAKE, hang_up=True).streams()
+
+
+@pytest.mark.parametrize(
+    ("messages", "text"),
+    [
+        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "no sense"),
+        ((b"\xff" * 100,), "no sense"),
+        ((wire.Welcome(1),), "does not greet"),
+        ((wire.Greeting(2, bytes(16), False),), "version 2"),
+        ((HANDSHAKE[0], LISTED), "hello"),
+        ((*HANDSHAKE, b"\x03\0\0\0abc"), "no sense"),
+        ((*HANDSHAKE, wire.Streams(2, (), True)), "not asked"),
+        ((*HANDSHAKE, wire.Ranges(1, 0, 1, True, ())), "something else"),
+        ((*HANDSHAKE, wire.Refusal(1, "new-name", "what is this")), "new-name"),
+        ((*HANDSHAKE, wire.Refusal(None, "bad-request", "go away")), "go away"),
+    ],
+)
+def test_a_server_that_makes_no_sense_is_left(impostor: Any, messages: Any, text: str) -> None:
+    with pytest.raises(RemoteError, match=text):
+        impostor(*messages).streams()
+
+
+def frame(first: int, last: int) -> bytes:
+    journal = MemoryJournal(STREAM)
+    journal.append([Record(STREAM, EPOCH, number, 0, b"") for number in range(first, last + 1)])
+    journal.commit()
+    (block,) = journal.read(EPOCH, first, last)
+    return wire.frame_of(block)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [wire.Ranges(2, 10, 20, True, ())],
+        [wire.Records(2, 9, 20, True)],
+        [wire.Records(2, 11, 20, True)],
+        [wire.Records(2, 10, 21, True)],
+        [wire.Records(2, 10, 15, False), wire.Records(2, 16, 20, True)],
+        [wire.Records(2, 10, 10, False)],
+        [wire.Records(2, 10, 15, True, frames=frame(9, 12))],
+        [wire.Records(2, 10, 15, True, frames=frame(12, 15))],
+        [wire.Records(2, 10, 15, True, frames=b"no frame at all")],
+    ],
+)
+def test_an_answer_to_something_else_is_refused(impostor: Any, parts: list[Any]) -> None:
+    reader = impostor(*HANDSHAKE, LISTED, *parts).reader(STREAM)
+    with pytest.raises(RemoteError):
+        list(reader.read(EPOCH, 10, 19))
+
+
+def test_an_impostor_that_answers_well_is_believed(impostor: Any) -> None:
+    parts = [wire.Records(2, 10, 15, False, frames=frame(10, 12)), wire.Records(2, 15, 20, True, frames=frame(16, 19))]
+    reader = impostor(*HANDSHAKE, LISTED, *parts).reader(STREAM)
+    assert span(reader.read(EPOCH, 10, 19)) == [10, 11, 12, 16, 17, 18, 19]
+
+
+def test_a_page_that_does_not_end_is_refused(impostor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MAX_FRAMES", 10_000)
+    client = impostor(*HANDSHAKE, LISTED, *(wire.Records(2, number, number + 1, False) for number in range(100)))
+    client.page = 10_000
+    with pytest.raises(RemoteError, match="were asked for"):
+        list(client.reader(STREAM).read(EPOCH, 0, 99))
+
+
+def test_what_is_sent_before_it_is_wanted_is_bounded(impostor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_module, "MAX_HELD", 50_000)
+    early = (wire.Records(3, 15 + number % 5, 20, False) for number in range(60))
+    client = impostor(*HANDSHAKE, LISTED, wire.Records(2, 10, 15, True, frames=frame(10, 14)), *early)
+    reader = client.reader(STREAM)
+    kept = reader.read(EPOCH, 10, 19)  # It has asked for its next page when it gives the first.
+    assert next(kept).first == 10
+    with pytest.raises(RemoteError, match="more than was asked"):
+        next(reader.read(EPOCH, 10, 19))
+
+
+def test_no_more_streams_and_losses_than_allowed_are_kept(impostor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_module, "MAX_STREAMS", 2)
+    monkeypatch.setattr(remote_module, "MAX_LOSSES", 3)
+    pairs = tuple((number, number) for number in range(0, 8, 2))
+    client = impostor(*HANDSHAKE, LISTED, wire.Ranges(2, 0, 100, True, pairs))
+    with pytest.raises(RemoteError, match="lost ranges"):
+        client.reader(STREAM).losses(EPOCH, 0, 99)
+    infos = tuple(wire.StreamInfo(f"test://{number}", 0, ()) for number in range(3))
+    with pytest.raises(RemoteError, match="streams"):
+        impostor(*HANDSHAKE, wire.Streams(1, infos, True)).streams()
+
+
+def test_no_reactor_is_needed() -> None:
+    program = "import fyrehose_twisted.journal.remote, sys; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert not {name for name in ran.stdout.split() if name.split(".")[0] in ("twisted", "asyncio")}

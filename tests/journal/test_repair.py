@@ -1,0 +1,392 @@
+"""What `repair` makes of damaged journals, and what it takes from others."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.journal.check import check
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalError, JournalInUse
+from fyrehose_twisted.journal.frames import HEADER, Place, records_frame
+from fyrehose_twisted.journal.index import encode
+from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.repair import repair
+from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.record import Record
+
+STREAM = "fyrehose://test"
+TAG = 0x1234_5678
+WRAP = 2**63
+
+
+def records(sequences: Iterable[int], epoch: int = 0, mark: bytes = b"") -> list[Record]:
+    return [Record(STREAM, epoch, one, 1_000 + one % 1_000, b"%d" % one + mark) for one in sequences]
+
+
+def make(path: Path, *, tag: int = TAG, wrap: int = 0, add: int = 0, skip: Iterable[int] = (), to: int = 250) -> Path:
+    """A journal of 1 to 250: two segments in order, of two frames each, and one that is not full."""
+    path.mkdir()
+    journal = Journal(LocalDirectory(path), STREAM, tag=tag, wrap=wrap)
+    journal.config = type(journal.config)(frame_records=50)
+    gone = set(skip)
+    for first, last in ((1, 100), (101, 200), (201, to)):
+        numbers = [(one + add) % wrap if wrap else one + add for one in range(first, last + 1) if one not in gone]
+        journal.append(records(numbers))
+        journal.commit()
+        if last <= 200:
+            journal.roll()
+    journal.tidy()
+    journal.close()
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return make(tmp_path / "journal")
+
+
+class Mended:
+    def __init__(self, path: Path, *others: Path, **options: Any) -> None:
+        self.lines: list[str] = []
+        readers = [JournalReader(LocalDirectory(other)) for other in others]
+        try:
+            self.agreed = repair(LocalDirectory(path), others=readers, tell=self.lines.append, **options)
+        finally:
+            for reader in readers:
+                reader.close()
+
+    def said(self, text: str) -> bool:
+        return any(text in line for line in self.lines)
+
+
+def numbers_in(path: Path, epoch: int = 0) -> list[int]:
+    """Positions below the watermark."""
+    with closing(JournalReader(LocalDirectory(path))) as reader:
+        bounds = reader.bounds(epoch)
+        assert bounds is not None
+        blocks = list(reader.read(epoch, bounds.first, 2**64 - 2))
+        for block in blocks:
+            for sequence, payload in zip(block.sequences.tolist(), block.payloads(), strict=True):
+                assert payload == b"%d" % sequence
+        return [position for block in blocks for position in block.positions.tolist()]
+
+
+def is_good(path: Path) -> bool:
+    return check(LocalDirectory(path)).damaged == 0
+
+
+def flip(file: Path, offset: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[offset] ^= 0x10
+    file.write_bytes(data)
+
+
+def spoil(path: Path, number: int, *, body: bool = True, frame: int = 0) -> None:
+    with closing(JournalReader(LocalDirectory(path))) as reader:
+        segment = next(one for one in reader.segments if one.number == number)
+        header = list(segment.shelves[0])[frame]
+    flip(path / segment.name, header.offset + (HEADER.size + 30 if body else 20))
+
+
+def content(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.name != "lock"}
+
+
+def test_a_good_journal_stays_as_it_is(path: Path) -> None:
+    before = content(path)
+    mended = Mended(path)
+    assert mended.agreed
+    assert mended.lines == [f"{STREAM} now has epoch 0 from 1 to 250, 250 records"]
+    assert content(path) == before
+
+
+@pytest.mark.parametrize("body", [True, False])
+def test_a_damaged_frame_is_cut_out_and_kept_beside(path: Path, body: bool) -> None:
+    spoil(path, 2, body=body)
+    damaged = (path / "0000000002.seg").read_bytes()
+    mended = Mended(path)
+    assert mended.agreed
+    assert mended.said("gone with 0000000002.seg, in epoch 0: 101 to 150")
+    assert mended.said(
+        "done: write 0000000002.seg anew without what is damaged; as it was, it is in 0000000002.seg.dam"
+    )
+    assert mended.lines[-1] == f"{STREAM} now has epoch 0 from 1 to 250, 200 records, 50 missing: 101 to 150"
+    assert (path / "0000000002.seg.damaged").read_bytes() == damaged
+    assert is_good(path)
+    assert numbers_in(path) == list(range(1, 101))
+    with closing(Journal(LocalDirectory(path), STREAM)) as journal:
+        assert journal.append(records(range(101, 151))) == 50
+    assert numbers_in(path) == list(range(1, 251))
+
+
+def test_a_second_time_keeps_both(path: Path) -> None:
+    for _ in range(2):
+        spoil(path, 2)
+        Mended(path)
+    assert {"0000000002.seg.damaged", "0000000002.seg.damaged2"} <= set(content(path))
+    assert is_good(path)
+
+
+def test_damage_in_the_last_segment(path: Path) -> None:
+    with closing(Journal(LocalDirectory(path), STREAM)) as journal:
+        journal.append(records(range(251, 261)))
+    spoil(path, 3)
+    Mended(path)
+    assert {"0000000003.log.damaged", "0000000003.seg", "0000000004.log"} <= set(content(path))
+    assert "0000000003.log" not in content(path)
+    assert is_good(path)
+    with closing(Journal(LocalDirectory(path), STREAM)) as journal:
+        assert journal.recovery.messages() == []
+        assert list(journal.held(0, 0, 999)) == [(1, 200), (251, 260)]
+
+
+class TestHeaders:
+    @pytest.mark.parametrize("name", ["0000000001.seg", "0000000003.log"])
+    def test_others_say_what_it_was(self, path: Path, name: str) -> None:
+        flip(path / name, 40)
+        Mended(path)
+        assert is_good(path)
+        assert numbers_in(path) == list(range(1, 251))
+
+    def test_none_says_whose_it_is(self, path: Path) -> None:
+        for name in ("0000000001.seg", "0000000002.seg", "0000000003.log"):
+            flip(path / name, 40)
+        with pytest.raises(JournalError, match="no header says whose journal this is; say it with --stream"):
+            Mended(path)
+        Mended(path, stream=STREAM)
+        assert is_good(path)
+        assert numbers_in(path) == list(range(1, 251))
+
+    def test_another_stream_than_said(self, path: Path) -> None:
+        with pytest.raises(JournalError, match="is the journal of fyrehose://test, not of fyrehose://x"):
+            Mended(path, stream="fyrehose://x")
+
+    def test_a_file_without_any_frame_is_moved_aside(self, path: Path) -> None:
+        (path / "0000000002.seg").write_bytes(bytes(5_000))
+        Mended(path)
+        assert (path / "0000000002.seg.damaged").read_bytes() == bytes(5_000)
+        assert is_good(path)
+
+    def test_a_segment_of_another_journal_is_for_the_operator(self, path: Path, tmp_path: Path) -> None:
+        other = make(tmp_path / "other", tag=9)
+        shutil.copy(other / "0000000002.seg", path)
+        with pytest.raises(JournalError, match=r"belongs to another journal .* move it away"):
+            Mended(path)
+
+
+class TestSmallThings:
+    def test_the_torn_end(self, path: Path) -> None:
+        log = path / "0000000003.log"
+        size = log.stat().st_size
+        with open(log, "ab") as file:
+            file.write(b"torn")
+        mended = Mended(path)
+        assert log.stat().st_size == size
+        assert mended.said("done: cut 4 unfinished bytes off 0000000003.log")
+        assert is_good(path)
+
+    def test_indexes(self, path: Path) -> None:
+        good = (path / "0000000001.idx").read_bytes()
+        segments = check(LocalDirectory(path)).segments
+        segments[1].shelves[0].held.discard(40, 42)
+        (path / "0000000001.idx").write_bytes(encode(segments[1]))
+        (path / "0000000002.idx").unlink()
+        mended = Mended(path)
+        assert (path / "0000000001.idx").read_bytes() == good
+        assert mended.said("done: write 0000000001.idx anew: it does not say what 0000000001.seg holds")
+        assert mended.said("done: write 0000000002.idx anew: it is not there")
+        assert check(LocalDirectory(path)).findings == []
+
+    def test_the_mark_and_leftovers(self, path: Path) -> None:
+        flip(path / "durable", 20)
+        for name in ("0000000001.log", "0000000002.seg.tmp", "0000000009.idx"):
+            (path / name).write_bytes(b"x")
+        mended = Mended(path)
+        assert mended.said("done: remove 0000000002.seg.tmp, left over from a crash")
+        assert check(LocalDirectory(path)).findings == []
+
+    def test_order(self, path: Path) -> None:
+        file = path / "0000000002.seg"
+        for number in (252, 251):
+            _, frame = records_frame(Place(2, file.stat().st_size, TAG), 0, [number], [1], [b"%d" % number])
+            file.write_bytes(file.read_bytes() + frame)
+        assert not is_good(path)
+        Mended(path)
+        assert is_good(path)
+        assert numbers_in(path) == list(range(1, 253))
+
+    def test_a_writer_is_at_work(self, path: Path) -> None:
+        with closing(Journal(LocalDirectory(path), STREAM)), pytest.raises(JournalInUse, match="stop that first"):
+            Mended(path)
+
+    def test_a_dry_run_changes_nothing(self, path: Path, tmp_path: Path) -> None:
+        other = make(tmp_path / "other", tag=9)
+        spoil(path, 2)
+        (path / "0000000009.seg.tmp").write_bytes(b"x")
+        before = content(path)
+        mended = Mended(path, other, dry_run=True)
+        assert content(path) == before
+        assert mended.said("to do: write 0000000002.seg anew")
+        assert mended.said("to do: take 50 records of 101 to 150 of epoch 0")
+        assert not mended.said("done:")
+
+
+class TestFromAnother:
+    def test_holes_and_what_comes_after(self, path: Path, tmp_path: Path) -> None:
+        other = make(tmp_path / "other", tag=9, to=300)
+        spoil(path, 2)
+        mended = Mended(path, other)
+        assert mended.agreed
+        assert mended.said("done: take 50 records of 101 to 150 of epoch 0 from")
+        assert mended.said("done: take 50 records of 251 to 300 of epoch 0 from")
+        assert numbers_in(path) == list(range(1, 301))
+
+    def test_a_conflict_beside_the_hole_takes_nothing(self, path: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other"
+        other.mkdir()
+        with closing(Journal(LocalDirectory(other), STREAM)) as journal:
+            journal.append([*records(range(1, 100)), *records([100], mark=b"!"), *records(range(101, 300))])
+        spoil(path, 2)
+        mended = Mended(path, other)
+        assert not mended.agreed
+        assert mended.said("has another record under number 100 of epoch 0; nothing is taken from there")
+        assert numbers_in(path) == list(range(1, 101))
+
+    def test_a_conflict_after_the_hole(self, path: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other"
+        other.mkdir()
+        with closing(Journal(LocalDirectory(other), STREAM)) as journal:
+            journal.append([*records(range(101, 151)), *records([151], mark=b"!"), *records(range(152, 200))])
+        spoil(path, 2)
+        assert not Mended(path, other).agreed
+
+    def test_nothing_to_compare(self, path: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other"
+        other.mkdir()
+        with closing(Journal(LocalDirectory(other), STREAM)) as journal:
+            journal.append(records(range(101, 151)))
+        spoil(path, 2)
+        mended = Mended(path, other)
+        assert not mended.agreed
+        assert mended.said("has no record near what is missing that is here too")
+
+    def test_only_below_its_watermark_and_only_what_continues(self, path: Path, tmp_path: Path) -> None:
+        holey = make(tmp_path / "holey", tag=9, skip=[120])
+        far = tmp_path / "far"
+        far.mkdir()
+        with closing(Journal(LocalDirectory(far), STREAM)) as journal:
+            journal.append(records(range(300, 310)))
+        spoil(path, 2)
+        mended = Mended(path, holey, far)
+        assert mended.said("begins epoch 0 at 300, and here it ends at 250: not taken")
+        assert numbers_in(path) == list(range(1, 120))
+
+    def test_one_after_another(self, path: Path, tmp_path: Path) -> None:
+        first = make(tmp_path / "first", tag=9, skip=[120])
+        with closing(Journal(LocalDirectory(first), STREAM)) as journal:
+            journal.lose(0, 120, 120)
+        second = make(tmp_path / "second", tag=8)
+        spoil(path, 2)
+        shutil.copytree(path, tmp_path / "twin")
+        mended = Mended(path, first, second)
+        assert mended.said("take 1 record of 120 of epoch 0")
+        assert numbers_in(path) == list(range(1, 251))
+        # What only one has, and says that it is lost, is lost here too.
+        mended = Mended(tmp_path / "twin", first)
+        assert mended.said("done: declare lost in epoch 0, as others do: 120")
+        assert numbers_in(tmp_path / "twin") == [*range(1, 120), *range(121, 251)]
+
+    def test_epochs_that_follow(self, path: Path, tmp_path: Path) -> None:
+        other = make(tmp_path / "other", tag=9)
+        with closing(Journal(LocalDirectory(other), STREAM)) as journal:
+            journal.append(records(range(7, 10), epoch=2))
+        Mended(path, other)
+        assert numbers_in(path, 2) == [7, 8, 9]
+        stranger = tmp_path / "stranger"
+        stranger.mkdir()
+        with closing(Journal(LocalDirectory(stranger), STREAM)) as journal:
+            journal.append(records(range(7, 10), epoch=3))
+        assert not Mended(path, stranger).agreed
+
+    def test_another_stream(self, path: Path, tmp_path: Path) -> None:
+        other = tmp_path / "other"
+        other.mkdir()
+        Journal(LocalDirectory(other), "fyrehose://other").close()
+        with pytest.raises(JournalError, match="is the journal of fyrehose://other"):
+            Mended(path, other)
+
+    def test_numbers_that_wrap_though_positions_differ(self, tmp_path: Path) -> None:
+        path = make(tmp_path / "journal", wrap=WRAP, add=WRAP - 60)
+        other = tmp_path / "other"
+        other.mkdir()
+        with closing(Journal(LocalDirectory(other), STREAM, wrap=WRAP)) as journal:  # It began after the wrap.
+            journal.append(records(range(240)))
+            journal.lose(0, 240, 243)
+        spoil(path, 2)  # 41 to 90
+        mended = Mended(path, other)
+        assert mended.agreed, mended.lines
+        assert numbers_in(path) == list(range(WRAP - 59, WRAP + 240))
+        with closing(JournalReader(LocalDirectory(path))) as reader:
+            assert reader.losses(0, WRAP, 2 * WRAP - 2) == [(WRAP + 240, WRAP + 243)]
+
+
+class Cut(Exception):
+    """As if the power failed."""
+
+
+class Failing(LocalDirectory):
+    """Fails before the change to the directory that has a number."""
+
+    def __init__(self, path: Path, fails_at: int) -> None:
+        super().__init__(path)
+        self.left = fails_at
+
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Cut
+
+    def rename(self, old: str, new: str) -> None:
+        self._step()
+        super().rename(old, new)
+
+    def remove(self, name: str) -> None:
+        self._step()
+        super().remove(name)
+
+    def sync(self) -> None:
+        self._step()
+        super().sync()
+
+
+@pytest.mark.parametrize("spoilt", [2, 3])
+def test_whatever_is_cut_short_opens(path: Path, tmp_path: Path, spoilt: int) -> None:
+    with closing(Journal(LocalDirectory(path), STREAM)) as journal:
+        journal.append(records(range(251, 261)))
+    spoil(path, spoilt)
+    damaged = (path / f"000000000{spoilt}.{'seg' if spoilt == 2 else 'log'}").read_bytes()
+    gone = set(range(101, 151)) if spoilt == 2 else set(range(201, 251))
+    for fails_at in range(100):
+        copy = tmp_path / f"copy{fails_at}"
+        shutil.copytree(path, copy)
+        tell: Callable[[str], object] = [].append
+        try:
+            repair(Failing(copy, fails_at), tell=tell)
+        except Cut:
+            pass
+        else:
+            assert fails_at > 4
+            break
+        assert damaged in content(copy).values()
+        with closing(Journal(LocalDirectory(copy), STREAM)) as journal:
+            found = [one for block in journal.read(0, 1, 999, [].append) for one in block.positions.tolist()]
+            assert found == [one for one in range(1, 261) if one not in gone]
+        assert damaged in content(copy).values()
+        Mended(copy)
+        assert is_good(copy)

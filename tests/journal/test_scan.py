@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.journal import scan as scanning
+from fyrehose_twisted.journal.frames import MAGIC, Place, lost_frame, records_frame
+from fyrehose_twisted.journal.scan import Damage, Found, scan
+
+TAG, NUMBER, START = 77, 4, 64
+PADDING = b"four"
+INNER = START + 72 + 8 * 2 + 4 * 3 + len(PADDING)
+"""Where the bytes stand that follow the padding in the payload of a frame at START."""
+
+
+class Bytes:
+    """A file that is only read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self.data[offset : offset + length]
+
+
+def frame(offset: int, number: int, payload: bytes = b"x", /, **place: int) -> bytes:
+    where = Place(**({"segment": NUMBER, "offset": offset, "tag": TAG} | place))
+    return records_frame(where, 0, [number, number + 1], [1, 2], [payload, b""])[1]
+
+
+def segment(count: int, payload: bytes = b"x") -> tuple[bytes, list[int]]:
+    """``count`` frames behind a header of zeros, and where each begins."""
+    data, offsets = bytes(START), []
+    for index in range(count):
+        offsets.append(len(data))
+        data += frame(len(data), 10 * index, payload)
+    return data, offsets
+
+
+def scanned(data: bytes, **options: Any) -> tuple[list[int], list[tuple[int, int]]]:
+    """Where frames were found, and what lies between."""
+    options = {"number": NUMBER, "tag": TAG, "start": START, "end": len(data)} | options
+    found = list(scan(Bytes(data), "name", **options))  # type: ignore[arg-type]
+    assert [end(what) for what in found[:-1]] == [begin(what) for what in found[1:]]
+    if found:
+        assert (begin(found[0]), end(found[-1])) == (options["start"], options["end"])
+    frames = [what.header.offset for what in found if isinstance(what, Found)]
+    return frames, [(what.offset, what.length) for what in found if isinstance(what, Damage)]
+
+
+def begin(what: Found | Damage) -> int:
+    return what.header.offset if isinstance(what, Found) else what.offset
+
+
+def end(what: Found | Damage) -> int:
+    return begin(what) + (what.header.size if isinstance(what, Found) else what.length)
+
+
+def test_frames_are_found_one_after_another() -> None:
+    data, offsets = segment(5)
+    assert scanned(data) == (offsets, [])
+    assert scanned(data, start=offsets[2]) == (offsets[2:], [])
+    assert scanned(data, end=offsets[2]) == (offsets[:2], [])
+    assert scanned(data, end=START) == ([], [])
+
+
+def test_a_flipped_bit_costs_only_the_frame_that_it_is_in() -> None:
+    data, offsets = segment(3)
+    bounds = [*offsets, len(data)]
+    for index in range(START, len(data)):
+        hurt = bytearray(data)
+        hurt[index] ^= 0x10
+        row = max(row for row, offset in enumerate(offsets) if offset <= index)
+        frames, damages = scanned(bytes(hurt))
+        assert frames == offsets[:row] + offsets[row + 1 :], index
+        assert damages == [(bounds[row], bounds[row + 1] - bounds[row])], index
+
+
+def test_a_cut_costs_only_the_frame_that_it_is_in() -> None:
+    data, offsets = segment(3)
+    bounds = [*offsets, len(data)]
+    for length in range(START, len(data)):
+        complete = [offset for offset, after in zip(offsets, bounds[1:], strict=True) if after <= length]
+        rest = bounds[len(complete)]
+        assert scanned(data[:length]) == (complete, [(rest, length - rest)] if rest < length else [])
+
+
+@given(st.integers(0, 60).map(lambda words: 8 * words), st.integers(0, 255), st.integers(0, 2))
+def test_garbage_between_frames_is_passed_over(length: int, byte: int, after: int) -> None:
+    data, offsets = segment(after)
+    junk = bytes([byte]) * length
+    behind = frame(len(data) + length, 99)
+    damage = [(len(data), length)] if length else []
+    assert scanned(data + junk + behind) == ([*offsets, len(data) + length], damage)
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 71, 72, 4_096, 100_001])
+def test_zeros_at_the_end_are_one_damage(length: int) -> None:
+    data, offsets = segment(2)
+    assert scanned(data + bytes(length)) == (offsets, [(len(data), length)])
+
+
+def test_a_lone_magic_is_no_frame() -> None:
+    data, offsets = segment(1)
+    assert scanned(data + MAGIC * 40) == (offsets, [(len(data), 160)])
+
+
+def test_the_payload_of_a_good_frame_is_not_looked_into() -> None:
+    inner = frame(INNER, 50)
+    data = bytes(START) + frame(START, 1, PADDING + inner)
+    assert data[INNER:].startswith(inner)
+    assert scanned(data) == ([START], [])
+
+
+@pytest.mark.parametrize(
+    "place", [{"offset": 8}, {"segment": NUMBER + 1}, {"tag": TAG + 1}], ids=["offset", "segment", "journal"]
+)
+def test_a_frame_of_another_place_within_a_damaged_one_is_no_frame(place: dict[str, int]) -> None:
+    payload = b"".join(frame(INNER + shift, 50, **place) for shift in range(0, 300, 104))
+    data = bytearray(bytes(START) + frame(START, 1, PADDING + payload))
+    behind = len(data)
+    data += frame(behind, 2)
+    data[START + 80] ^= 1
+    assert scanned(bytes(data)) == ([behind], [(START, behind - START)])
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ({"offset": 8}, "a frame of segment 4, offset 8 stands here"),
+        ({"segment": 5}, "a frame of segment 5, offset 64 stands here"),
+        ({"tag": 78}, "a frame of another journal stands here"),
+    ],
+)
+def test_a_frame_that_was_moved_is_refused(place: dict[str, int], reason: str) -> None:
+    data = bytes(START) + frame(START, 1, **place)
+    (damage,) = scan(Bytes(data), "name", number=NUMBER, tag=TAG, start=START, end=len(data))  # type: ignore[arg-type]
+    assert isinstance(damage, Damage)
+    assert damage == Damage("name", START, len(data) - START, reason)
+
+
+def test_without_a_tag_the_first_frame_says_it() -> None:
+    data = bytes(START) + frame(START, 1, tag=5)
+    second = len(data)
+    data += frame(second, 2, tag=6)
+    assert scanned(data, tag=None) == ([START], [(second, len(data) - second)])
+
+
+def test_the_damage_says_which_numbers_were_there() -> None:
+    data = bytearray(segment(2)[0])
+    data[START + 75] ^= 1
+    damage = next(scan(Bytes(bytes(data)), "name", number=NUMBER, tag=TAG, start=START, end=len(data)))  # type: ignore[arg-type]
+    assert isinstance(damage, Damage)
+    assert (damage.epoch, damage.first, damage.last) == (0, 0, 1)
+    assert str(damage) == "name, bytes 64 to 168, numbers 0 to 1 of epoch 0: the checksum of the body is wrong"
+
+
+def test_frames_of_any_kind_are_found() -> None:
+    place = Place(NUMBER, START, TAG)
+    data = bytes(START) + lost_frame(place, 0, [(1, 2)], 0)[1]
+    assert scanned(data) == ([START], [])
+
+
+def test_progress_adds_up() -> None:
+    data = bytearray(segment(4)[0])
+    data[START + 75] ^= 1
+    seen: list[int] = []
+    scanned(bytes(data) + bytes(9), progress=seen.append)
+    assert sum(seen) == len(data) + 9 - START
+    assert len(seen) == 5
+
+
+class TestSmallWindow:
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """So that frames lie across the pieces in which a file is read."""
+        monkeypatch.setattr(scanning, "READ_AT_ONCE", 80)
+
+    def test_frames_larger_than_a_piece_are_found(self) -> None:
+        data, offsets = segment(5, bytes(300))
+        assert scanned(data) == (offsets, [])
+
+    @pytest.mark.parametrize("length", range(0, 400, 8))
+    def test_garbage_is_passed_over(self, length: int) -> None:
+        data, offsets = segment(2)
+        behind = frame(len(data) + length, 99)
+        damage = [(len(data), length)] if length else []
+        assert scanned(data + b"\xf7" * length + behind) == ([*offsets, len(data) + length], damage)
+        assert scanned(data + b"\xf7" * length + behind + b"\xf7" * 3)[0] == [*offsets, len(data) + length]
+
+    def test_a_torn_end_is_passed_over(self) -> None:
+        data, offsets = segment(3, bytes(200))
+        for length in range(offsets[2], len(data)):
+            assert scanned(data[:length])[0] == offsets[:2]

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.journal.segment_header import (
+    MAX_HEADER,
+    MAX_URI,
+    BadHeader,
+    OtherVersion,
+    SegmentHeader,
+    decode,
+    encode,
+    number_of,
+    segment_name,
+)
+
+HEADER = SegmentHeader(7, "fyrehose://test", 2**63, 1_700_000_000_000_000, 0xCAFEBABE)
+u32 = st.integers(0, 2**32 - 1)
+
+
+@given(u32, st.text(max_size=MAX_URI // 4), st.integers(0, 2**64 - 1), st.integers(-(2**63), 2**63 - 1), u32)
+def test_a_header_comes_back_as_it_was(number: int, stream: str, wrap: int, created_at: int, tag: int) -> None:
+    header = SegmentHeader(number, stream, wrap, created_at, tag)
+    data = encode(header)
+    assert decode(data + b"whatever follows") == header._replace(length=len(data))
+    assert len(data) % 8 == 0
+
+
+def test_the_longest_header_is_not_too_long() -> None:
+    assert len(encode(HEADER._replace(stream="x" * MAX_URI))) <= MAX_HEADER
+
+
+def test_every_truncation_is_noticed() -> None:
+    data = encode(HEADER)
+    for length in range(len(data)):
+        with pytest.raises(BadHeader):
+            decode(data[:length])
+
+
+def test_every_flipped_bit_is_noticed() -> None:
+    data = encode(HEADER)
+    for bit in range(8 * len(data)):
+        hurt = bytearray(data)
+        hurt[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(BadHeader):
+            decode(bytes(hurt))
+
+
+def test_another_version_is_no_damage() -> None:
+    data = bytearray(encode(HEADER))
+    data[8] = 2
+    data[-4:] = struct.pack("<I", zlib.crc32(data[:-4]))
+    with pytest.raises(OtherVersion, match="of version 2, and this is made for version 1"):
+        decode(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "does not begin like a segment"),
+        (bytes(100), "does not begin like a segment"),
+        (encode(HEADER)[:-1], "is cut, or damaged: 64 bytes of 63"),
+        (encode(HEADER)[:20] + b"X" + encode(HEADER)[21:], "checksum"),
+    ],
+)
+def test_what_is_wrong_is_said(data: bytes, reason: str) -> None:
+    with pytest.raises(BadHeader, match=reason):
+        decode(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("0000000001.log", 1),
+        ("4294967295.seg", 2**32 - 1),
+        ("0000000001.idx", None),
+        ("0000000001.seg.tmp", None),
+        ("000000001.log", None),
+        ("00000000001.log", None),
+        ("x0000000001.log", None),
+        ("durable", None),
+        ("", None),
+    ],
+)
+def test_the_number_is_in_the_name(name: str, number: int | None) -> None:
+    assert number_of(name) == number
+
+
+def test_names_are_made_of_numbers() -> None:
+    assert segment_name(12, ".log") == "0000000012.log"
+    assert number_of(segment_name(2**32 - 1, ".seg")) == 2**32 - 1
