@@ -25,7 +25,7 @@ soak: $(VENV)/.installed-test ## the tests that take long; SOAK_SECONDS=60 makes
 	@echo "Running the soak tests, each for at most $(SOAK_SECONDS) s"
 	@$(PY) -m pytest -m soak -rP
 
-bench: $(VENV)/.installed-test ## run the benchmarks
+bench: $(VENV)/.installed-test $(VENV)/.installed-bench ## run the benchmarks
 	@set -e; for bench in benchmarks/bench_*.py; do \
 		[ -f "$$bench" ] || { echo "There is no benchmarks/bench_*.py"; exit 1; }; \
 		echo "Running $$bench"; $(PY) "$$bench"; \

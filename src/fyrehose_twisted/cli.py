@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     options = _parser().parse_args(arguments)
     try:
-        status = _react(options) if options.simulate is None else options.simulate(options)
+        status = _react(options) if options.run is None else options.run(options)
     except KeyboardInterrupt:
         status = complain("interrupted")
     # Whatever was printed by then may still wait in a pipe that nobody reads any more.
@@ -152,7 +152,7 @@ def _bare(stream: str, payloads: list[bytes]) -> list[bytes]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="fyrehose", description="Publish to a fyrehose backbone, subscribe to it, simulate it."
+        prog="fyrehose", description="Publish to a fyrehose backbone, subscribe to it, simulate it, and look at journals."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -163,7 +163,7 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument(
             "--connect-timeout", type=_positive, default=10.0, metavar="S", help="wait S seconds for it [%(default)g]"
         )
-        made.set_defaults(command=run, simulate=None)
+        made.set_defaults(command=run, run=None)
         return made
 
     pub = command("pub", _publish, "Publish a message a line.")

@@ -229,6 +229,7 @@ class IJournalContents(Interface):
     """
 
     stream = Attribute("URI of the stream.")
+    wrap = Attribute("How many sequence numbers there are before they begin anew; 0 if they never do.")
 
     def epochs() -> list[int]:
         """Return the epochs of which something is known, lowest first."""

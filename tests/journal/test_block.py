@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ def test_merging_keeps_the_wrap() -> None:
 def test_runs_are_ranges_of_neighbours(positions: list[int]) -> None:
     runs = runs_of(np.array(positions, np.uint64))
     assert [number for first, last in runs for number in range(first, last + 1)] == positions
-    assert all(last + 1 < first for (_, last), (first, _) in zip(runs, runs[1:], strict=False))
+    assert all(last + 1 < first for (_, last), (first, _) in pairwise(runs))
     assert runs_of_integers(positions) == runs
 
 

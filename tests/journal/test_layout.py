@@ -89,7 +89,7 @@ class TestOpening:
 
     def test_a_directory_that_cannot_be_made_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")
-        with pytest.raises(JournalError, match="file.* cannot be made: Not a directory"):
+        with pytest.raises(JournalError, match=r"file.* cannot be made: Not a directory"):
             open_journal(tmp_path / "file" / "inside", "fyrehose://a")
 
     def test_a_stream_is_a_uri(self, tmp_path: Path) -> None:

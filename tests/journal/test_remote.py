@@ -192,6 +192,7 @@ async def test_a_journal_that_grows_is_read_as_far_as_was_known(serve: Served, m
     journal.commit()
     assert span([first, *(await in_thread(list, blocks))]) == list(range(1_000))
     assert await in_thread(reader.get, EPOCH, 1_000) is None
+    assert await in_thread(lambda: list(reader.held(EPOCH, 0, 9_999))) == [(0, 999)]
     assert reader.bounds(EPOCH).next == 1_000
     assert await in_thread(reader.refresh)
     assert not await in_thread(reader.refresh)

@@ -264,7 +264,7 @@ class TestFromAnother:
         with closing(Journal(LocalDirectory(other), STREAM)) as journal:
             journal.append([*records(range(101, 151)), *records([151], mark=b"!"), *records(range(152, 200))])
         spoil(path, 2)
-        assert not Mended(path, other).agreed
+        assert Mended(path, other).said("has another record under number 151 of epoch 0")
 
     def test_nothing_to_compare(self, path: Path, tmp_path: Path) -> None:
         other = tmp_path / "other"
@@ -296,6 +296,7 @@ class TestFromAnother:
         shutil.copytree(path, tmp_path / "twin")
         mended = Mended(path, first, second)
         assert mended.said("take 1 record of 120 of epoch 0")
+        assert not mended.said("declare lost")
         assert numbers_in(path) == list(range(1, 251))
         # What only one has, and says that it is lost, is lost here too.
         mended = Mended(tmp_path / "twin", first)

@@ -198,11 +198,13 @@ def test_a_range_is_served_as_it_was_asked_for(clock: Clock, make_journal: MakeJ
 def test_an_answer_ends_after_its_limit_and_says_where_to_go_on(clock: Clock, make_journal: MakeJournal) -> None:
     groups = [records(1_000 * group, 1_000 * group + 999, 100) for group in range(10)]
     caller = admitted(server(clock, make_journal(*groups), chunk=10_000)[0])
-    found, position = [], 0
+    found, position, sizes = [], 0, []
     while position < 10_000:
         found += told(parts := caller.read(position, 20_000, 50_000))
-        assert 50_000 <= sum(len(part.frames) for part in parts) < 80_000 or parts[-1].next == 10_000
+        sizes.append(sum(len(part.frames) for part in parts))
         position = parts[-1].next
+    assert all(50_000 <= size < 80_000 for size in sizes[:-1])
+    assert 0 < sizes[-1] < 80_000
     assert found == as_told([record for group in groups for record in group])
 
 
@@ -241,6 +243,25 @@ def test_records_far_apart_are_found_and_fit_frames() -> None:
     assert [block.positions.tolist() for block in found] == [[0, 5], [far], [2 * far]]
 
 
+def test_a_far_jump_does_not_take_many_reads(clock: Clock) -> None:
+    asked: list[int] = []
+
+    class Watched(MemoryJournal):
+        def read(self, epoch: int, first: int, last: int, on_damage: Any = None) -> Iterator[Block]:
+            asked.append(first)
+            assert len(asked) < 100
+            return super().read(epoch, first, last, on_damage)
+
+    journal, far = Watched(STREAM), 2**40
+    journal.append(records(0, 9))
+    journal.lose(EPOCH, 10, far - 1)
+    journal.append(records(far, far + 9))
+    journal.commit()
+    parts = admitted(server(clock, journal)[0]).read(0, far + 100)
+    assert told(parts) == as_told(records(0, 9) + records(far, far + 9))
+    assert [pair for part in parts for pair in part.losses] == [(10, far - 1)]
+
+
 def test_declared_losses_come_with_the_records(clock: Clock, make_journal: MakeJournal) -> None:
     journal = make_journal(records(1, 5), records(20, 25))
     journal.lose(EPOCH, 6, 19)
@@ -260,7 +281,8 @@ def test_declared_losses_come_with_the_records(clock: Clock, make_journal: MakeJ
     ]
 
 
-def test_more_losses_than_fit_a_message_take_several(clock: Clock) -> None:
+def test_more_losses_than_fit_a_message_take_several(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MAX_RANGES", 150)
     journal, count = MemoryJournal(STREAM), wire.MAX_RANGES + 100
     journal.append([record for position in range(count) for record in records(2 * position, 2 * position, 1)])
     for position in range(count - 1):
@@ -283,10 +305,12 @@ def test_what_is_not_there_is_said_by_name(clock: Clock, make_journal: MakeJourn
     assert (refusal.id, refusal.name) == (1, wire.NOT_IN_JOURNAL)
     (refusal,) = caller.ask(wire.Read(2, "test://none", EPOCH, 4, 9, 1, False))
     assert (refusal.id, refusal.name) == (2, wire.UNKNOWN_STREAM)
+    (refusal,) = caller.ask(wire.ListRanges(2, STREAM, EPOCH, 4, 9, True))
+    assert (refusal.id, refusal.name) == (2, wire.NOT_IN_JOURNAL)
     assert told(caller.read(5, 9)) == as_told(records(5, 9))
     (nothing,) = caller.ask(wire.Read(3, STREAM, EPOCH + 1, 4, 9, 1, False))
     assert nothing == wire.Records(3, 4, 4, True)
-    assert factory.counters.refused == {wire.NOT_IN_JOURNAL: 1, wire.UNKNOWN_STREAM: 1}
+    assert factory.counters.refused == {wire.NOT_IN_JOURNAL: 2, wire.UNKNOWN_STREAM: 1}
 
 
 def test_what_retention_takes_meanwhile_is_said_to_be_gone(clock: Clock, make_journal: MakeJournal) -> None:

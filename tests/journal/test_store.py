@@ -114,19 +114,19 @@ class TestSegments:
         assert [name for name in journal.directory.names() if "0001" in name] == []
         journal.close()
 
-    def test_damage_in_a_full_segment_is_left_out(self, tmp_path: Path) -> None:
+    def test_a_damaged_one_stays_as_it_is(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=500)
         fill(journal, range(9))
         hurt = next(iter(journal.catalog.segments[1].shelves[0]))
         flip(tmp_path / "0000000001.log", hurt.offset + 80)
-        assert journal.bounds(0) == Bounds(0, 9, 8)
+        before = (tmp_path / "0000000001.log").read_bytes()
         damages = journal.tidy()
         assert [(one.name, one.first, one.last) for one in damages] == [("0000000001.log", hurt.base, hurt.last)]
-        assert list(kept(journal)) == [number for number in range(9) if number != hurt.base]
-        assert list(journal.held(0, 0, 100)) == [(1, 8)]
-        assert journal.append([record(hurt.base, b"came again")]) == 1
-        journal.commit()
-        assert kept(journal)[hurt.base] == b"came again"
+        assert (tmp_path / "0000000001.log").read_bytes() == before
+        assert [name for name in journal.directory.names() if "01." in name] == ["0000000001.log"]
+        assert journal.full_segments() == []
+        found = [block.positions.tolist() for block in journal.read(0, 0, 99, damages.append)]
+        assert [position for some in found for position in some] == [number for number in range(9) if number != hurt.base]
         journal.close()
 
 
@@ -136,6 +136,51 @@ def flip(path: Path, offset: int, mask: int = 1) -> None:
         byte = file.read(1)[0]
         file.seek(offset)
         file.write(bytes([byte ^ mask]))
+
+
+class TestWatermark:
+    def replaced_while_it_is_not_durable(self, journal: Journal) -> None:
+        journal.append([record(1, b"first")])
+        journal.commit(sync=False)
+        assert journal.append([record(1, b"second")]) == 1
+
+    @pytest.mark.parametrize("pass_it", [Journal.sync, Journal.roll], ids=["sync", "roll"])
+    def test_what_it_has_passed_is_not_replaced_by_what_waits(
+        self, tmp_path: Path, pass_it: Callable[[Journal], None]
+    ) -> None:
+        journal = start(tmp_path)
+        self.replaced_while_it_is_not_durable(journal)
+        pass_it(journal)
+        reader = JournalReader(LocalDirectory(tmp_path))
+        assert kept(reader) == {1: b"first"}
+        journal.commit()
+        reader.refresh()
+        assert kept(reader) == kept(journal) == {1: b"first"}
+        assert (journal.counters.taken, journal.counters.replaced, journal.counters.conflicts) == (1, 0, 1)
+        reader.close()
+        journal.close()
+
+    def test_nor_if_there_was_no_room_meanwhile(self, tmp_path: Path) -> None:
+        disk = Troubled(tmp_path)
+        journal = start(disk)
+        self.replaced_while_it_is_not_durable(journal)
+        disk.room = 50
+        with pytest.raises(JournalFull):
+            journal.commit()
+        disk.room = None
+        journal.sync()
+        journal.commit()
+        assert kept(journal) == {1: b"first"}
+        journal.close()
+
+    def test_nor_if_that_begins_another_segment(self, tmp_path: Path) -> None:
+        journal = start(tmp_path, segment_bytes=200)
+        self.replaced_while_it_is_not_durable(journal)
+        journal.append([record(2)])
+        journal.commit()
+        assert list(journal.catalog.segments) == [1, 2]
+        assert kept(journal) == {1: b"first", 2: b"2"}
+        journal.close()
 
 
 class TestDamage:
@@ -150,7 +195,7 @@ class TestDamage:
 
     def test_it_is_raised_where_it_is_met(self, journal: Journal) -> None:
         blocks = journal.read(0, 0, 9)
-        with pytest.raises(JournalDamaged, match="numbers 1 to 1 of epoch 0.*`fyrehose journal repair`") as raised:
+        with pytest.raises(JournalDamaged, match=r"numbers 1 to 1 of epoch 0.*`fyrehose journal repair`") as raised:
             list(blocks)
         assert raised.value.damage.first == 1
         with pytest.raises(JournalDamaged):
@@ -530,7 +575,7 @@ class TestTrouble:
     def test_a_journal_that_cannot_be_read_is_not_opened(self, disk: Troubled, what: str) -> None:
         start(disk).close()
         disk.errors[what] = errno.EIO
-        with pytest.raises(JournalError, match="cannot be .*it was to fail"):
+        with pytest.raises(JournalError, match=r"cannot be .*it was to fail"):
             start(disk)
         disk.errors.clear()
         start(disk).close()
@@ -577,12 +622,12 @@ class Epoch:
         self.lost |= self.losing
         self.waiting, self.losing = {}, set()
 
-    @property
-    def settled(self) -> int:
-        position = self.next
-        while position in self.held or position in self.lost:
-            position += 1
-        return position
+    def settle(self) -> None:
+        while self.next in self.held or self.next in self.lost:
+            self.next += 1
+        # What is below the watermark by now will not be replaced any more.
+        for position in [position for position in self.waiting if position < self.next and position in self.held]:
+            del self.waiting[position]
 
     @property
     def bounds(self) -> Bounds:
@@ -597,7 +642,7 @@ class Epoch:
 class JournalMachine(RuleBasedStateMachine):
     """A journal beside plain dicts that get the same, and readers beside it that must never see more, or other."""
 
-    wrap, base = 0, 10
+    wrap, base, many = 0, 10, 3
     retention = Retention(size=2_500)
 
     def __init__(self) -> None:
@@ -634,7 +679,7 @@ class JournalMachine(RuleBasedStateMachine):
         )
     )
     def append(self, batch: list[tuple[int, int, bytes]]) -> None:
-        batch = [given for given in batch if given[0] > self.dropped]
+        batch = [given for given in batch if self.dropped < given[0] < self.many]
         taken = 0
         for epoch in sorted({epoch for epoch, _, _ in batch}):
             places = [(place, payload) for of_epoch, place, payload in batch if of_epoch == epoch]
@@ -646,7 +691,7 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(epoch=st.integers(0, 2), first=st.integers(-2, 25), length=st.integers(0, 5))
     def lose(self, epoch: int, first: int, length: int) -> None:
-        if epoch <= self.dropped:
+        if not self.dropped < epoch < self.many:
             return
         self.journal.lose(epoch, self.number(first), self.number(first + length))
         known = self.epochs.setdefault(epoch, Epoch(self.base + first))
@@ -654,16 +699,18 @@ class JournalMachine(RuleBasedStateMachine):
 
     @rule(sync=st.booleans())
     def commit(self, sync: bool) -> None:
+        last = max(self.journal.catalog.segments)
         self.journal.commit(sync)
         for epoch, known in self.epochs.items():
+            if max(self.journal.catalog.segments) > last:
+                known.settle()  # Another segment has begun, which makes durable what was written before.
             known.commit()
+            if sync:
+                known.settle()
             bounds = self.journal.bounds(epoch)
             if bounds is None:
                 assert not known.held | dict.fromkeys(known.lost)  # It has begun, and nothing came of it.
                 continue
-            # Another segment may have begun, which makes durable what was written before.
-            assert known.next <= bounds.next <= known.settled
-            known.next = known.settled if sync else bounds.next
             assert bounds == known.bounds
         self.promise()
 
@@ -772,7 +819,7 @@ class JournalMachine(RuleBasedStateMachine):
 class WrappingMachine(JournalMachine):
     """The same where numbers begin anew after the twelfth."""
 
-    wrap, base = 2**63, 2**63 - 12
+    wrap, base, many = 2**63, 2**63 - 12, 1
 
 
 MACHINE_SETTINGS = settings(max_examples=15, stateful_step_count=20, deadline=None)

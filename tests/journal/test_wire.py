@@ -148,11 +148,21 @@ def test_a_changed_byte_raises_nothing_but_remote_errors(message: Any, data: st.
         dumps({"kind": "welcome", "version": 1}) + b"\0",
         b"\xd8\x1c\x81\xd8\x1d\x00",  # A list of itself.
         b"\xbf\x64kind\x67welcome\x67version\x01\xff",  # Of indefinite length.
+        b"\xa3\x64kind\x67welcome\x67version\x01\x67version\x01",
+        b"\xa3\x64kind\x67welcome\x67version\x01\x81\x01\x01",  # A list as a key.
     ],
 )
 def test_a_message_that_is_not_as_it_should_be_is_refused(content: object) -> None:
     with pytest.raises(RemoteError):
         wire.answer_decoder().feed(packed(content))
+
+
+def test_no_tag_is_looked_into() -> None:
+    head = dumps({"kind": "welcome", "version": 1, "more": 0})[:-1]
+    for tag in [*range(300), 1_004, 43_000, 55_799]:
+        for value in (1, b"1", "1", [1], [1, 2], {}):
+            with pytest.raises(RemoteError):
+                wire.answer_decoder().feed(packed(head + dumps(CBORTag(tag, value))))
 
 
 def test_unknown_keys_are_passed_over() -> None:

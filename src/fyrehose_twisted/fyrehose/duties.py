@@ -8,6 +8,7 @@ from fyrehose_twisted.fyrehose.config import Start
 from fyrehose_twisted.fyrehose.events import Delivered
 from fyrehose_twisted.fyrehose.history import MESSAGE_OVERHEAD
 from fyrehose_twisted.fyrehose.invariants import STRANGER, Cast, FyrehoseInvariant, Numbers, delivered
+from fyrehose_twisted.fyrehose.journal_store import JournalStore
 from fyrehose_twisted.fyrehose.messages import CONFIRM, PacketType
 from fyrehose_twisted.fyrehose.numbering import MINIMUM_RESERVE, Mark
 from fyrehose_twisted.fyrehose.tide import LEAP
@@ -79,10 +80,12 @@ class Kept(FyrehoseInvariant):
         needed = sum(len(data) + MESSAGE_OVERHEAD for data in self._content.truth.values())
         for one in self.cast.participants:
             application = one.application
-            if not (one.live and one.config.journal) or needed > application.history.limit:
+            history = application.history
+            room = history.damages == 0 if isinstance(history, JournalStore) else needed <= history.limit
+            if not (one.live and one.config.journal and room):
                 continue
             for first, last in application.handed:
-                held = application.history.lowest(first, last, last - first + 1)
+                held = history.lowest(first, last, last - first + 1)
                 if len(held) <= last - first:
                     lacking = min(set(range(first, last + 1)).difference(held))
                     self.violated(f"{lacking} was handed over, is not held, and there was room for it", one.host)

@@ -14,6 +14,7 @@ from fyrehose_twisted.fyrehose.envelope import Envelope, unwrap, wrap
 from fyrehose_twisted.fyrehose.events import Delivered, Failed
 from fyrehose_twisted.fyrehose.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.history import History
+from fyrehose_twisted.fyrehose.journal_store import JournalStore
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
 from fyrehose_twisted.fyrehose.reassembly import Lost
 from fyrehose_twisted.ranges import RangeSet
@@ -68,7 +69,7 @@ class Application:
     :ivar failure: why the client stopped for good, if it did.
     """
 
-    def __init__(self, config: ClientConfig, client: Client, history: History) -> None:
+    def __init__(self, config: ClientConfig, client: Client, history: History | JournalStore) -> None:
         self.config = config
         self.client = client
         self.history = history

@@ -11,10 +11,12 @@ from typing import ClassVar
 
 from fyrehose_twisted.fyrehose.backbone import Phase
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
+from fyrehose_twisted.fyrehose.durability import Durable, Unchanged
 from fyrehose_twisted.fyrehose.duties import Admitted
 from fyrehose_twisted.fyrehose.events import StreamKnown
 from fyrehose_twisted.fyrehose.guests import Guest
 from fyrehose_twisted.fyrehose.invariants import STRANGER, Cast, GoesOn, Numbers
+from fyrehose_twisted.fyrehose.keepers import Keeper
 from fyrehose_twisted.fyrehose.numbering import Mark
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.participants import BACKBONE
@@ -71,6 +73,43 @@ class Partitions(FyrehoseScenario):
             (6.0, mishaps.cuts(self._names, longest=30.0, hub="backbone")),
             (1.0, mishaps.bad_links(self._names, hub="backbone")),
             (1.0, mishaps.clocks(self._names)),
+        )
+
+
+class Journals(FyrehoseScenario):
+    """Durable journals on disks that lose power in the midst of writing, fill up, and cannot be read or written for a
+    while."""
+
+    name: ClassVar[str] = "fyrehose.journals"
+    messages: ClassVar[int] = 1_200
+    roles: ClassVar[Sequence[Role]] = (
+        Role("journal-1", ClientConfig(start=Start.OLDEST), keeps=True),
+        Role("journal-2", keeps=True),
+        Role("journal-late", ClientConfig(start=Start.OLDEST), keeps=True, begins=150.0),
+        Role("subscriber", resumes=True),
+        Role("subscriber-forgetful", ClientConfig(journal=False)),
+        Role("publisher", publishes=True),
+        Role("publisher-only", ClientConfig(subscribe=False), publishes=True),
+        Role("late-oldest", ClientConfig(start=Start.OLDEST), begins=300.0),
+    )
+
+    def add_invariants(self, cast: Cast) -> None:
+        """See :class:`FyrehoseScenario`."""
+        super().add_invariants(cast)
+        self.add_invariant(Durable(cast, self.content))
+        self.add_invariant(Unchanged(cast))
+
+    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+        """See :class:`FyrehoseScenario`."""
+        keepers = [one.name for one in self.participants if isinstance(one, Keeper)]
+        return (
+            (4.0, mishaps.power_cuts(keepers, most=20_000)),
+            (2.0, mishaps.crashes(keepers, kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
+            (1.0, mishaps.disks(keepers)),
+            (0.3, mishaps.crashes(keepers, kinds=(Crash.DISK,))),
+            (1.0, mishaps.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
+            (3.0, mishaps.bad_links(self._names, hub="backbone")),
+            (1.0, mishaps.cuts(self._names, hub="backbone")),
         )
 
 
@@ -229,5 +268,5 @@ class Limits(FyrehoseScenario):
         return Guest(BACKBONE, config, rng, boot.now, boot.now + self.duration - 40)
 
 
-SCENARIOS: tuple[type[Scenario], ...] = (Storm, Restarts, Amnesia, Partitions, Crowd, Limits, Garbage)
+SCENARIOS: tuple[type[Scenario], ...] = (Storm, Restarts, Amnesia, Partitions, Journals, Crowd, Limits, Garbage)
 """What ``fyrehose simulate --list`` shows."""

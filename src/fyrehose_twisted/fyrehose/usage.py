@@ -13,6 +13,7 @@ from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAX_RANGES, PUBLIS
 from fyrehose_twisted.fyrehose.held import HELD_BYTES, HELD_MESSAGES
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.invariants import Cast, FyrehoseInvariant
+from fyrehose_twisted.fyrehose.journal_store import READ_AHEAD, READ_BYTES, READ_RECORDS, JournalStore
 from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
 from fyrehose_twisted.fyrehose.presence import UNANSWERED
 from fyrehose_twisted.fyrehose.reassembly import MAX_GAPS, MESSAGE_OVERHEAD
@@ -40,10 +41,14 @@ def backbone_usage(backbone: Backbone) -> Iterator[Usage]:
     yield Usage("sources reported", len(backbone.drops._reported), SOURCES_REMEMBERED)
 
 
-def client_usage(client: Client, history: History) -> Iterator[Usage]:
+def client_usage(client: Client, history: History | JournalStore) -> Iterator[Usage]:
     """Yield what a client holds."""
     config, outbox, answers = client.config, client.outbox, client.answers
-    yield Usage("bytes of history", history.size, history.limit)
+    if isinstance(history, History):
+        yield Usage("bytes of history", history.size, history.limit)
+    else:
+        yield Usage("messages read from the journal", len(history._read), READ_RECORDS + READ_AHEAD)
+        yield Usage("bytes read from the journal", history._read_bytes, 2 * READ_BYTES)
     yield Usage("messages to publish", len(outbox), config.outbox.queue_messages)
     yield Usage("bytes to publish", outbox._size, config.outbox.queue_bytes + ENVELOPE_SIZE)
     yield Usage("requesters waiting", len(answers._queues), REQUESTERS)

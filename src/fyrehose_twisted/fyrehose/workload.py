@@ -28,6 +28,7 @@ from fyrehose_twisted.fyrehose.invariants import (
     OneContent,
     Served,
 )
+from fyrehose_twisted.fyrehose.keepers import Keeper
 from fyrehose_twisted.fyrehose.losses import Forwarded, NoNeedlessLoss
 from fyrehose_twisted.fyrehose.messages import Deliver, Dialect, Push
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
@@ -54,6 +55,8 @@ class Role(NamedTuple):
     publishes: bool = False
     resumes: bool = False
     begins: float = 0.0
+    keeps: bool = False
+    """Whether it keeps a durable journal."""
 
 
 RAW = ClientConfig(raw=True, outbox=OutboxConfig(raw=True))
@@ -232,6 +235,8 @@ class FyrehoseScenario(Scenario):
         config = role.config
         if self.secret is not None:
             config = replace(config, secret=self.secret, address=address)
+        if role.keeps:
+            return Keeper(self.network, role.name, address, config, self._rng(), begins=role.begins)
         return Participant(
             self.network, role.name, address, config, self._rng(), resumes=role.resumes, begins=role.begins
         )

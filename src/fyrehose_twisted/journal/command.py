@@ -27,7 +27,7 @@ POLL_INTERVAL = 0.2
 def add_parser(commands: Any, bare: Bare) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
 
-    What is parsed has :func:`run` as its ``simulate``, which is what the commands without a reactor have in common.
+    What is parsed has :func:`run` as its ``run``, which is what the commands without a reactor have in common.
 
     :param bare: takes off payloads what a protocol put before them; called when records are printed.
     """
@@ -38,7 +38,7 @@ def add_parser(commands: Any, bare: Bare) -> argparse.ArgumentParser:
         made: argparse.ArgumentParser = inner.add_parser(name, help=about, description=about)
         made.add_argument("directory", type=Path, metavar="DIR", help="that of one stream's journal, or of several")
         made.add_argument("--stream", metavar="URI", help="only that stream, such as fyrehose://ticks")
-        made.set_defaults(simulate=run, act=act, parser=made, bare=bare)
+        made.set_defaults(run=run, act=act, parser=made, bare=bare)
         return made
 
     shown = command("ls", _ls, "Show which numbers journals hold.")

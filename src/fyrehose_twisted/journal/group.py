@@ -104,7 +104,9 @@ class Group:
         high = low + length
         low = max(low, self._contents.starts[epoch])
         held, waiting = self._contents.held.get(epoch) or RangeSet(), self._records.get(epoch, {})
-        here = RangeSet(runs_of_integers(sorted(position for position in waiting if low <= position <= high)))
+        asked = range(low, high + 1)
+        few, many = (asked, waiting) if len(asked) < len(waiting) else (waiting, asked)
+        here = RangeSet(runs_of_integers(sorted(position for position in few if position in many)))
         known = self._contents.lost.get(epoch) or RangeSet()
         for start, end in list(held.gaps(low, high)):
             for begin, stop in list(here.gaps(start, end)):
@@ -113,16 +115,17 @@ class Group:
 
     def drop_settled(self) -> None:
         """Let go of what was to replace something that the watermark has passed since."""
-        for epoch, positions in self._replacing.items():
-            for position in positions:
-                if position < self._contents.nexts[epoch]:
-                    del self._records[epoch][position]
-                    self.counters.replaced -= 1
-                    self.counters.taken -= 1
-                    self.counters.conflicts += 1
+        for epoch, positions in list(self._replacing.items()):
+            passed = {position for position in positions if position < self._contents.nexts[epoch]}
+            positions -= passed
+            for position in passed:
+                del self._records[epoch][position]
+            self.counters.replaced -= len(passed)
+            self.counters.taken -= len(passed)
+            self.counters.conflicts += len(passed)
             if not self._records[epoch]:
                 del self._records[epoch]
-        self._replacing.clear()
+                del self._replacing[epoch]
 
     def columns(self) -> Iterator[tuple[int, Sequence[int], Sequence[int], Sequence[bytes]]]:
         """Yield epoch, positions in order, times and payloads of what waits."""

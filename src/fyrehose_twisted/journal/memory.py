@@ -55,6 +55,7 @@ class MemoryJournal:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.stream = stream
+        self.wrap = wrap
         self._memory = _Memory(stream, wrap)
         self._group = Group(self._memory)
         self._retention = Retention() if retention is None else retention

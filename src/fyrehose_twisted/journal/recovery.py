@@ -71,13 +71,14 @@ def recover(directory: IDirectory, stream: str) -> Recovery:
         segment = one.segment
         recovery.segments[segment.number] = segment
         if segment.ordered or segment.number != max(suffixes):
-            load(one, keep_index=True)
+            file: IFile = directory.open(segment.name)
+            load(Opened(segment, file), keep_index=True)
+            file.close()
             _miss(recovery, segment, mark)
         else:
             _mend_last(one, recovery, mark)
             recovery.open = segment
         recovery.damages += segment.damages
-        one.file.close()
     _remove_leftovers(directory, names, suffixes)
     for name in unfinished:
         directory.remove(name)
@@ -95,6 +96,7 @@ def _open_all(
     for number, suffix in suffixes.items():
         one = open_segment(directory, number, suffix)
         if isinstance(one, Opened):
+            one.file.close()  # There may be more segments than a process may have open files.
             opened.append(one)
         elif number == max(suffixes) and number > begun and suffix == OPEN_SUFFIX and one.length <= MAX_HEADER:
             # It was being made: what is in it was never more than a header.
@@ -119,7 +121,11 @@ def _mend_last(one: Opened, recovery: Recovery, mark: Mark | None) -> None:
         if segment.end < size:
             recovery.cut += size - segment.end
             file.truncate(segment.end)
-        # After a kill these frames may be in memory only, and whoever reads them must not see them vanish.
+        # After a kill these frames may be in memory only, and whoever reads them must not see them vanish. After a sync
+        # that failed they may be in memory and yet count as written: only what is written anew is sure to be synced.
+        start = mark.offset if mark is not None and mark.segment == segment.number else 0
+        if start < segment.end:
+            file.write(start, file.read(start, segment.end - start))
         file.sync()
     except OSError as error:
         raise JournalError(f"{segment.directory}/{segment.name} cannot be recovered: {error.strerror}") from error

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from fyrehose_twisted.interfaces import IFile
-from fyrehose_twisted.journal.frames import HEADER, MAGIC, BadFrame, Header, check_body, read_header
+from fyrehose_twisted.journal.frames import HEADER, MAGIC, BadFrame, Header, Kind, check_body, read_header
 
 READ_AT_ONCE = 4 * 2**20
 
@@ -128,4 +128,6 @@ def _damage(name: str, window: _Window, offset: int, length: int, reason: str, n
         header = _header_at(window, offset, number, tag)
     except BadFrame:
         return Damage(name, offset, length, reason)
+    if header.kind != Kind.RECORDS:
+        return Damage(name, offset, length, reason)  # Its base is no number of a record.
     return Damage(name, offset, length, reason, header.epoch, header.base, header.last)

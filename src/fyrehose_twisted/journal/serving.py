@@ -378,7 +378,7 @@ def _streams(readers: Mapping[str, IJournalReader], number: int) -> Iterator[wir
             if found and entries + len(some) + 1 > wire.MAX_ENTRIES:
                 yield wire.Streams(number, tuple(found), False)
                 found, entries = [], 0
-            found.append(wire.StreamInfo(stream, _wrap_of(reader), some))
+            found.append(wire.StreamInfo(stream, reader.wrap, some))
             entries += len(some) + 1
             if len(some) < wire.MAX_ENTRIES // 2:
                 break
@@ -390,14 +390,6 @@ def _epochs(reader: IJournalReader) -> Iterator[wire.EpochInfo]:
         bounds = reader.bounds(epoch)
         if bounds is not None:
             yield wire.EpochInfo(epoch, *bounds)
-
-
-def _wrap_of(reader: Any) -> int:
-    for owner in (reader, getattr(reader, "catalog", None), getattr(reader, "_memory", None)):
-        wrap = getattr(owner, "wrap", None)
-        if wrap is not None:
-            return int(wrap)
-    return 0
 
 
 class _Reading:

@@ -88,9 +88,11 @@ class Journal:
     ) -> None:
         self.directory = directory
         self.stream = stream
+        self.wrap = wrap
         self.config = JournalConfig() if config is None else config
         self._clock = clock
         self._broken: Exception | None = None
+        self._left_alone: set[int] = set()
         self._unsynced = False
         try:
             self._lock = directory.lock()
@@ -217,15 +219,23 @@ class Journal:
     # Keeping in order
 
     def full_segments(self) -> list[Segment]:
-        """Return the segments that are full and not in order, for :func:`~fyrehose_twisted.journal.reorder.reorder`."""
-        return [one for one in self.catalog.segments.values() if not one.ordered and one is not self._active]
+        """Return the segments that are full and not in order, for :func:`~fyrehose_twisted.journal.reorder.reorder`;
+        those that are damaged stay as they are."""
+        segments = self.catalog.segments.values()
+        return [one for one in segments if not (one.ordered or one is self._active or one.number in self._left_alone)]
 
     def install(self, ordered: Segment) -> None:
-        """Let what :func:`~fyrehose_twisted.journal.reorder.reorder` wrote take the place of the segment."""
+        """Let what :func:`~fyrehose_twisted.journal.reorder.reorder` wrote take the place of the segment.
+
+        Nothing takes the place of a segment that is damaged: what cannot be read now may be readable later, and whoever
+        repairs the journal wants to see it.
+        """
         self._check()
         number = ordered.number
-        if number not in self.catalog.segments:  # Retention was quicker.
-            with suppress(FileNotFoundError):
+        if ordered.damages:
+            self._left_alone.add(number)
+        if ordered.damages or number not in self.catalog.segments:  # Or retention was quicker.
+            with suppress(OSError):
                 self.directory.remove(temporary_name(number))
             return
         old = self.catalog.segments[number]
@@ -239,12 +249,10 @@ class Journal:
             self.directory.remove(old.name)
         except OSError as error:
             raise self._cannot_write(error) from error
-        if len(ordered.damages) > len(old.damages):
-            self.catalog.unite()
         self.catalog.generation += 1
 
     def tidy(self) -> list[Damage]:
-        """Put all full segments in order; return what of them is damaged and was left out."""
+        """Put all full segments in order; return what is damaged in those that stay as they are."""
         damages: list[Damage] = []
         for segment in self.full_segments():
             try:

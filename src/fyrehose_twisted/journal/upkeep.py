@@ -80,7 +80,7 @@ class Upkeep:
     def _ordered(self, segment: Segment) -> None:
         self._ordering = None
         for damage in segment.damages:
-            self.log.error("{journal}: damaged, and left out: {damage}", journal=self.journal, damage=damage)
+            self.log.error("{journal}: left as it is, for it is damaged: {damage}", journal=self.journal, damage=damage)
         try:
             self.journal.install(segment)
         except JournalError as error:

@@ -35,7 +35,7 @@ ONLY_DRAWN = ("--trace", "--html", "--faults", "--shrink", "--split-seed")
 def add_parser(commands: Any, scenarios: Scenarios) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
 
-    What is parsed has :func:`run` as its ``simulate``.
+    What is parsed has :func:`run` as its ``run``.
 
     :param scenarios: returns those that have a name on the command line; called when it is needed.
     """
@@ -58,7 +58,7 @@ def add_parser(commands: Any, scenarios: Scenarios) -> argparse.ArgumentParser:
     many.add_argument("--first", type=_whole, metavar="N", help="the first of them [0]")
     many.add_argument("--jobs", type=_count, metavar="N", help="in so many processes [one for each core]")
     many.add_argument("--stop-at-first", action="store_true", help="stop when something breaks")
-    parser.set_defaults(simulate=run, scenarios=scenarios, parser=parser)
+    parser.set_defaults(run=run, scenarios=scenarios, parser=parser)
     return parser
 
 

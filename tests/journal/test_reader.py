@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zope.interface.verify import verifyObject
+
+from fyrehose_twisted.interfaces import IJournalReader
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalError, NotInJournal
+from fyrehose_twisted.journal.mark import MARK_NAME
+from fyrehose_twisted.journal.reader import JournalReader, open_reader
+from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.record import Record
+
+STREAM = "fyrehose://test"
+
+
+def record(sequence: int, payload: bytes | None = None) -> Record:
+    return Record(STREAM, 0, sequence, 7, b"%d" % sequence if payload is None else payload)
+
+
+def start(path: Path, **config: Any) -> Journal:
+    return Journal(LocalDirectory(path), STREAM, tag=5, config=JournalConfig(**config), clock=lambda: 9.0)
+
+
+def write(journal: Journal, *numbers: int) -> None:
+    for number in numbers:
+        journal.append([record(number)])
+        journal.commit()
+
+
+def kept(reader: JournalReader, first: int = 0) -> list[int]:
+    return positions(reader.read(0, first, 2**63))
+
+
+def positions(blocks: Iterator[Any]) -> list[int]:
+    return [position for block in blocks for position in block.positions.tolist()]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    journal = start(tmp_path, segment_bytes=300)
+    yield journal
+    journal.close()
+
+
+@pytest.fixture
+def reader(journal: Journal, tmp_path: Path) -> Iterator[JournalReader]:
+    reader = open_reader(tmp_path)
+    yield reader
+    reader.close()
+
+
+def test_it_is_a_reader(reader: JournalReader) -> None:
+    assert verifyObject(IJournalReader, reader)
+    assert (reader.stream, reader.wrap) == (STREAM, 0)
+
+
+def test_it_follows_a_journal_that_grows(journal: Journal, reader: JournalReader) -> None:
+    assert reader.epochs() == []
+    for number in range(12):
+        assert not reader.refresh()
+        write(journal, number)
+        assert positions(reader.read(0, 0, 99)) == list(range(number)) or number == 0
+        assert reader.refresh()
+        assert reader.bounds(0) == Bounds(0, number + 1, number)
+        assert kept(reader) == list(range(number + 1))
+        assert reader.get(0, number) == record(number)
+
+
+def test_it_shows_nothing_beyond_the_watermark(journal: Journal, reader: JournalReader) -> None:
+    write(journal, 0, 1, 3)
+    journal.lose(0, 5, 6)
+    journal.commit()
+    reader.refresh()
+    assert kept(reader) == [0, 1]
+    assert reader.get(0, 3) is None
+    assert reader.losses(0, 0, 99) == []
+    assert list(reader.held(0, 0, 99)) == [(0, 1)]
+    write(journal, 2, 4)
+    reader.refresh()
+    assert kept(reader) == [0, 1, 2, 3, 4]
+    assert reader.losses(0, 0, 99) == [(5, 6)]
+    assert reader.get(0, 3) == record(3)
+
+
+def test_nor_what_is_not_durable(journal: Journal, reader: JournalReader) -> None:
+    write(journal, 0)
+    journal.append([record(1)])
+    journal.commit(sync=False)
+    reader.refresh()
+    assert kept(reader) == [0]
+    journal.sync()
+    reader.refresh()
+    assert kept(reader) == [0, 1]
+
+
+def test_it_reads_on_while_segments_are_written_anew(journal: Journal, reader: JournalReader) -> None:
+    write(journal, *range(9))
+    reader.refresh()
+    before = list(reader.read(0, 0, 99))
+    blocks = reader.read(0, 0, 99)
+    found = next(blocks).positions.tolist()
+    journal.tidy()
+    found += positions(blocks)
+    assert found == list(range(9))
+    after = [record for block in reader.read(0, 0, 99) for record in block.records()]
+    assert after == [record for block in before for record in block.records()]
+    assert [reader.get(0, number) for number in range(9)] == [record(number) for number in range(9)]
+
+
+def test_a_reader_whose_files_are_not_open_yet_finds_the_new_ones(journal: Journal, reader: JournalReader) -> None:
+    write(journal, *range(9))
+    reader.refresh()
+    reader.close()
+    journal.tidy()
+    assert reader.get(0, 0) == record(0)
+    reader.close()
+    assert kept(reader) == list(range(9))
+    assert [one.ordered for one in reader.segments][:2] == [True, True]
+
+
+@pytest.mark.parametrize("files", ["open", "closed"])
+def test_retention_ends_a_reading_that_it_overtakes(tmp_path: Path, files: str) -> None:
+    journal = start(tmp_path, segment_bytes=300, retention=Retention(size=900))
+    write(journal, *range(20))
+    reader = open_reader(tmp_path)
+    behind, ahead = reader.read(0, 0, 99), reader.read(0, 18, 99)
+    assert next(behind).first == 0
+    assert next(ahead).first == 18
+    if files == "closed":
+        reader.close()
+    journal.trim()
+    reader.refresh()
+    with pytest.raises(NotInJournal):
+        list(behind)
+    assert positions(ahead) == [19]
+    assert reader.bounds(0) == journal.bounds(0)
+    with pytest.raises(NotInJournal):
+        reader.read(0, 0, 99)
+    assert reader.get(0, 0) is None
+    reader.close()
+    journal.close()
+
+
+def test_so_it_does_for_one_who_does_not_look(tmp_path: Path) -> None:
+    journal = start(tmp_path, segment_bytes=300, retention=Retention(size=900))
+    write(journal, *range(20))
+    reader = open_reader(tmp_path)
+    reader.close()
+    journal.trim()
+    with pytest.raises(NotInJournal):
+        kept(reader)
+    reader.close()
+    journal.close()
+
+
+def test_a_segment_that_is_only_being_made_is_not_looked_at(journal: Journal, tmp_path: Path) -> None:
+    write(journal, 0)
+    number = max(journal.catalog.segments) + 1
+    (tmp_path / f"{number:010d}.log").write_bytes(b"\xf7FYR")
+    reader = open_reader(tmp_path)
+    assert kept(reader) == [0]
+    assert reader.damages == []
+    reader.close()
+
+
+def test_without_a_mark_the_last_segment_is_not_believed(tmp_path: Path) -> None:
+    journal = start(tmp_path, segment_bytes=300)
+    write(journal, *range(5))
+    active = journal.catalog.segments[max(journal.catalog.segments)].shelves[0].first
+    (tmp_path / MARK_NAME).rename(tmp_path / "away")
+    reader = open_reader(tmp_path)
+    assert kept(reader) == list(range(active))
+    reader.close()
+    journal.close()
+
+
+def test_damage_is_known(journal: Journal, tmp_path: Path) -> None:
+    write(journal, *range(5))
+    data = bytearray((tmp_path / "0000000001.log").read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "0000000001.log").write_bytes(data)
+    reader = open_reader(tmp_path)
+    assert [damage.name for damage in reader.damages] == ["0000000001.log"]
+    reader.close()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"x" * 100])
+def test_where_there_is_no_journal_there_is_nothing_to_read(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "0000000001.seg").write_bytes(content)
+    with pytest.raises(JournalError, match="holds no journal that can be read"):
+        open_reader(tmp_path)
+
+
+def test_a_directory_that_is_not_there_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(JournalError):
+        open_reader(tmp_path / "nowhere")
+
+
+def test_it_changes_nothing(journal: Journal, tmp_path: Path) -> None:
+    write(journal, *range(9))
+    journal.tidy()
+    (tmp_path / "0000000001.idx").unlink()
+    before = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
+    reader = open_reader(tmp_path)
+    assert kept(reader) == list(range(9))
+    reader.close()
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == before

@@ -1,0 +1,409 @@
+"""What a journal makes of what a crash, or a disk, left of it."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalError, JournalInUse
+from fyrehose_twisted.journal.mark import MARK_NAME, Mark, open_mark, read_mark, write_mark
+from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.record import Record
+
+STREAM = "fyrehose://test"
+LOG = "0000000001.log"
+CUT = "bytes were cut off the end: the last stop left them unfinished"
+
+NewPath = Callable[[], Path]
+
+
+def record(sequence: int, size: int = 9) -> Record:
+    return Record(STREAM, 0, sequence, 7, b"%d" % sequence * size)
+
+
+def start(path: Path, stream: str = STREAM, tag: int = 5, **config: Any) -> Journal:
+    return Journal(LocalDirectory(path), stream, tag=tag, config=JournalConfig(**config), clock=lambda: 9.0)
+
+
+def kept(journal: Any) -> list[int]:
+    bounds = journal.bounds(0)
+    if bounds is None:
+        return []
+    return [position for block in journal.read(0, bounds.first, 2**63) for position in block.positions.tolist()]
+
+
+def fill(path: Path, numbers: range, **config: Any) -> list[int]:
+    """Commit each number on its own; return where the frames end."""
+    journal = start(path, **config)
+    journal.begin(0, 0)
+    journal.commit()
+    ends = [journal.catalog.segments[1].end]
+    for number in numbers:
+        journal.append([record(number)])
+        journal.commit()
+        ends.append(list(journal.catalog.segments.values())[-1].end)
+    journal.close()
+    return ends
+
+
+def without_mark(path: Path) -> None:
+    (path / MARK_NAME).unlink()
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {one.name: one.read_bytes() for one in path.iterdir() if one.name != "lock"}
+
+
+class TestCut:
+    def test_wherever_the_end_is_cut_all_before_is_there(self, tmp_path: Path) -> None:
+        ends = fill(tmp_path, range(4))
+        without_mark(tmp_path)
+        whole = (tmp_path / LOG).read_bytes()
+        assert ends[-1] == len(whole)
+        for length in range(ends[0], len(whole)):
+            (tmp_path / LOG).write_bytes(whole[:length])
+            complete = sum(end <= length for end in ends) - 1
+            journal = start(tmp_path)
+            assert kept(journal) == list(range(complete))
+            rest = length - ends[complete]
+            assert journal.recovery.messages() == ([f"{rest:,} {CUT}"] if rest else [])
+            assert (tmp_path / LOG).stat().st_size >= ends[complete]
+            journal.append([record(complete), record(complete + 1)])
+            journal.close()
+            again = start(tmp_path)
+            assert kept(again) == list(range(complete + 2))
+            assert again.recovery.messages() == []
+            again.close()
+            without_mark(tmp_path)
+
+    def test_what_was_only_begun_is_made_anew(self, tmp_path: Path) -> None:
+        start(tmp_path).close()
+        whole = (tmp_path / LOG).read_bytes()
+        for length in range(len(whole)):
+            for path in list(tmp_path.iterdir()):
+                path.unlink()
+            (tmp_path / LOG).write_bytes(whole[:length])
+            journal = start(tmp_path)
+            journal.append([record(1)])
+            journal.commit()
+            assert kept(journal) == [1]
+            assert journal.recovery.damages == []
+            journal.close()
+
+    @pytest.mark.parametrize("left", [b"", b"\xf7FYR", bytes(200)])
+    def test_so_is_a_later_one(self, tmp_path: Path, left: bytes) -> None:
+        fill(tmp_path, range(4))
+        (tmp_path / "0000000002.log").write_bytes(left)
+        journal = start(tmp_path)
+        assert kept(journal) == [0, 1, 2, 3]
+        assert journal.recovery.damages == []
+        assert journal.recovery.cut == len(left)
+        journal.close()
+        assert sorted(files(tmp_path)) == [LOG, "0000000003.log", MARK_NAME]
+
+    def test_what_was_durable_and_is_gone_is_damage(self, tmp_path: Path) -> None:
+        ends = fill(tmp_path, range(4))
+        with (tmp_path / LOG).open("r+b") as file:
+            file.truncate(ends[3] + 5)
+        journal = start(tmp_path)
+        assert kept(journal) == [0, 1, 2]
+        assert journal.recovery.messages() == [
+            f"{LOG}, bytes {ends[3]:,} to {ends[4]:,}: what was durable there is gone or damaged",
+            f"5 {CUT}",
+        ]
+        journal.close()
+        again = start(tmp_path)
+        assert again.recovery.messages() == []
+        again.close()
+
+    def test_even_if_only_a_header_is_left_of_it(self, tmp_path: Path) -> None:
+        fill(tmp_path, range(4), segment_bytes=400)
+        last = more(tmp_path)[-1]
+        with (tmp_path / last).open("r+b") as file:
+            file.truncate(30)
+        journal = start(tmp_path)
+        assert [damage.name for damage in journal.recovery.damages] == [last]
+        journal.close()
+        assert (tmp_path / last).stat().st_size == 30
+
+    def test_several_frames_of_which_the_bodies_are_missing_are_a_torn_end(self, tmp_path: Path) -> None:
+        """The headers reached the disk, and the pages with the bodies did not."""
+        ends = fill(tmp_path, range(4))
+        without_mark(tmp_path)
+        data = bytearray((tmp_path / LOG).read_bytes())
+        for begin, end in ((ends[2], ends[3]), (ends[3], ends[4])):
+            data[begin + 72 : end] = bytes(end - begin - 72)
+        (tmp_path / LOG).write_bytes(data)
+        journal = start(tmp_path)
+        assert kept(journal) == [0, 1]
+        assert journal.recovery.messages() == [f"{ends[4] - ends[2]:,} {CUT}"]
+        journal.close()
+
+
+def more(path: Path) -> list[str]:
+    """Names of the segments after the first."""
+    return sorted(name for name in files(path) if name.endswith((".log", ".seg")) and name != LOG)
+
+
+class TestDamage:
+    def test_a_flipped_bit_anywhere_costs_only_the_frame_that_it_is_in(self, tmp_path: Path) -> None:
+        ends = fill(tmp_path, range(4))
+        whole = (tmp_path / LOG).read_bytes()
+        for index in range(ends[0], len(whole)):
+            (tmp_path / LOG).write_bytes(whole[:index] + bytes([whole[index] ^ 4]) + whole[index + 1 :])
+            hurt = sum(end <= index for end in ends) - 1
+            journal = start(tmp_path)
+            assert kept(journal) == [number for number in range(4) if number != hurt]
+            (damage,) = journal.recovery.damages
+            assert (damage.name, damage.offset, damage.length) == (LOG, ends[hurt], ends[hurt + 1] - ends[hurt])
+            assert bool(journal.recovery.cut) == (hurt == 3)
+            journal.close()
+            restore_mark(tmp_path, len(whole))
+
+    def test_that_of_the_header_is_reported_and_the_frames_are_there(self, tmp_path: Path) -> None:
+        fill(tmp_path, range(9), segment_bytes=400)
+        whole = (tmp_path / LOG).read_bytes()
+        for index in range(64):
+            (tmp_path / LOG).write_bytes(whole[:index] + bytes([whole[index] ^ 4]) + whole[index + 1 :])
+            journal = start(tmp_path, segment_bytes=400)
+            assert kept(journal) == list(range(9))
+            assert [(one.name, one.offset, one.length) for one in journal.recovery.damages] == [(LOG, 0, 64)]
+            journal.close()
+
+    def test_without_any_good_header_nobody_knows_whose_it_is(self, tmp_path: Path) -> None:
+        fill(tmp_path, range(3))
+        before = damaged(tmp_path / LOG, 20)
+        with pytest.raises(JournalError, match="header of segment 1 is damaged, and no other says whose it is"):
+            start(tmp_path)
+        assert (tmp_path / LOG).read_bytes() == before
+
+    def test_such_a_segment_is_not_written_anew(self, tmp_path: Path) -> None:
+        fill(tmp_path, range(9), segment_bytes=400)
+        hurt = damaged(tmp_path / LOG, 20)
+        journal = start(tmp_path, segment_bytes=400)
+        journal.tidy()
+        journal.close()
+        assert (tmp_path / LOG).read_bytes() == hurt
+        again = start(tmp_path)
+        assert kept(again) == list(range(9))
+        assert len(again.recovery.messages()) == 1
+        again.close()
+
+    def test_a_segment_of_garbage_is_left_where_it_is(self, tmp_path: Path) -> None:
+        fill(tmp_path, range(9), segment_bytes=400)
+        (tmp_path / LOG).write_bytes(b"garbage!" * 500)
+        journal = start(tmp_path, segment_bytes=400)
+        assert [damage.reason for damage in journal.recovery.damages] == [
+            "it does not begin like a segment of a journal"
+        ]
+        assert (tmp_path / LOG).read_bytes() == b"garbage!" * 500
+        journal.close()
+
+    def test_a_full_segment_that_is_cut_is_reported(self, tmp_path: Path) -> None:
+        fill(tmp_path, range(9), segment_bytes=400)
+        size = (tmp_path / LOG).stat().st_size
+        with (tmp_path / LOG).open("r+b") as file:
+            file.truncate(size - 3)
+        journal = start(tmp_path, segment_bytes=400)
+        (damage,) = journal.recovery.damages
+        assert (damage.name, damage.reason) == (LOG, "no frames end it")
+        assert (tmp_path / LOG).stat().st_size == size - 3
+        journal.close()
+
+    def test_a_segment_under_another_number_is_damage(self, tmp_path: Path) -> None:
+        fill(tmp_path, range(9), segment_bytes=400)
+        shutil.copy(tmp_path / LOG, tmp_path / "0000000009.seg")
+        journal = start(tmp_path, segment_bytes=400)
+        assert [damage.reason for damage in journal.recovery.damages] == ["its header is that of segment 1"]
+        assert kept(journal) == list(range(9))
+        journal.close()
+
+
+def damaged(path: Path, index: int) -> bytes:
+    data = bytearray(path.read_bytes())
+    data[index] ^= 1
+    path.write_bytes(data)
+    return bytes(data)
+
+
+def restore_mark(path: Path, offset: int, segment: int = 1, tag: int = 5) -> None:
+    file = open_mark(LocalDirectory(path))
+    write_mark(file, Mark(segment, offset, tag))
+    file.close()
+
+
+class TestMark:
+    def test_it_comes_back_as_it_was(self, tmp_path: Path) -> None:
+        restore_mark(tmp_path, 2**40, 77, 2**32 - 1)
+        assert read_mark(LocalDirectory(tmp_path)) == Mark(77, 2**40, 2**32 - 1)
+
+    def test_every_damage_is_noticed(self, tmp_path: Path) -> None:
+        restore_mark(tmp_path, 1_000)
+        data = (tmp_path / MARK_NAME).read_bytes()
+        for bit in range(8 * len(data)):
+            hurt = bytearray(data)
+            hurt[bit // 8] ^= 1 << bit % 8
+            (tmp_path / MARK_NAME).write_bytes(hurt)
+            assert read_mark(LocalDirectory(tmp_path)) is None
+        for length in range(len(data)):
+            (tmp_path / MARK_NAME).write_bytes(data[:length])
+            assert read_mark(LocalDirectory(tmp_path)) is None
+
+    @pytest.mark.parametrize("content", [None, b"", bytes(40), "older", "of another journal"])
+    def test_one_that_says_less_costs_nothing(self, tmp_path: Path, content: bytes | str | None) -> None:
+        ends = fill(tmp_path, range(4))
+        if isinstance(content, bytes):
+            (tmp_path / MARK_NAME).write_bytes(content)
+        elif content is None:
+            without_mark(tmp_path)
+        else:
+            restore_mark(tmp_path, *((ends[1],) if content == "older" else (10**6, 1, 6)))
+        journal = start(tmp_path)
+        assert kept(journal) == [0, 1, 2, 3]
+        assert journal.bounds(0) == Bounds(0, 4, 3)
+        assert journal.recovery.messages() == []
+        assert read_mark(journal.directory) == Mark(1, ends[-1], 5)
+        journal.close()
+
+    def test_one_beyond_the_end_is_damage(self, tmp_path: Path) -> None:
+        ends = fill(tmp_path, range(4))
+        restore_mark(tmp_path, ends[-1] + 80)
+        journal = start(tmp_path)
+        (damage,) = journal.recovery.damages
+        assert (damage.offset, damage.length) == (ends[-1], 80)
+        assert kept(journal) == [0, 1, 2, 3]
+        journal.close()
+
+    def test_one_whose_file_is_gone_is_damage(self, tmp_path: Path) -> None:
+        fill(tmp_path, range(9), segment_bytes=400)
+        last = more(tmp_path)[-1]
+        offset = (tmp_path / last).stat().st_size
+        (tmp_path / last).unlink()
+        journal = start(tmp_path, segment_bytes=400)
+        assert journal.recovery.messages() == [
+            f"{last}, bytes 0 to {offset}: what was durable there is gone with the file"
+        ]
+        # Its number is not given again.
+        journal.append([record(20)])
+        journal.commit()
+        journal.roll()
+        assert journal.catalog.segments[max(journal.catalog.segments)].name > last
+        assert last not in {one.name for one in journal.catalog.segments.values() if one.records == 0}
+        journal.close()
+
+
+class TestLeftovers:
+    def test_unfinished_files_go(self, tmp_path: Path) -> None:
+        fill(tmp_path, range(4))
+        for name in ("0000000001.seg.tmp", "0000000001.idx.tmp", "0000000007.idx"):
+            (tmp_path / name).write_bytes(b"x")
+        start(tmp_path).close()
+        assert sorted(files(tmp_path)) == [LOG, MARK_NAME]
+
+    def test_what_was_written_anew_replaces_the_old_file(self, tmp_path: Path) -> None:
+        fill(tmp_path, range(9), segment_bytes=400)
+        old = (tmp_path / LOG).read_bytes()
+        journal = start(tmp_path, segment_bytes=400)
+        journal.tidy()
+        journal.close()
+        (tmp_path / LOG).write_bytes(old)
+        (tmp_path / "0000000001.idx").unlink()
+        reader = JournalReader(LocalDirectory(tmp_path))
+        assert next(one.name for one in reader.segments) == "0000000001.seg"
+        assert kept(reader) == list(range(9))
+        reader.close()
+        journal = start(tmp_path, segment_bytes=400)
+        assert kept(journal) == list(range(9))
+        assert journal.recovery.messages() == []
+        journal.close()
+        assert LOG not in files(tmp_path)
+        assert "0000000001.idx" in files(tmp_path)
+
+    def test_files_of_others_are_left_alone(self, tmp_path: Path) -> None:
+        fill(tmp_path, range(2))
+        (tmp_path / "README").write_bytes(b"mine")
+        (tmp_path / "1.log").write_bytes(b"mine too")
+        start(tmp_path).close()
+        assert sorted(files(tmp_path)) == [LOG, "1.log", "README", MARK_NAME]
+
+
+class TestRefusal:
+    """What is refused is not touched either."""
+
+    def refusal(self, path: Path, stream: str = STREAM) -> str:
+        (path / "0000000001.seg.tmp").write_bytes(b"somebody's")
+        before = files(path)
+        with pytest.raises(JournalError) as raised:
+            start(path, stream)
+        assert files(path) == before
+        return str(raised.value)
+
+    def test_another_stream(self, tmp_path: Path) -> None:
+        fill(tmp_path, range(2))
+        (tmp_path / "0000000002.log").write_bytes(b"")
+        reason = self.refusal(tmp_path, "fyrehose://other")
+        assert reason == f"{tmp_path} is the journal of fyrehose://test, not of fyrehose://other"
+
+    @pytest.mark.parametrize("name", [LOG, "last"])
+    def test_another_version(self, tmp_path: Path, name: str) -> None:
+        fill(tmp_path, range(9), segment_bytes=400)
+        path = tmp_path / (more(tmp_path)[-1] if name == "last" else name)
+        data = bytearray(path.read_bytes())
+        data[8] = 2
+        data[60:64] = struct.pack("<I", zlib.crc32(data[:60]))
+        path.write_bytes(data)
+        assert "it is of version 2, and this is made for version 1" in self.refusal(tmp_path)
+        with pytest.raises(JournalError, match="version 2"):
+            JournalReader(LocalDirectory(tmp_path))
+
+    @pytest.mark.parametrize("theirs", [{"tag": 6}, {"stream": "fyrehose://other"}])
+    def test_a_segment_of_another_journal(self, tmp_path: Path, new_path: NewPath, theirs: dict[str, Any]) -> None:
+        fill(tmp_path, range(2))
+        other = new_path()
+        journal = start(other, **theirs)
+        journal.roll()
+        journal.close()
+        shutil.copy(other / "0000000002.log", tmp_path)
+        assert "segment 2 belongs to another journal" in self.refusal(tmp_path)
+
+    def test_a_lock_that_another_process_has(self, tmp_path: Path) -> None:
+        fill(tmp_path, range(2))
+        script = (
+            "import sys; from pathlib import Path; from fyrehose_twisted.journal.disk import LocalDirectory;"
+            "lock = LocalDirectory(Path(sys.argv[1])).lock(); print('locked', flush=True); sys.stdin.read()"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "locked\n"
+            assert "is in use by another process that writes to it" in self.refusal(tmp_path)
+            with pytest.raises(JournalInUse):
+                start(tmp_path)
+            reader = JournalReader(LocalDirectory(tmp_path))
+            assert kept(reader) == [0, 1]
+            reader.close()
+            process.kill()
+        start(tmp_path).close()
+
+
+def test_a_reader_sees_nothing_that_is_not_marked_durable(tmp_path: Path) -> None:
+    ends = fill(tmp_path, range(4))
+    for count, end in enumerate(ends):
+        for offset in {end, end + 1, min(end + 130, ends[-1])}:
+            restore_mark(tmp_path, offset)
+            reader = JournalReader(LocalDirectory(tmp_path))
+            complete = sum(other <= offset for other in ends) - 1
+            assert kept(reader) == list(range(complete)), (count, offset)
+            reader.close()
