@@ -23,15 +23,16 @@ from random import Random
 from statistics import median
 from typing import Any, NamedTuple
 
-from rivals import LAST, OURS, Factory, PlainFile, Row, available
+from rivals import FIRST, FROM_ROWS, LAST, OURS, TIDY, Factory, PlainFile, Row, available
 from tqdm import tqdm
 
 KINDS = ("append", "interval", "latency", "range", "scan", "recovery", "size")
 PLAIN = "plain file"
 GROUPS = (1, 100, 1_000)
+FILLED = 100
+"""Records of a group in stores that are filled to be read; the journal makes a frame of each."""
 INTERVAL = 1.0
 LOOKUP = 100
-COLUMNS = f"{OURS}, as columns"
 START = 1_700_000_000_000_000
 Figures = dict[str, list[list[float]]]
 """For each store, for each round, one figure for each column of the table."""
@@ -76,7 +77,7 @@ def append(factory: Factory, path: Path, rows: Rows, group: int, budget: float, 
                 store.sync()
                 synced = clock()
                 syncing += synced - now
-            batch = rows.group(first, group)
+            batch = prepared(store, rows.group(first, group))
             before = clock()
             store.append(batch)
             seconds.append(clock() - before)
@@ -88,10 +89,15 @@ def append(factory: Factory, path: Path, rows: Rows, group: int, budget: float, 
     return Appended(seconds, (first - 1) / (sum(seconds) + syncing))
 
 
+def prepared(store: Any, batch: Sequence[Row]) -> Sequence[Any]:
+    """Return rows as the store wants to be given them."""
+    return store.prepared(batch) if hasattr(store, "prepared") else batch
+
+
 def fill(store: Any, rows: Rows, records: int) -> None:
-    """Append ``records`` records and make them durable in the end."""
-    for first in range(1, records + 1, 1_000):
-        store.append(rows.group(first, min(1_000, records + 1 - first)))
+    """Append ``records`` records in groups and make them durable in the end."""
+    for first in range(1, records + 1, FILLED):
+        store.append(prepared(store, rows.group(first, min(FILLED, records + 1 - first))))
     store.sync()
 
 
@@ -116,7 +122,7 @@ def scan_rows(store: Any, records: int) -> float:
 def scan_columns(store: Any, records: int) -> float:
     """Return records/s of a scan that takes blocks and looks at each column, but makes no Python object of a record."""
     before, count = time.perf_counter(), 0
-    for block in store.columns(0, LAST):
+    for block in store.columns(FIRST, LAST):
         if not len(block.times) == len(block.sequences) <= len(block.offsets) or not block.payload.nbytes:
             raise SystemExit("A block has columns that do not match")
         count += len(block)
@@ -136,8 +142,10 @@ def write_until_killed(name: str, path: str, size: int, records: int) -> None:
     rows, first = Rows(size), records + 1
     store = available()[0][name](Path(path), sync_each=not records)
     fill(store, rows, records)
+    if records:
+        store.settle()
     while True:
-        store.append(rows.group(first, 100))
+        store.append(prepared(store, rows.group(first, 100)))
         if records:
             store.sync()
         first += 100
@@ -206,6 +214,11 @@ def appends(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace)
             table(f"Group commit of {group:,}: µs", ["median", "99 %", "longest"], times, merge=(median, median, max))
 
 
+def as_columns(name: str) -> str:
+    """Name what is read as columns from a store."""
+    return f"{name}, as columns"
+
+
 def latency(seconds: Sequence[float]) -> list[float]:
     """Return the median, the 99th percentile and the maximum, in microseconds."""
     ordered = sorted(seconds)
@@ -226,7 +239,7 @@ def filled(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace) 
     lookups: Figures = defaultdict(list)
     scans: Figures = defaultdict(list)
     sizes: Figures = defaultdict(list)
-    title = f"of {options.records:,} records"
+    title = f"of {options.records:,} records, written in groups of {FILLED}"
     with ExitStack() as stack:
         opened = {}
         for name, factory in in_turn(stores, 1, "filled"):
@@ -243,11 +256,11 @@ def filled(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace) 
             if "range" in options.only:
                 lookups[name].append([look_up(store.read, options.records, options.lookups)])
                 if columns:
-                    lookups[COLUMNS].append([look_up(store.blocks, options.records, options.lookups)])
+                    lookups[as_columns(name)].append([look_up(store.blocks, options.records, options.lookups)])
             if "scan" in options.only:
                 scans[name].append([scan_rows(store, options.records)])
                 if columns:
-                    scans[COLUMNS].append([scan_columns(store, options.records)])
+                    scans[as_columns(name)].append([scan_columns(store, options.records)])
     if "range" in options.only:
         table(f"Look-up of {LOOKUP} consecutive records, in a store {title}: µs", ["median"], lookups)
     if "scan" in options.only:
@@ -259,7 +272,8 @@ def filled(stores: dict[str, Factory], rows: Rows, options: argparse.Namespace) 
 def recovery(stores: dict[str, Factory], _rows: Rows, options: argparse.Namespace) -> None:
     """Measure and print how long it takes to open a store."""
     killed: Figures = defaultdict(list)
-    for name, factory in in_turn(stores, options.rounds, "killed"):
+    small = {name: factory for name, factory in stores.items() if name != TIDY}  # It has no full segment.
+    for name, factory in in_turn(small, options.rounds, "killed"):
         with fresh(options.directory) as path:
             last = kill_in_the_midst(name, path, options.size, 0, options.seconds)
             killed[name].append([time_to_open(name, factory, path, last)])
@@ -274,7 +288,7 @@ def recovery(stores: dict[str, Factory], _rows: Rows, options: argparse.Namespac
             again = median(time_to_open(name, factory, path, last) for _ in range(5))
             large[name] = [[first, again, disk_usage(path) / 1e9]]
     if large:
-        title = f"The same with {options.recovery_gb:g} GB of payloads ({records:,} records), once: ms"
+        title = f"The same with {options.recovery_gb:g} GB of payloads ({records:,} records) beforehand, once: ms"
         table(title, ["after the kill", "after close()", "GB on disk"], large)
 
 
@@ -288,11 +302,11 @@ def table(title: str, heads: Sequence[str], figures: Figures, merge: Sequence[Ca
         for name, rounds in figures.items()
     }
     print(f"\n{title}; ratios are to {reference}")
-    print(f"{'':<22}" + "".join(f"{head:>18}{'ratio':>8}" for head in heads))
+    print(f"{'':<30}" + "".join(f"{head:>18}{'ratio':>8}" for head in heads))
     for name, values in merged.items():
         cells = zip(values, merged[reference], strict=True)
         print(
-            f"{name:<22}"
+            f"{name:<30}"
             + "".join(
                 f"{value:>18,.{0 if value >= 1_000 else 2}f}{f'{value / base:.2f}' if base else '':>8}"
                 for value, base in cells
@@ -336,6 +350,9 @@ def main() -> None:
         print(f"Not measured, because it cannot be imported: {', '.join(missing)}.")
     rows = Rows(options.size)
     writers = {**factories, PLAIN: PlainFile}
+    # What is put in order afterwards is written in the same way, and what was made of rows is the same on disk.
+    writers.pop(TIDY, None)
+    factories.pop(FROM_ROWS, None)
     for measure, stores, kinds in (
         (appends, writers, ("append", "latency")),
         (interval, writers, ("interval",)),

@@ -29,14 +29,16 @@ with suppress(ImportError):
 with suppress(ImportError):
     from fyrehose_twisted.journal.store import open_journal
 if TYPE_CHECKING:
-    from fyrehose_twisted.journal.store import Block
+    from fyrehose_twisted.journal.block import Block
 
 Row = tuple[int, int, bytes]
 """Sequence, microseconds since 1970, payload."""
 
 OURS = "journal"
+TIDY = "journal, in order"
+FROM_ROWS = "journal, given rows"
 STREAM, EPOCH = "fyrehose://bench", 1
-LAST = 2**63 - 1
+FIRST, LAST = 1, 2**63 - 1
 KEY = struct.Struct(">QQ")
 CHUNK = 512
 """Pairs that are decoded at once. More is slower: the memory is then no longer in the CPU's cache."""
@@ -52,8 +54,8 @@ class Store(Protocol):
     def __init__(self, path: Path, *, sync_each: bool = True) -> None:
         """Make the store, or open it again."""
 
-    def append(self, batch: Sequence[Row]) -> None:
-        """Add rows, as one group."""
+    def append(self, batch: Sequence[Any]) -> None:
+        """Add rows, as one group; as ``prepared()`` returns them, where there is such a method."""
 
     def sync(self) -> None:
         """Make durable what was appended."""
@@ -241,19 +243,27 @@ def within(found: list[Row], last: int) -> list[Row]:
 # The journal of this project. Everything that the benchmark needs to know about it is in this class.
 # ---------------------------------------------------------------------------------------------------------------------
 class OurJournal:
-    """The journal. That rows are made from records here, and records from rows, counts against it."""
+    """The journal as it is written: small frames, in the order of arrival.
+
+    :meth:`append` makes its records of rows beforehand, in :meth:`prepared`, as the rivals are given rows: a client of
+    a backbone makes records anyway, to hand them over.
+    """
 
     def __init__(self, path: Path, *, sync_each: bool = True) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.journal = open_journal(path, STREAM)
-        self.finish = self.journal.commit if sync_each else self.journal.write
+        self.sync_each = sync_each
 
-    def append(self, batch: Sequence[Row]) -> None:
-        self.journal.append([Record(STREAM, EPOCH, *row) for row in batch])
-        self.finish()
+    def prepared(self, batch: Sequence[Row]) -> list[Record]:
+        """Return rows as :meth:`append` wants them."""
+        return [Record(STREAM, EPOCH, *row) for row in batch]
+
+    def append(self, batch: Sequence[Record]) -> None:
+        self.journal.append(batch)
+        self.journal.commit(self.sync_each)
 
     def sync(self) -> None:
-        self.journal.sync()
+        self.journal.commit()
 
     def columns(self, first: int, last: int) -> Iterator[Block]:
         """Iterate over blocks, which hold records as columns. None of the rivals has this."""
@@ -264,16 +274,39 @@ class OurJournal:
         return list(self.columns(first, last))
 
     def read(self, first: int, last: int) -> list[Row]:
-        return [record[2:] for block in self.columns(first, last) for record in block.records()]
+        return list(self._rows(first, last))
 
     def scan(self) -> Iterator[Row]:
-        return (record[2:] for block in self.columns(0, LAST) for record in block.records())
+        return self._rows(FIRST, LAST)
 
     def settle(self) -> None:
         self.sync()
 
     def close(self) -> None:
         self.journal.close()
+
+    def _rows(self, first: int, last: int) -> Iterator[Row]:
+        for block in self.columns(first, last):
+            yield from zip(block.sequences.tolist(), block.times.tolist(), block.payloads(), strict=True)
+
+
+class TidyJournal(OurJournal):
+    """The journal when the service has put its full segments in order, which it does in the background."""
+
+    def settle(self) -> None:
+        self.sync()
+        self.journal.roll()
+        self.journal.tidy()
+
+
+class RowsJournal(OurJournal):
+    """The journal of somebody who has rows and no records: that they are made counts against it."""
+
+    def append(self, batch: Sequence[Any]) -> None:
+        super().append(OurJournal.prepared(self, batch))
+
+    def prepared(self, batch: Sequence[Row]) -> Sequence[Any]:
+        return batch
 
 
 class PlainFile:
@@ -304,6 +337,8 @@ Factory = Callable[..., Any]
 
 STORES: dict[str, tuple[str, Factory]] = {
     OURS: ("fyrehose_twisted.journal.store", OurJournal),
+    TIDY: ("fyrehose_twisted.journal.store", TidyJournal),
+    FROM_ROWS: ("fyrehose_twisted.journal.store", RowsJournal),
     "SQLite": ("sqlite3", SqliteStore),
     "LMDB": ("lmdb", LmdbStore),
     "RocksDB": ("rocksdict", RocksStore),

@@ -152,7 +152,8 @@ def _bare(stream: str, payloads: list[bytes]) -> list[bytes]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="fyrehose", description="Publish to a fyrehose backbone, subscribe to it, simulate it, and look at journals."
+        prog="fyrehose",
+        description="Publish to a fyrehose backbone, subscribe to it, simulate it, and look at journals.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any
+from urllib.request import urlopen
 
 import pytest
 import pytest_twisted
@@ -18,7 +20,12 @@ import treq
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.codec import decode, encode
+from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Deliver, Keepalive, KeepaliveAck, Packet, Push
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.reader import open_reader
 
 DEADLINE = 30.0
 """Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
@@ -132,6 +139,14 @@ class RunningBackbone:
         self.address: Address = (host, int(program.wait_for(r"listening on [0-9.]+:(\d+)")[1]))
         self.text = f"{host}:{self.address[1]}"
 
+    @property
+    def sequence(self) -> int:
+        """The last number that it gave; it needs metrics for that."""
+        with urlopen(self.program.wait_for(r"metrics at (http://\S+)")[1], timeout=DEADLINE) as page:
+            found = re.search(rb"^fyrehose_backbone_sequence (\S+)", page.read(), re.MULTILINE)
+        assert found
+        return int(float(found[1]))
+
     def wait_for_clients(self, count: int) -> None:
         self.program.wait_for(r"client [0-9.:]+ joined", times=count)
 
@@ -186,6 +201,152 @@ def start_backbone(launch: Start) -> StartBackbone:
 def backbone(start_backbone: StartBackbone) -> RunningBackbone:
     """A backbone with metrics that numbers from 1."""
     return start_backbone("--metrics", "tcp:0")
+
+
+def wait_until(condition: Callable[[], bool], why: Callable[[], object]) -> None:
+    """Wait for something of which nobody tells, such as what another process writes."""
+    end, never = monotonic() + DEADLINE, threading.Event()
+    while not condition():
+        assert monotonic() < end, why()
+        never.wait(0.02)
+
+
+class RunningJournal:
+    """``twistd fyrehose-journal`` in a process of its own, and what it has written.
+
+    :ivar path: where the files are.
+    """
+
+    def __init__(self, launch: Start, backbone: RunningBackbone, root: Path, options: tuple[object, ...]) -> None:
+        self._launch = launch
+        self._command = ("-b", backbone.text, "-d", root)
+        self._options = options
+        self.path = root / "fyrehose-default"
+        self.program: Program
+        self.start()
+
+    def start(self, *more: object) -> None:
+        """Start it, again if it has ended."""
+        self.program = self._launch(*self._command, *self._options, *more)
+        self.port = int(self.program.wait_for(r"JournalProtocol starting on (\d+)")[1])
+
+    def stop(self) -> None:
+        """Stop it as an operator would."""
+        assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
+        assert "Traceback" not in self.program.out, self.program
+        LocalDirectory(self.path).lock().close()  # Nobody has it any more.
+
+    def kill(self) -> None:
+        assert self.program.signal(signal.SIGKILL).finish() == -signal.SIGKILL
+
+    def bounds(self) -> Bounds:
+        """How far it goes for readers; it begins at 0 as long as nobody can read it."""
+        try:
+            with closing(open_reader(self.path)) as reader:
+                return reader.bounds(0) or Bounds(0, 0, -1)
+        except JournalError:
+            return Bounds(0, 0, -1)
+
+    def wait_for(self, number: int) -> None:
+        """Wait until all up to ``number`` is durable."""
+        wait_until(lambda: self.bounds().next > number, lambda: f"no {number} in {self.bounds()}: {self.program}")
+
+    def records(self, first: int = 0, last: int = 2**48) -> list[tuple[int, bytes]]:
+        """Return what readers are given: numbers and payloads."""
+        with closing(open_reader(self.path)) as reader:
+            bounds = reader.bounds(0)
+            assert bounds is not None
+            assert reader.losses(0, bounds.first, bounds.last) == []
+            found: list[tuple[int, bytes]] = []
+            for block in reader.read(0, max(first, bounds.first), min(last, bounds.next - 1)):
+                found += zip(block.positions.tolist(), block.payloads(), strict=True)
+            return found
+
+    def digest(self, first: int = 0, last: int = 2**48) -> str:
+        """Return a hash of what readers are given."""
+        return sha256(repr(self.records(first, last)).encode()).hexdigest()
+
+    def lines(self) -> list[bytes]:
+        """Return the lines that `fyrehose pub` published."""
+        return [payload[ENVELOPE_SIZE:] for _, payload in self.records()]
+
+
+StartJournal = Callable[..., RunningJournal]
+
+
+@pytest.fixture
+def launch_journal(start: Start, tmp_path: Path) -> Start:
+    """Run ``twistd fyrehose-journal`` in the foreground, ready or not."""
+
+    def launched(*options: object, **more: Any) -> Program:
+        return start(
+            "twistd", "-n", "--pidfile=", "fyrehose-journal", *options, cwd=tmp_path, stderr=subprocess.STDOUT, **more
+        )
+
+    return launched
+
+
+@pytest.fixture
+def start_journal(launch_journal: Start, tmp_path: Path) -> StartJournal:
+    """Start a journal in a directory of ``tmp_path`` and wait until it runs."""
+
+    def started(backbone: RunningBackbone, root: str | Path, *options: object) -> RunningJournal:
+        return RunningJournal(launch_journal, backbone, tmp_path / root, options)
+
+    return started
+
+
+@pytest.fixture
+def check(start: Start) -> Callable[[RunningJournal], str]:
+    """Let ``fyrehose journal check`` read all of a journal, and return what it says: nothing is damaged."""
+
+    def checked(journal: RunningJournal) -> str:
+        program = start("fyrehose", "journal", "check", journal.path)
+        assert program.finish() == 0, program
+        assert "; nothing is damaged" in program.out, program
+        return program.out
+
+    return checked
+
+
+class Load:
+    """``fyrehose pub`` that publishes the lines 1, 2, and so on, each filled up with zeros to ``size``, without end."""
+
+    def __init__(self, start: Start, backbone: RunningBackbone, size: int) -> None:
+        self.size = size
+        self._numbers = subprocess.Popen(["seq", "-f", f"%0{size}.0f", "1", "1000000000"], stdout=subprocess.PIPE)
+        assert self._numbers.stdout is not None
+        self.publisher = start("fyrehose", "pub", "-b", backbone.text, stdin=self._numbers.stdout)
+        self._numbers.stdout.close()
+
+    def finish(self) -> None:
+        """Publish what is on the way, and no more."""
+        self.destroy()
+        assert self.publisher.finish() == 0, self.publisher
+
+    def destroy(self) -> None:
+        self._numbers.kill()
+        self._numbers.wait()
+
+    def check(self, lines: list[bytes]) -> None:
+        """See whether ``lines`` are all that was published. The last line may have been cut, and what was pushed again
+        because it came back late is there twice."""
+        numbers = {int(line) for line in lines if len(line) == self.size}
+        assert numbers == set(range(1, max(numbers) + 1)), f"{len(numbers)} of {max(numbers)}"
+
+
+@pytest.fixture
+def load(start: Start) -> Iterator[Callable[..., Load]]:
+    """Publish without end, until the test is over."""
+    loads: list[Load] = []
+
+    def loaded(backbone: RunningBackbone, size: int = 200) -> Load:
+        loads.append(Load(start, backbone, size))
+        return loads[-1]
+
+    yield loaded
+    for one in loads:
+        one.destroy()
 
 
 class Peer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IDirectory
+from fyrehose_twisted.journal import catalog as catalog_module
 from fyrehose_twisted.journal import group as group_module
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.disk import LocalDirectory
@@ -105,6 +107,61 @@ class TestSegments:
         assert found == list(range(2, 12))
         journal.close()
 
+    def test_of_the_same_number_the_one_in_the_later_segment_counts(self, tmp_path: Path) -> None:
+        journal = start(tmp_path)
+        journal.begin(0, 1)
+        for payload in (b"first", b"second", b"third"):
+            journal.append([record(2, payload), record(3)])
+            journal.commit()
+            journal.roll()
+        for _ in range(2):
+            assert kept(journal) == {2: b"third", 3: b"3"}
+            assert journal.get(0, 2) == record(2, b"third")
+            journal.tidy()
+        journal.close()
+
+    @pytest.mark.parametrize("at_once", [1, 4, 65_536])
+    def test_of_overlapping_frames_the_latest_counts(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+    ) -> None:
+        monkeypatch.setattr(catalog_module, "MERGED_RECORDS", at_once)
+        journal = start(tmp_path, segment_bytes=900)
+        journal.begin(0, 0)
+        expected: Payloads = {}
+        for index, low in enumerate([5, 3, 9, 1, 12, 2, 7, 4, 14, 6]):
+            group = {number: b"%d of %d" % (number, index) for number in range(low, low + 6)}
+            expected |= group
+            journal.append([record(number, payload) for number, payload in group.items()])
+            journal.commit()
+        for _ in range(2):
+            assert kept(journal) == dict(sorted(expected.items()))
+            assert kept(journal, first=4, last=9) == {number: expected[number] for number in range(4, 10)}
+            journal.tidy()
+        journal.close()
+
+    def test_what_lies_before_the_beginning_is_not_held(self, tmp_path: Path) -> None:
+        """A repair stands in a segment that stays, what it repaired in one that goes."""
+        journal = start(tmp_path, retention=Retention(size=1_000))
+        journal.append([record(0, bytes(900)), record(2)])
+        journal.commit()
+        journal.roll()
+        journal.append([record(1), record(3)])
+        journal.commit()
+        assert journal.trim() > 0
+        assert journal.bounds(0) == Bounds(3, 4, 3)
+        assert list(journal.held(0, 0, 9)) == [(3, 3)]
+        assert journal.get(0, 1) is None
+        journal.close()
+
+    def test_the_files_that_were_replaced_are_let_go(self, tmp_path: Path) -> None:
+        journal = start(tmp_path, segment_bytes=500)
+        fill(journal, range(12))
+        assert len(kept(journal)) == 12
+        journal.tidy()
+        open_files = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if os.path.lexists(link)]
+        assert [name for name in open_files if str(tmp_path) in name and "deleted" in name] == []
+        journal.close()
+
     def test_what_retention_took_is_not_installed(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=500, retention=Retention(size=600))
         fill(journal, range(12))
@@ -126,7 +183,9 @@ class TestSegments:
         assert [name for name in journal.directory.names() if "01." in name] == ["0000000001.log"]
         assert journal.full_segments() == []
         found = [block.positions.tolist() for block in journal.read(0, 0, 99, damages.append)]
-        assert [position for some in found for position in some] == [number for number in range(9) if number != hurt.base]
+        assert [position for some in found for position in some] == [
+            number for number in range(9) if number != hurt.base
+        ]
         journal.close()
 
 
@@ -822,7 +881,7 @@ class WrappingMachine(JournalMachine):
     wrap, base, many = 2**63, 2**63 - 12, 1
 
 
-MACHINE_SETTINGS = settings(max_examples=15, stateful_step_count=20, deadline=None)
+MACHINE_SETTINGS = settings(max_examples=40, stateful_step_count=25, deadline=None)
 TestAgainstDicts = JournalMachine.TestCase
 TestAgainstDicts.settings = MACHINE_SETTINGS
 TestAgainstDictsAcrossTheWrap = WrappingMachine.TestCase

@@ -26,7 +26,8 @@ class Durable(_OfJournals):
     """What a journal has made durable is there after any crash, byte for byte, or reported as damaged; and it holds
     nothing that the backbone did not send.
 
-    What is below the watermark never changes, and what is above it only to what the backbone sent later.
+    What is below the watermark never changes, and what is above it only to what the backbone sent later. All that was
+    handed over or reported as lost is below the watermark.
     """
 
     name: ClassVar[str] = "what is durable stays"
@@ -55,8 +56,15 @@ class Durable(_OfJournals):
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         for keeper in self.keepers.values():
-            if keeper.host.up:
-                self._look(keeper)
+            if not keeper.host.up:
+                continue
+            self._look(keeper)
+            bounds, reached = keeper.journal.bounds(EPOCH), keeper.application.client.next_sequence
+            whole = 0 if bounds is None else bounds.next
+            if reached is not None and reached > whole:
+                self.violated(
+                    f"the stream was followed up to {reached - 1}, and is whole up to {whole - 1}", keeper.host
+                )
 
     def _look(self, keeper: Keeper) -> None:
         if keeper.forgot > self._forgot[keeper.host]:

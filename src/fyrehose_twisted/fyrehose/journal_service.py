@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.errors import OperationalError
+from fyrehose_twisted.errors import FyrehoseError, OperationalError
 from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
 from fyrehose_twisted.fyrehose.service import DatagramService, bind
 from fyrehose_twisted.journal.store import Journal
@@ -58,15 +58,21 @@ class JournalService(DatagramService):
         self._serving: IListeningPort | None = None
         self._upkeep: Upkeep | None = None
         self._binding: Deferred[None] = succeed(None)
+        self._said = False
 
     def startService(self) -> None:
         """Twisted: start."""
         super().startService()
-        journal = self.journal = self._open_journal()
+        try:
+            journal = self.journal = self._open_journal()
+        except FyrehoseError:
+            self.fail(Failure())
+            return
         self._report(journal)
         protocol = self.protocol = self._make_protocol(journal=journal, sync=self._sync_interval is None)
-        self._upkeep = Upkeep(journal, self.reactor, sync_interval=self._sync_interval, failed=protocol.fail)
+        self._upkeep = Upkeep(journal, self.reactor, sync_interval=self._sync_interval, failed=self._cannot_go_on)
         self._upkeep.start()
+        protocol.stopped.addErrback(self._has_said_why)
         self.watch(protocol)
         binding = bind(self.reactor, protocol, self.backbone, port=self._local_port, interface=self._interface)
         self._binding = Deferred.fromCoroutine(binding)
@@ -92,7 +98,19 @@ class JournalService(DatagramService):
             try:
                 self.journal.close()
             except OperationalError as error:
-                self.fail(Failure(error))
+                if not self._said:
+                    self.fail(Failure(error))
+
+    def _cannot_go_on(self, error: Exception) -> None:
+        if self.protocol is not None and self.protocol.transport is not None:
+            self.protocol.fail(error)
+        elif not self._said:  # Nothing runs that could stop: the backbone's name is being looked up.
+            self._said = True
+            self.fail(Failure(error))
+
+    def _has_said_why(self, failure: Failure) -> Failure:
+        self._said = True
+        return failure
 
     def _report(self, journal: Journal) -> None:
         for line in journal.recovery.messages():

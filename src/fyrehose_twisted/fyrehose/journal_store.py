@@ -8,6 +8,7 @@ from typing import NamedTuple
 from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IJournal, IMessageStore
+from fyrehose_twisted.journal.block import runs_of_integers
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
@@ -73,6 +74,8 @@ class JournalStore:
         """Return what is to be made durable now, ``None`` for nothing. It counts as saved from here on."""
         if not (self._waiting or self._lost or self._begins is not None):
             return None
+        for sequence in self._read.keys() & self._waiting.keys():  # Read ahead since, and out of date in a moment.
+            del self._read[sequence]
         stream = self.journal.stream
         records = [Record(stream, EPOCH, sequence, *kept) for sequence, kept in self._waiting.items()]
         unsaved = Unsaved(self._begins, records, self._lost)
@@ -124,11 +127,12 @@ class JournalStore:
         if len(self._read) > READ_RECORDS or self._read_bytes > READ_BYTES:
             self._read, self._read_bytes = {}, 0
         for block in self.journal.read(EPOCH, first, first + READ_AHEAD - 1, self._found_damage):
-            payloads = block.payloads()
-            self._read.update(
-                zip(block.sequences.tolist(), zip(block.times.tolist(), payloads, strict=True), strict=True)
-            )
+            sequences, payloads = block.sequences.tolist(), block.payloads()
+            self._read.update(zip(sequences, zip(block.times.tolist(), payloads, strict=True), strict=True))
             self._read_bytes += sum(map(len, payloads))
+            if self._damaged:
+                for start, end in runs_of_integers(sequences):  # A frame is damaged, but these came again since.
+                    self._damaged.discard(start, end)
             if self._read_bytes > READ_BYTES:
                 return
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.serving import JournalServerFactory, journal_endpoint
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.net.names import parse_host_port
+
+SHARE_OF_SIZE = 8
+"""A segment takes at most so manyth a part of the bytes that ``--retention`` allows, but for"""
+SMALLEST_SEGMENT = 65_536
 
 SYNC_INTERVALS = (0.001, 3_600.0)
 """Seconds that ``--fsync`` takes."""
@@ -79,10 +84,19 @@ class Options(usage.Options):
             secret=read_secret(self["secret-file"]) if self["secret-file"] else None,
         )
         retention = parse_retention(self["retention"]) if self["retention"] else Retention()
-        self["journal-config"] = JournalConfig(retention=retention)
+        self["journal-config"] = _journal_config(retention)
         self["sync-interval"] = _sync_interval(self["fsync"])
         self["serve-secret"] = read_secret(self["serve-secret-file"]) if self["serve-secret-file"] else None
         self["class"] = protocol_class(self["protocol"], JournalProtocol) if self["protocol"] else JournalProtocol
+
+
+def _journal_config(retention: Retention) -> JournalConfig:
+    """Whole segments go, so they have to be small where little is kept."""
+    config = JournalConfig(retention=retention)
+    if retention.size is None:
+        return config
+    size = max(SMALLEST_SEGMENT, retention.size // SHARE_OF_SIZE)
+    return replace(config, segment_bytes=min(config.segment_bytes, size))
 
 
 def _sync_interval(text: str) -> float | None:
@@ -142,7 +156,7 @@ def _try_directory(path: Path, stream: str) -> None:
     :raises JournalInUse: if somebody writes to it.
     """
     existing = path
-    while not existing.exists():
+    while not os.path.exists(existing):  # Path.exists raises where nobody may look, or a name is too long.
         existing = existing.parent
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise SystemExit(f"fyrehose-journal: --directory {path} cannot be written, because of {existing}")

@@ -6,13 +6,14 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.error import CannotListenError
+from twisted.internet.error import CannotListenError, ReactorNotRunning
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -131,7 +132,8 @@ class DatagramService(Service):
         # twistd has no way to be told an exit status; this runs after its clean-up, as the last thing.
         self.reactor.addSystemEventTrigger("after", "shutdown", atexit.register, _exit_with_failure)
         if self.reactor.running:
-            self.reactor.stop()
+            with suppress(ReactorNotRunning):  # It is stopping already.
+                self.reactor.stop()
         else:
             self.reactor.callWhenRunning(self.reactor.stop)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from fyrehose_twisted.record import Record
 Numbers = NDArray[np.uint64]
 Times = NDArray[np.int64]
 Offsets = NDArray[np.uint32]
+
+_record: Callable[[tuple[str, int, int, int, bytes]], Record] = partial(tuple.__new__, Record)
+"""Makes a record of a tuple in less than half the time that its class takes."""
 
 
 class Block:
@@ -62,19 +66,25 @@ class Block:
 
     def payloads(self) -> list[bytes]:
         """Return the payload of each record."""
-        view, bounds = self.payload, self.offsets.tolist()
-        return [bytes(view[start:end]) for start, end in pairwise(bounds)]
+        if not len(self.positions):
+            return []
+        first = self.offsets[0]
+        bounds = (self.offsets - first if first else self.offsets).tolist()
+        data = self.payload[first : self.offsets[-1]].tobytes()  # Slices of bytes are cheaper than those of memory.
+        return [data[start:end] for start, end in pairwise(bounds)]
 
     def records(self) -> Iterator[Record]:
-        """Yield each as a record."""
-        columns = zip(self.sequences.tolist(), self.times.tolist(), self.payloads(), strict=True)
-        for sequence, received_at, payload in columns:
-            yield Record(self.stream, self.epoch, sequence, received_at, payload)
+        """Return each as a record."""
+        columns = self.sequences.tolist(), self.times.tolist(), self.payloads()
+        return map(_record, zip(repeat(self.stream), repeat(self.epoch), *columns, strict=False))
 
     def within(self, first: int, last: int) -> Block:
         """Return those from ``first`` to ``last``, both inclusive; the bytes are shared."""
-        if self.first >= first and self.last <= last:
+        lowest, highest, count = self.first, self.last, len(self.positions)
+        if lowest >= first and highest <= last:
             return self
+        if highest - lowest == count - 1:
+            return self.rows(min(max(0, first - lowest), count), min(max(0, last + 1 - lowest), count))
         low, high = self.positions.searchsorted(np.array((first, last + 1), np.uint64)).tolist()
         return self.rows(low, high)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from itertools import accumulate, islice
+from operator import itemgetter
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.block import Block, merged
@@ -38,6 +41,8 @@ class Catalog(Contents):
         self._files: OrderedDict[str, IFile] = OrderedDict()
         self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()
         self._cached = 0
+        self._rows: dict[int, _Row] = {}
+        self._rows_state = (0, 0)
 
     def unite(self) -> None:
         """Put together anew what the segments hold."""
@@ -95,12 +100,10 @@ class Catalog(Contents):
         held = self.held.get(epoch)
         if held is None or position not in held:
             return None
-        for segment in sorted(self.segments.values(), key=_by_number, reverse=True):
-            shelf = segment.shelves.get(epoch)
-            if shelf is None or not shelf.first <= position <= shelf.last:
-                continue
+        for segment in sorted(self._near(epoch, position, position), key=_by_number, reverse=True):
+            covering = segment.shelves[epoch].covering(position, position)
             try:
-                for header in sorted(shelf.covering(position, position), key=_by_offset, reverse=True):
+                for header in sorted(covering, key=_by_offset, reverse=True):
                     block = self._cached_block(segment, header)
                     row = block.row_of(position)
                     if row is not None:
@@ -162,6 +165,15 @@ class Catalog(Contents):
         cluster: list[tuple[Segment, Header]] = []
         index = 0
         while cluster or index < len(frames):
+            if not cluster and _stands_alone(frames, index):
+                segment, header = frames[index]
+                index, end = index + 1, min(header.last, last)
+                alone = self._block(segment, header, {}, on_damage)
+                if self.generation != generation:
+                    return
+                yield None if alone is None else alone.within(first, end) or None, end
+                first = end + 1
+                continue
             if not cluster:
                 cluster = [frames[index]]
                 index += 1
@@ -191,12 +203,25 @@ class Catalog(Contents):
     def _frames(self, epoch: int, first: int, last: int) -> list[tuple[Segment, Header]]:
         found = [
             (segment, header)
-            for segment in self.segments.values()
-            if epoch in segment.shelves
+            for segment in self._near(epoch, first, last)
             for header in segment.shelves[epoch].covering(first, last)
         ]
         found.sort(key=_by_base)
         return found
+
+    def _near(self, epoch: int, first: int, last: int) -> list[Segment]:
+        """Return the segments that may hold some of ``first`` to ``last``, of thousands that do not."""
+        state = self.generation, len(self.segments)
+        if state != self._rows_state:
+            self._rows, self._rows_state = {}, state
+        row = self._rows.get(epoch)
+        if row is None:
+            row = self._rows[epoch] = _Row(epoch, list(self.segments.values())[:-1])
+        near = row.between(first, last)
+        for segment in islice(reversed(self.segments.values()), 1):  # Only to the last one something may be added.
+            if epoch in segment.shelves:
+                near.append(segment)
+        return near
 
     def _block(
         self,
@@ -233,8 +258,29 @@ class Catalog(Contents):
         return block
 
 
+class _Row:
+    """Segments that have something of one epoch, by the first of it. They must not change."""
+
+    def __init__(self, epoch: int, segments: list[Segment]) -> None:
+        shelves = [(one.shelves[epoch].first, one.shelves[epoch].last, one) for one in segments if epoch in one.shelves]
+        shelves.sort(key=itemgetter(0))
+        self._segments = [segment for _, _, segment in shelves]
+        self._firsts = [first for first, _, _ in shelves]
+        # As a shelf has it for its frames.
+        self._reach = list(accumulate((last for _, last, _ in shelves), max))
+
+    def between(self, first: int, last: int) -> list[Segment]:
+        """Return those that may hold some of ``first`` to ``last``."""
+        return self._segments[bisect_left(self._reach, first) : bisect_right(self._firsts, last)]
+
+
 def _by_number(segment: Segment) -> int:
     return segment.number
+
+
+def _stands_alone(frames: list[tuple[Segment, Header]], index: int) -> bool:
+    """Say whether a frame has none of the numbers of the next one, nor so of any after it."""
+    return index + 1 == len(frames) or frames[index + 1][1].base > frames[index][1].last
 
 
 def _by_offset(header: Header) -> int:

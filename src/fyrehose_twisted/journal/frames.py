@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -160,10 +161,10 @@ def _payload(header: Header, body: Datagram, start: int) -> memoryview:
 
 def read_positions(header: Header, body: Datagram) -> Numbers:
     """Return the positions of a frame's records."""
-    base, count = np.uint64(header.base), header.entries
+    base, count = header.base, header.entries
     if header.flags & DENSE:
-        return np.arange(count, dtype=np.uint64) + base
-    return np.frombuffer(body, "<u4", count, 8 * count + 4 * (count + 1)).astype(np.uint64) + base
+        return np.arange(base, base + count, dtype=np.uint64)
+    return np.frombuffer(body, "<u4", count, 8 * count + 4 * (count + 1)).astype(np.uint64) + np.uint64(base)
 
 
 def read_pairs(header: Header, body: Datagram) -> list[tuple[int, int]]:
@@ -178,8 +179,7 @@ def records_frame(
     count, base = len(positions), positions[0]
     span = positions[-1] - base
     dense = span == count - 1
-    offsets = np.zeros(count + 1, "<u4")
-    np.cumsum([len(payload) for payload in payloads], out=offsets[1:])
+    offsets = np.fromiter(accumulate(map(len, payloads), initial=0), "<u4", count + 1)
     columns = [np.array(times, "<i8").tobytes(), offsets.tobytes()]
     if not dense:
         columns.append((np.array(positions, np.uint64) - np.uint64(base)).astype("<u4").tobytes())

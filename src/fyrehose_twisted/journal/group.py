@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import lt
@@ -84,11 +84,12 @@ class Group:
         if not records:
             return 0
         streams, epochs, sequences, times, payloads = zip(*records, strict=True)
-        self._check(streams, epochs, sequences, times, payloads)
-        if len(set(epochs)) == 1:
+        different = set(epochs)
+        self._check(streams, different, sequences, times, payloads)
+        if len(different) == 1:
             return self._add(epochs[0], sequences, times, payloads)
         taken = 0
-        for epoch in sorted(set(epochs)):
+        for epoch in sorted(different):
             of_epoch = [record[2:] for record in records if record.epoch == epoch]
             taken += self._add(epoch, *zip(*of_epoch, strict=True))
         return taken
@@ -131,9 +132,10 @@ class Group:
         """Yield epoch, positions in order, times and payloads of what waits."""
         for epoch, records in sorted(self._records.items()):
             positions: Sequence[int] = list(records)
+            waiting: Iterable[tuple[int, bytes]] = records.values()
             if not all(map(lt, positions, islice(positions, 1, None))):
                 positions = sorted(records)
-            waiting = [records[position] for position in positions]
+                waiting = [records[position] for position in positions]
             times, payloads = zip(*waiting, strict=True)
             yield epoch, positions, times, payloads
 
@@ -154,7 +156,7 @@ class Group:
     def _check(
         self,
         streams: Sequence[str],
-        epochs: Sequence[int],
+        epochs: Collection[int],
         sequences: Sequence[int],
         times: Sequence[int],
         payloads: Sequence[bytes],
@@ -163,7 +165,7 @@ class Group:
         strangers = set(streams) - {stream}
         if strangers:
             raise NotForJournal(f"a record of {min(strangers)} is not for the journal of {stream}")
-        self._check_numbers((*epochs, *times), sequences)
+        self._check_numbers((*epochs, min(times), max(times)), sequences)
         largest = max(map(len, payloads))
         if largest > LARGEST_PAYLOAD:
             raise NotForJournal(f"a payload of {largest:,} bytes is over the limit of {LARGEST_PAYLOAD:,}")
@@ -183,15 +185,17 @@ class Group:
         positions = self._positions(epoch, sequences)
         waiting = self._records.setdefault(epoch, {})
         taken = len(positions)
+        highest = positions[-1]
         if positions[0] > self._last(epoch) and all(map(lt, positions, islice(positions, 1, None))):
             waiting.update(zip(positions, zip(times, payloads, strict=True), strict=True))
             self._size += sum(map(len, payloads))
         else:
+            highest = max(positions)
             taken = sum(map(self._take, (epoch,) * taken, positions, times, payloads))
             if not waiting:
                 del self._records[epoch]
         self.counters.taken += taken
-        self._highest[epoch] = max(self._highest.get(epoch, 0), positions[-1], max(positions))
+        self._highest[epoch] = max(self._highest.get(epoch, 0), highest)
         return taken
 
     def _take(self, epoch: int, position: int, received_at: int, payload: bytes) -> bool:

@@ -16,8 +16,9 @@ from fyrehose_twisted.journal.shelf import Shelf
 from fyrehose_twisted.ranges import RangeSet
 
 MAGIC = b"\xf7FYRIDX\x01"
-_FIXED = struct.Struct("<8sQIIIIqQ")
-"""Magic and version, bytes of the segment, tag, how many frames of records, ranges, starts, newest time, all frames."""
+_FIXED = struct.Struct("<8sQIIIIIqQ")
+"""Magic and version, bytes of the segment, its number, tag, how many frames of records, ranges and starts, newest time,
+how many frames of any kind."""
 _CHECK = struct.Struct("<I")
 
 _FRAME = np.dtype(
@@ -49,7 +50,9 @@ def encode(segment: Segment) -> bytes:
     counts = len(frames), len(ranges), len(starts)
     data = b"".join(
         (
-            _FIXED.pack(MAGIC, segment.end, segment.header.tag, *counts, segment.newest, segment.frames),
+            _FIXED.pack(
+                MAGIC, segment.end, segment.number, segment.header.tag, *counts, segment.newest, segment.frames
+            ),
             np.array(frames, _FRAME).tobytes(),
             np.array(ranges, _RANGE).tobytes(),
             np.array(starts, _START).tobytes(),
@@ -62,11 +65,10 @@ def restore(segment: Segment, data: bytes) -> bool:
     """Let ``segment`` know what its index says; say whether it did, which it does not if the index is another's."""
     if len(data) < _FIXED.size + 4 or zlib.crc32(memoryview(data)[:-4]) != _CHECK.unpack_from(data, len(data) - 4)[0]:
         return False
-    magic, end, tag, frames, ranges, starts, newest, in_all = _FIXED.unpack_from(data)
-    if magic != MAGIC or tag != segment.header.tag:
+    magic, end, number, tag, frames, ranges, starts, newest, in_all = _FIXED.unpack_from(data)
+    if (magic, number, tag) != (MAGIC, segment.number, segment.header.tag):
         return False
     offset = _FIXED.size
-    number = segment.number
     headers: dict[int, list[Header]] = {}
     for flags, count, body, base, epoch, span, at, when, crc in np.frombuffer(data, _FRAME, frames, offset).tolist():
         header = Header(Kind.RECORDS, flags, count, body, base, epoch, span, number, at, when, tag, crc)
@@ -101,12 +103,10 @@ def read_index(directory: IDirectory, segment: Segment, size: int) -> bool:
     """Let ``segment``, whose file has ``size`` bytes, know what its index says; say whether there is a right one."""
     try:
         file = directory.open(segment_name(segment.number, INDEX_SUFFIX))
-    except FileNotFoundError:
-        return False
-    try:
         data = file.read(0, file.size())
-    finally:
-        file.close()
+    except OSError:
+        return False
+    file.close()
     if len(data) < _FIXED.size or _FIXED.unpack_from(data)[1] != size:
         return False
     return restore(segment, data)

@@ -147,7 +147,9 @@ class JournalReader:
     def _read_on(self, segment: Segment, mark: Mark | None) -> None:
         file = self._catalog.file_of(segment)
         size = file.size()
-        end = size if mark is None or mark.tag != segment.header.tag else min(size, mark.offset)
+        end = size if mark is None else min(size, mark.offset)
+        if mark is not None and mark.tag != segment.header.tag:
+            return  # It is another journal's, and says nothing of this one.
         if end > segment.end:
             segment.read_on(file, end)
 

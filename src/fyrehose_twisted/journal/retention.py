@@ -70,7 +70,10 @@ def outlived(segments: Sequence[Segment], beside: int, retention: Retention, now
     total = beside + sum(segment.end for segment in segments)
     gone: list[Segment] = []
     for segment in by_number:
-        old = retention.seconds is not None and segment.newest < now - retention.seconds * 1_000_000
+        old = (
+            retention.seconds is not None
+            and (segment.newest or segment.header.created_at) < now - retention.seconds * 1_000_000
+        )
         large = retention.size is not None and total > retention.size
         if not (old or large):
             break  # What has higher numbers stays, or a hole would be left.

@@ -8,6 +8,7 @@ from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.block import Block, Numbers
 from fyrehose_twisted.journal.errors import JournalDamaged
 from fyrehose_twisted.journal.frames import (
+    DENSE,
     HEADER,
     BadFrame,
     Header,
@@ -27,6 +28,7 @@ class Segment:
     """What is known of one segment.
 
     :ivar header: whose it is.
+    :ivar name: of its file.
     :ivar ordered: its records are in order, and nothing is added to it any more.
     :ivar end: bytes of it that are known: where the next frame would begin.
     :ivar shelves: the frames with records, by epoch.
@@ -40,6 +42,7 @@ class Segment:
         self.directory = directory
         self.header = header
         self.suffix = suffix
+        self.name = segment_name(header.number, suffix)
         self.end = header.length
         self.shelves: dict[int, Shelf] = {}
         self.lost: dict[int, RangeSet] = {}
@@ -52,11 +55,6 @@ class Segment:
     def number(self) -> int:
         """Which segment of the journal it is."""
         return self.header.number
-
-    @property
-    def name(self) -> str:
-        """The name of its file."""
-        return segment_name(self.number, self.suffix)
 
     @property
     def ordered(self) -> bool:
@@ -82,7 +80,7 @@ class Segment:
         """Take in a frame that stands at its end."""
         match header.kind:
             case Kind.RECORDS:
-                self.add_records(header, read_positions(header, body))
+                self.add_records(header, None if header.flags & DENSE else read_positions(header, body))
                 return
             case Kind.LOST:
                 lost = self.lost.setdefault(header.epoch, RangeSet())
@@ -92,9 +90,12 @@ class Segment:
                 self.starts.update(read_pairs(header, body))
         self._grow(header)
 
-    def add_records(self, header: Header, positions: Numbers) -> None:
-        """Take in a frame of records that stands at its end."""
-        self.shelves.setdefault(header.epoch, Shelf()).add(header, positions)
+    def add_records(self, header: Header, positions: Numbers | None) -> None:
+        """Take in a frame of records that stands at its end; ``positions`` may be ``None`` if it is dense."""
+        shelf = self.shelves.get(header.epoch)
+        if shelf is None:
+            shelf = self.shelves[header.epoch] = Shelf()
+        shelf.add(header, positions)
         self.newest = max(self.newest, header.newest)
         self._grow(header)
 

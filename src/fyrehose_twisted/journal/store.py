@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from zope.interface import implementer
 
+from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IDirectory, IFile, IJournal
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.catalog import Catalog
@@ -21,6 +22,7 @@ from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalBroken, JournalError, JournalFull, JournalInUse
 from fyrehose_twisted.journal.frames import (
+    DENSE,
     HEADER,
     MAX_RECORDS,
     Header,
@@ -39,7 +41,7 @@ from fyrehose_twisted.journal.reorder import FRAME_RECORDS, reorder, temporary_n
 from fyrehose_twisted.journal.retention import Retention, outlived
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.segment import Segment
-from fyrehose_twisted.journal.segment_header import OPEN_SUFFIX, SegmentHeader, encode, segment_name
+from fyrehose_twisted.journal.segment_header import MAX_URI, OPEN_SUFFIX, SegmentHeader, encode, segment_name
 from fyrehose_twisted.record import Record
 
 NO_ROOM = (ENOSPC, EDQUOT, EFBIG)
@@ -86,6 +88,10 @@ class Journal:
         tag: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        if len(stream.encode()) > MAX_URI:
+            raise ConfigurationError(
+                f"stream {stream[:40]!r}… has {len(stream.encode()):,} bytes; at most {MAX_URI} fit"
+            )
         self.directory = directory
         self.stream = stream
         self.wrap = wrap
@@ -178,7 +184,7 @@ class Journal:
             if positions is None:
                 active.add(header, memoryview(data)[HEADER.size :])
             else:
-                active.add_records(header, np.array(positions, np.uint64))
+                active.add_records(header, None if header.flags & DENSE else np.array(positions, np.uint64))
         self._group.written()
         self._unsynced = True
 
@@ -200,7 +206,7 @@ class Journal:
         """Begin another segment; the one before it is full."""
         self.sync()
         try:
-            self._begin_segment(self._active.number + 1)
+            self._begin_segment(max(self._active.number + 1, self.recovery.next_number))
         except OSError as error:
             raise self._cannot_write(error) from error
 
@@ -243,13 +249,13 @@ class Journal:
             self.directory.rename(temporary_name(number), ordered.name)
             self.directory.sync()
             self.catalog.segments[number] = ordered
+            self.catalog.generation += 1
             self.catalog.let_go(old.name)
             with suppress(OSError):  # It only saves time.
                 write_index(self.directory, ordered)
             self.directory.remove(old.name)
         except OSError as error:
             raise self._cannot_write(error) from error
-        self.catalog.generation += 1
 
     def tidy(self) -> list[Damage]:
         """Put all full segments in order; return what is damaged in those that stay as they are."""
@@ -328,13 +334,15 @@ class Journal:
         frames: list[tuple[Header, bytes, Sequence[int] | None]] = []
 
         def place() -> Place:
-            return Place(self._active.number, offset + sum(len(data) for _, data, _ in frames), self.catalog.tag)
+            nonlocal offset
+            offset = frames[-1][0].offset + frames[-1][0].size if frames else offset
+            return Place(self._active.number, offset, self.catalog.tag)
 
         if group.starts:
             frames.append((*start_frame(place(), sorted(group.starts.items())), None))
         for epoch, positions, times, payloads in group.columns():
             low = 0
-            for high in cuts(positions, [len(payload) for payload in payloads]):
+            for high in cuts(positions, list(map(len, payloads))):
                 some = positions[low:high]
                 frames.append((*records_frame(place(), epoch, some, times[low:high], payloads[low:high]), some))
                 low = high

@@ -1,0 +1,157 @@
+"""For what must hold of journals, too: a bug that the simulator has to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.fyrehose.durability import Durable, Unchanged
+from fyrehose_twisted.fyrehose.duties import Kept
+from fyrehose_twisted.fyrehose.invariants import Numbers, OneContent
+from fyrehose_twisted.fyrehose.journal_client import JournalClient
+from fyrehose_twisted.fyrehose.journal_store import JournalStore, Unsaved
+from fyrehose_twisted.fyrehose.scenarios import Journals
+from fyrehose_twisted.interfaces import Drained
+from fyrehose_twisted.journal import recovery
+from fyrehose_twisted.journal.contents import Contents
+from fyrehose_twisted.journal.mark import Mark
+from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.sim import mishaps
+from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.disk_faults import BadSyncs
+from fyrehose_twisted.sim.open_file import OpenFile
+
+SEEDS = 500
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass
+class Bug:
+    """A bug, and the invariant that has to notice it."""
+
+    plant: Callable[[Patch], None]
+    invariant: str
+    message: str
+    scenario: type[Journals] = Journals
+
+
+class FailingSyncs(Journals):
+    """Disks fail to make things durable, and lose power."""
+
+    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+        journals = ["journal-1", "journal-2"]
+        return (
+            (1.0, mishaps.disks(journals, kinds=(BadSyncs,))),
+            (1.0, mishaps.crashes(journals, kinds=(Crash.POWER,))),
+        )
+
+
+def never_syncs(patch: Patch) -> None:
+    patch.setattr(OpenFile, "sync", lambda self: None)
+
+
+def syncs_the_mark_alone(patch: Patch) -> None:
+    def sync(self: Any) -> None:
+        self._durable()
+
+    patch.setattr(Journal, "sync", sync)
+
+
+def trusts_what_memory_says_after_a_failed_sync(patch: Patch) -> None:
+    original = recovery.read_mark
+
+    def read_mark(directory: Any) -> Mark | None:
+        mark = original(directory)
+        return None if mark is None else mark._replace(offset=2**40)
+
+    patch.setattr(recovery, "read_mark", read_mark)
+    patch.setattr(recovery, "_miss", lambda *what: None)
+
+
+def throws_away_what_cannot_be_read_at_the_moment(patch: Patch) -> None:
+    original = Journal.install
+
+    def install(self: Any, ordered: Segment) -> None:
+        ordered.damages.clear()
+        original(self, ordered)
+
+    patch.setattr(Journal, "install", install)
+
+
+def cuts_off_a_good_frame(patch: Patch) -> None:
+    original = Segment.walk
+
+    def walk(self: Any, *what: Any, **more: Any) -> Any:
+        found = list(original(self, *what, **more))
+        return iter(found[:-1] if len(found) > 2 and not self.ordered else found)
+
+    patch.setattr(Segment, "walk", walk)
+
+
+def lets_the_watermark_pass_a_hole(patch: Patch) -> None:
+    original = Contents.settled
+
+    def settled(self: Any, epoch: int, position: int) -> int:
+        found = original(self, epoch, position)
+        beyond = original(self, epoch, found + 1)
+        return beyond if beyond > found + 1 else found
+
+    patch.setattr(Contents, "settled", settled)
+
+
+def keeps_something_else(patch: Patch) -> None:
+    original = Unsaved.save
+
+    def save(self: Any, journal: Any, *, sync: bool = True) -> None:
+        records = [
+            record._replace(payload=record.payload[:-1]) if record.sequence % 100 == 0 else record
+            for record in self.records
+        ]
+        original(self._replace(records=records), journal, sync=sync)
+
+    patch.setattr(Unsaved, "save", save)
+    patch.setattr(OneContent, "sent", lambda self, packet: Numbers.sent(self, packet))  # It sees what others are sent.
+
+
+def forgets_what_is_lost(patch: Patch) -> None:
+    patch.setattr(JournalStore, "lose", lambda self, first, last: None)
+
+
+def keeps_nothing_but_repairs(patch: Patch) -> None:
+    original = JournalClient.drain
+
+    def drain(self: Any) -> Drained:
+        drained = original(self)
+        return drained if drained.persist is None or not drained.events else drained._replace(persist=None)
+
+    patch.setattr(JournalClient, "drain", drain)
+
+
+BUGS = [
+    Bug(never_syncs, Durable.name, "was durable, and is gone"),
+    Bug(syncs_the_mark_alone, Durable.name, "was durable, and is gone"),
+    Bug(trusts_what_memory_says_after_a_failed_sync, Durable.name, "was durable, and is gone", FailingSyncs),
+    Bug(throws_away_what_cannot_be_read_at_the_moment, Unchanged.name, "'gone'"),
+    Bug(cuts_off_a_good_frame, Durable.name, "was durable, and is gone"),
+    Bug(lets_the_watermark_pass_a_hole, Unchanged.name, "numbers from"),
+    Bug(keeps_something_else, Durable.name, "nobody sent that"),
+    Bug(forgets_what_is_lost, Durable.name, "is whole up to"),
+    Bug(keeps_nothing_but_repairs, Kept.name, "is not held"),
+]
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
+def test_the_simulator_finds_it(bug: Bug, monkeypatch: Patch) -> None:
+    bug.plant(monkeypatch)
+    for seed in range(SEEDS):
+        violation = bug.scenario(seed).run().violation
+        if violation is not None:
+            print(f"seed {seed}: {violation}")
+            assert (violation.invariant, bug.message in violation.what) == (bug.invariant, True), str(violation)
+            return
+    pytest.fail(f"not found with {SEEDS} seeds")

@@ -1,0 +1,266 @@
+"""Durable journals as an operator has them: real processes, real sockets, real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.fyrehose.codec import encode_deliver
+from fyrehose_twisted.journal.check import check as looked_through
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import NotInJournal
+from fyrehose_twisted.journal.reader import open_reader
+from fyrehose_twisted.journal.remote import RemoteJournal, SecretRefused
+from fyrehose_twisted.record import Record
+
+KILLS = 5
+SECRET = b"a secret that is long enough"
+
+Check = Callable[[Any], str]
+
+
+def records_of(reader: Any, last: int) -> list[Record]:
+    return [record for block in reader.read(0, 1, last) for record in block.records()]
+
+
+def nothing_is_damaged(path: Path) -> None:
+    """What `fyrehose journal check` looks at, without a process of its own."""
+    checked = looked_through(LocalDirectory(path))
+    assert checked.damaged == 0, checked.findings
+
+
+def caught_up(backbone: Any, *journals: Any) -> int:
+    """Wait until the journals have all that the backbone gave a number; return the last one."""
+    last: int = backbone.sequence
+    for journal in journals:
+        journal.wait_for(last)
+    return last
+
+
+def test_two_journals_are_equal_and_give_all_to_who_comes_late(
+    start: Any, backbone: Any, start_journal: Any, check: Check
+) -> None:
+    journals = [start_journal(backbone, name) for name in ("a", "b")]
+    backbone.wait_for_clients(2)
+    lines = [b"%d" % number for number in range(1, 3_001)]
+    publisher = start("fyrehose", "pub", "-b", backbone.text)
+    assert publisher.finish(b"".join(line + b"\n" for line in lines)) == 0, publisher
+    last = caught_up(backbone, *journals)
+
+    late = start("fyrehose", "sub", "-b", backbone.text, "--from", "oldest", "--format", "json", "--count", 3_000)
+    assert late.finish() == 0, late
+    assert late.err == ""
+    found = [json.loads(line) for line in late.out.splitlines()]
+    for journal in journals:
+        journal.stop()
+        check(journal)
+    ours, theirs = (journal.records() for journal in journals)
+    assert ours == theirs
+    assert [number for number, _ in ours] == list(range(1, last + 1))
+    kept = dict(zip(range(1, last + 1), journals[0].lines(), strict=True))
+    assert [item["data"].encode() for item in found] == [kept[item["sequence"]] for item in found]
+    assert sorted(kept[item["sequence"]] for item in found) == sorted(lines)
+    assert [item["sequence"] for item in found] == sorted(item["sequence"] for item in found)
+
+
+@pytest.mark.parametrize("options", [(), ("--fsync", 0.2)], ids=["fsync each group", "fsync 0.2"])
+def test_what_readers_have_seen_survives_being_killed_again_and_again(
+    options: tuple[object, ...], backbone: Any, start_journal: Any, load: Any, check: Check
+) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print(f"seed {seed}")
+    rng = Random(seed)
+    killed, other = start_journal(backbone, "killed", *options), start_journal(backbone, "other", *options)
+    backbone.wait_for_clients(2)
+    publishing = load(backbone, 1_000)
+    killed.wait_for(1)
+    for _ in range(KILLS):
+        killed.wait_for(killed.bounds().next + rng.randint(1, 500))
+        seen = killed.bounds()
+        digest = killed.digest(seen.first, seen.next - 1)
+        killed.kill()
+        nothing_is_damaged(killed.path)
+        again = killed.bounds()
+        assert again.first == seen.first
+        assert again.next >= seen.next
+        assert killed.digest(seen.first, seen.next - 1) == digest
+        killed.start()
+        assert killed.digest(seen.first, seen.next - 1) == digest
+    publishing.finish()
+    caught_up(backbone, killed, other)
+    for journal in (killed, other):
+        journal.stop()
+        check(journal)
+    assert killed.digest() == other.digest()
+    publishing.check(killed.lines())
+
+
+def test_sigterm_under_load_tears_nothing(backbone: Any, start_journal: Any, load: Any, check: Check) -> None:
+    stopped, other = start_journal(backbone, "stopped"), start_journal(backbone, "other", "--fsync", 60)
+    backbone.wait_for_clients(2)
+    publishing = load(backbone)
+    for _ in range(3):
+        stopped.wait_for(stopped.bounds().next + 200)
+        stopped.stop()
+        # What was missed while it did not run may be missing still, but nothing is left for the next start to mend.
+        assert "the next start" not in check(stopped)
+        stopped.start()
+        stopped.program.wait_for(rf"is whole up to {stopped.bounds().next - 1:,}\b")
+    publishing.finish()
+    last = caught_up(backbone, stopped)
+    assert other.bounds().next == 0  # Readers have to wait for the clock there,
+    for journal in (stopped, other):
+        journal.stop()
+        check(journal)
+    assert other.bounds().next == last + 1  # or for the end.
+    assert stopped.digest() == other.digest()
+    publishing.check(stopped.lines())
+
+
+def size_of(path: Path) -> int:
+    """Bytes of all files; one that is gone meanwhile counts for nothing."""
+    total = 0
+    for entry in os.scandir(path):
+        try:
+            total += entry.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def test_retention_under_load_keeps_the_end(
+    start: Any, backbone: Any, start_journal: Any, load: Any, check: Check
+) -> None:
+    limit = 400_000
+    journal = start_journal(backbone, "short", "--retention", "400kB")
+    backbone.wait_for_clients(1)
+    publishing = load(backbone, 100)
+    journal.wait_for(1)
+    largest = 0
+    with closing(open_reader(journal.path)) as reader:
+        beginnings = set()
+        while len(beginnings) < 3:
+            first = journal.bounds().first
+            journal.wait_for(journal.bounds().next + 500)
+            largest = max(largest, size_of(journal.path))
+            if first > 1:
+                beginnings.add(first)
+            reader.refresh()
+            bounds = reader.bounds(0)
+            assert bounds is not None
+            try:
+                blocks = list(reader.read(0, bounds.first, bounds.next - 1))
+            except NotInJournal:
+                continue  # It was dropped just now.
+            numbers = [number for block in blocks for number in block.positions.tolist()]
+            assert numbers == list(range(bounds.first, bounds.next))
+    publishing.finish()
+    # What comes between two looks is there for a moment.
+    assert largest < 3 * limit, largest
+    last = caught_up(backbone, journal)
+    journal.program.wait_for(r"dropped its oldest records: [0-9,]+ bytes")
+    assert check(journal)
+    journal.stop()
+    journal.start()
+    kept = journal.bounds()
+    assert 1 < kept.first < kept.next == last + 1
+    assert size_of(journal.path) < 1.5 * limit
+    late = start("fyrehose", "sub", "-b", backbone.text, "--from", "oldest", "--format", "json", "--count", 100)
+    assert late.finish() == 0, late
+    assert late.err == ""
+    assert [json.loads(line)["sequence"] for line in late.out.splitlines()] == list(range(kept.first, kept.first + 100))
+
+
+def test_other_machines_read_what_is_in_the_files(backbone: Any, start_journal: Any, load: Any, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(SECRET)
+    (tmp_path / "secret").chmod(0o600)
+    given = start_journal(backbone, "given", "--serve", "tcp:0")
+    secret = start_journal(
+        backbone, "secret journal", "--serve", "tcp:0:interface=0.0.0.0", "--serve-secret-file", "secret"
+    )
+    backbone.wait_for_clients(2)
+    publishing = load(backbone)
+    for journal, known in ((given, None), (secret, SECRET)):
+        port = int(journal.program.wait_for(r"gives frames at [0-9.]+:(\d+)")[1])
+        journal.wait_for(1_000)
+        with RemoteJournal("127.0.0.1", port, known) as remote, closing(open_reader(journal.path)) as reader:
+            far = remote.reader("fyrehose://default")
+            bounds = far.bounds(0)
+            assert bounds is not None
+            assert bounds.first == 1
+            assert bounds.next > 1_000
+            reader.refresh()
+            near = records_of(reader, bounds.next - 1)
+            assert len(near) == bounds.next - 1
+            assert records_of(far, bounds.next - 1) == near
+            assert far.get(0, 1_000) == near[999]
+    publishing.finish()
+    for wrong in (None, b"another secret that is long enough"):
+        with RemoteJournal("127.0.0.1", port, wrong) as remote, pytest.raises(SecretRefused):
+            remote.open()
+    given.stop()
+    secret.stop()
+
+
+def test_garbage_at_every_port_under_load(backbone: Any, start_journal: Any, load: Any, check: Check) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print(f"seed {seed}")
+    rng = Random(seed)
+    journal = start_journal(backbone, "bothered", "--serve", "tcp:0")
+    other = start_journal(backbone, "other")
+    port = int(journal.program.wait_for(r"gives frames at [0-9.]+:(\d+)")[1])
+    backbone.wait_for_clients(2)
+    publishing = load(backbone)
+    journal.wait_for(1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bad:
+        for number in range(500):
+            bad.sendto(rng.randbytes(rng.randint(0, 1_400)), ("127.0.0.1", journal.port))
+            forged = encode_deliver(rng.choice((number, 2**48 - 1 - number, rng.getrandbits(48))), b"forged")
+            bad.sendto(bytes(forged), ("127.0.0.1", journal.port))
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", port), 10) as bad:
+            bad.sendall(rng.randbytes(rng.randint(1, 5_000)))
+            bad.shutdown(socket.SHUT_WR)
+            try:
+                while bad.recv(65_536):
+                    pass
+            except ConnectionResetError:
+                continue
+    bounds = journal.bounds()
+    journal.wait_for(bounds.next + 500)
+    with RemoteJournal("127.0.0.1", port) as remote:
+        assert len(records_of(remote.reader("fyrehose://default"), 100)) == 100
+    publishing.finish()
+    caught_up(backbone, journal, other)
+    for one in (journal, other):
+        one.stop()
+        check(one)
+    assert journal.digest() == other.digest()
+    publishing.check(journal.lines())
+    assert "journal.serving" not in journal.program.out or "a request failed" not in journal.program.out
+
+
+def test_a_journal_in_use_is_refused_in_one_line(
+    backbone: Any, start_journal: Any, launch_journal: Any, tmp_path: Path
+) -> None:
+    journal = start_journal(backbone, "used")
+    second = launch_journal("-b", backbone.text, "-d", tmp_path / "used")
+    assert second.finish() == 1
+    assert second.out == f"fyrehose-journal: {journal.path} is in use by another process that writes to it\n"
+    assert journal.program.process.poll() is None
+    # What reads needs no lock, and a port that is taken is said once.
+    taken = launch_journal("-b", backbone.text, "-d", "another", "--port", journal.port)
+    assert taken.finish() == 1
+    assert taken.out.count("stopping: ") == 1
+    assert f"stopping: cannot listen on 127.0.0.1:{journal.port}: Address already in use\n" in taken.out
+    assert "Traceback" not in taken.out
+    assert journal.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM
