@@ -12,7 +12,7 @@ help: ## list the targets
 	@echo "make <target>, where target is one of"
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1	\2/p' Makefile
 
-demo: $(VENV)/.installed-demo ## watch a backbone and its clients at work
+demo: $(VENV)/.installed-demo ## watch a backbone, its clients and journals at work
 	@echo "Running examples/demo.py"
 	@$(PY) examples/demo.py
 

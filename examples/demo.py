@@ -1,7 +1,7 @@
-"""A backbone, three subscribers and a publisher, with links between them that lose and reorder.
+"""A backbone, three subscribers, two journals and a publisher, with links between them that lose and reorder.
 
-The publisher sends every flight that left New York in 2013 as JSON. Then the backbone is killed in mid-stream and
-started again. Every process is real, and so is every socket.
+The publisher sends every flight that left New York in 2013 as JSON. On the way a journal is killed and started again,
+and then the backbone is. Every process is real, and so are every socket and every file.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from demo_journals import JournalService
 from flights import flights
 from tqdm import tqdm
 from twisted.internet.defer import ensureDeferred, gatherResults
@@ -35,6 +36,7 @@ from fyrehose_twisted.ranges import RangeSet
 
 HERE = Path(__file__).parent
 SUBSCRIBERS = 3
+JOURNALS = 2
 BURST = 200
 SECOND_PART = 6
 """The part with the kill sends one flight in so many again."""
@@ -109,19 +111,22 @@ class Demo:
         messages = list(tqdm(flights(options.flights), unit=" flights", desc="read"))
         await self.start()
 
-        print(f"\nPart 1: {len(messages):,} flights to {SUBSCRIBERS} subscribers")
-        await self.publish(messages)
+        print(f"\nPart 1: {len(messages):,} flights to {SUBSCRIBERS} subscribers and {JOURNALS} journals")
+        print("  On the way, journal 2 is killed with -9 and started again")
+        await self.publish(messages, halfway=self.kill_journal)
         reports = await self.reports()
         self.show(reports)
         links = await deferToThread(self.relay.ask, "counts")
         passed, lost, overtaken = (f"{links[count]:,}" for count in ("forwarded", "lost", "reordered"))
         print(f"  links                 {passed} datagrams passed, {lost} lost, {overtaken} overtaken by others")
         self.show_holes(reports)
+        await self.show_journals(reports)
+        print(f"  journal 2 at kill     was whole up to {self.journal_at_kill:,}")
 
         first_part = max(self.published)
         again = messages[: max(1, len(messages) // SECOND_PART)]
         print(f"\nPart 2: {len(again):,} flights again, and kill -9 of the backbone on the way")
-        await self.publish(again, kill_after=len(again) // 2)
+        await self.publish(again, halfway=self.kill_and_restart)
         reports = await self.reports()
         self.show(reports)
         before, after = self.published[: self.acknowledged], self.published[self.acknowledged :]
@@ -131,6 +136,9 @@ class Demo:
         nobody = self.show_holes(reports, since=first_part)
         unsent = nobody.range_of(self.last_number)
         print(f"  given and never sent  {'none' if unsent is None else as_text(RangeSet([unsent]))}")
+        await self.show_journals(reports)
+        for number, journal in enumerate(self.journals, 1):
+            print(f"  journal {number} says        {await deferToThread(journal.stop)}")
         await self.publisher.leave()
 
     async def start(self) -> None:
@@ -142,6 +150,7 @@ class Demo:
         self.relay = self.child("demo_relay.py", self.backbone.port, self.options.loss, self.options.seed)
         address = f"127.0.0.1:{self.relay.read()}"
         self.subscribers = [self.child("demo_subscriber.py", address) for _ in range(SUBSCRIBERS)]
+        self.journals = [self.journal(directory / f"journal-{number}", address) for number in range(1, JOURNALS + 1)]
         self.publisher = await join(self.reactor, PublisherProtocol(), address)
         await gatherResults([deferToThread(subscriber.read) for subscriber in self.subscribers])
 
@@ -151,9 +160,18 @@ class Demo:
         self.stack.callback(child.stop)
         return child
 
-    async def publish(self, messages: Sequence[bytes], kill_after: int | None = None) -> None:
-        """Publish ``messages`` and wait for all to come back; kill the backbone when ``kill_after`` have."""
+    def journal(self, directory: Path, address: str) -> JournalService:
+        """Start a journal that ends with the demo."""
+        directory.mkdir()
+        journal = JournalService(directory, address)
+        self.stack.callback(journal.kill)
+        journal.start()
+        return journal
+
+    async def publish(self, messages: Sequence[bytes], halfway: Callable[[], None]) -> None:
+        """Publish ``messages`` and wait for all to come back; call ``halfway`` when half of them have."""
         start, goal = len(self.published), len(self.published) + len(messages)
+        half: int | None = start + len(messages) // 2
         waiting = iter(messages)
         started = time.monotonic()
         with tqdm(total=len(messages), unit=" messages", desc="published") as progress:
@@ -166,9 +184,9 @@ class Demo:
                 progress.update(len(self.published) - start - progress.n)
                 if self.failed is not None:
                     raise self.failed
-                if kill_after is not None and len(self.published) - start >= kill_after:
-                    kill_after = None
-                    self.kill_and_restart()
+                if half is not None and len(self.published) >= half:
+                    half = None
+                    halfway()
         self.count, self.seconds = len(messages), time.monotonic() - started
 
     def note_published(self, message: bytes) -> None:
@@ -178,6 +196,12 @@ class Demo:
     def stop(self, failure: Failure) -> None:
         """A message was not published."""
         self.failed = failure.value
+
+    def kill_journal(self) -> None:
+        """Kill one journal as the kernel would, and start it again on its directory."""
+        self.journals[-1].kill()
+        self.journal_at_kill = self.journals[-1].next() - 1
+        self.journals[-1].start()
 
     def kill_and_restart(self) -> None:
         """Kill the backbone as the kernel would, and start it again on its state file."""
@@ -212,6 +236,25 @@ class Demo:
         unequal = sum(report["in_publishing_order"] != expected for report in reports)
         self.check("unlike the source", unequal, 0, f"SHA-256 in publishing order {expected[:16]}… is the source's")
 
+    async def show_journals(self, reports: list[Any]) -> None:
+        """Wait until the journals are whole, print what they hold, and check it."""
+        last = max(self.published)
+        started = time.monotonic()
+        for journal in self.journals:
+            await journal.whole(self.reactor, last)
+        waited = time.monotonic() - started
+        kept = [await deferToThread(journal.contents, last) for journal in self.journals]
+        print(
+            f"  journals, records     {', '.join(format(one.records, ',') for one in kept)}, whole {waited:.1f} s later"
+        )
+        lost = ", ".join(str(one.lost) for one in kept)
+        print(f"  journals, lost        {lost} numbers that nobody got")
+        same = len({one.sha256 for one in kept}) - 1
+        self.check("journals that differ", same, 0, f"SHA-256 of numbers and bytes {kept[0].sha256[:16]}…")
+        expected = reports[0]["in_stream_order"]
+        unlike = sum(one.in_stream_order != expected for one in kept)
+        self.check("unlike subscribers", unlike, 0, f"SHA-256 in sequence order {expected[:16]}… in both journals")
+
     def show_holes(self, reports: list[Any], since: int = 0) -> RangeSet:
         """Print, and return, the numbers above ``since`` that no subscriber got: their flights came under others."""
         lost = [RangeSet(tuple(hole) for hole in report["lost"] if hole[0] > since) for report in reports]
@@ -245,7 +288,10 @@ async def main(reactor: Any, options: argparse.Namespace) -> None:
         raise SystemExit("\ndemo: something went wrong, see above")
     total = len(demo.published)
     print(f"\nmake demo: {total:,} flights were published, reached {SUBSCRIBERS} subscribers in order, each once,")
-    print("through lossy links and a kill -9 of the backbone; no number was given twice and no flight was lost.")
+    print(
+        f"and {JOURNALS} journals that are equal byte for byte, through lossy links, a kill -9 of a journal and one of the"
+    )
+    print("the backbone; no number was given twice and no flight was lost.")
 
 
 if __name__ == "__main__":

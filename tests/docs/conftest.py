@@ -29,14 +29,14 @@ DEFAULT_PORTS = {"2323": socket.SOCK_DGRAM, "2424": socket.SOCK_DGRAM, "9100": s
 DEFAULTS = [
     (r"\bfyrehose (?:pub|sub|ping)\b", "--backbone", "-b", "127.0.0.1:2323"),
     (r"\bfyrehose-backbone\b", "--port", "-p", "2323"),
-    (r"\bfyrehose-client\b", "--backbone", "-b", "127.0.0.1:2323"),
+    (r"\bfyrehose-(?:client|journal)\b", "--backbone", "-b", "127.0.0.1:2323"),
     (r"\b(?:ticker|log_shipper)\.py \w+", "--backbone", "--backbone", "127.0.0.1:2323"),
     (r"\blossy_relay\.py\b", "--backbone", "--backbone", "127.0.0.1:2323"),
     (r"\blossy_relay\.py\b", "--port", "--port", "2424"),
 ]
 """Commands that use a port without naming it, and how to say it."""
 
-LOOKS = ("cat ", "grep ", "head ", "ls ", "tail ")
+LOOKS = ("cat ", "fyrehose journal ls ", "grep ", "head ", "ls ", "tail ")
 """Commands that only look. They are repeated until they show what the page shows."""
 
 

@@ -122,8 +122,8 @@ def start() -> Iterator[Start]:
     """Start a program, by its name beside the interpreter, and kill it when the test is over."""
     programs: list[Program] = []
 
-    def started(name: str, *arguments: object, **options: Any) -> Program:
-        programs.append(Program(str(BIN / name), *map(str, arguments), **options))
+    def started(name: str, *arguments: object, of_ours: bool = True, **options: Any) -> Program:
+        programs.append(Program(str(BIN / name) if of_ours else name, *map(str, arguments), **options))
         return programs[-1]
 
     yield started
@@ -225,10 +225,19 @@ class RunningJournal:
         self.program: Program
         self.start()
 
+    @property
+    def port(self) -> int:
+        """Its UDP port, once it is bound."""
+        return int(self.program.wait_for(r"JournalProtocol starting on (\d+)")[1])
+
     def start(self, *more: object) -> None:
-        """Start it, again if it has ended."""
+        """Start it, again if it has ended, and wait until it listens."""
+        self.launch(*more)
+        assert self.port
+
+    def launch(self, *more: object) -> None:
+        """Start it, and do not wait."""
         self.program = self._launch(*self._command, *self._options, *more)
-        self.port = int(self.program.wait_for(r"JournalProtocol starting on (\d+)")[1])
 
     def stop(self) -> None:
         """Stop it as an operator would."""

@@ -72,36 +72,40 @@ def test_two_journals_are_equal_and_give_all_to_who_comes_late(
     assert [item["sequence"] for item in found] == sorted(item["sequence"] for item in found)
 
 
-@pytest.mark.parametrize("options", [(), ("--fsync", 0.2)], ids=["fsync each group", "fsync 0.2"])
 def test_what_readers_have_seen_survives_being_killed_again_and_again(
-    options: tuple[object, ...], backbone: Any, start_journal: Any, load: Any, check: Check
+    backbone: Any, start_journal: Any, load: Any, check: Check
 ) -> None:
     seed = int.from_bytes(os.urandom(4), "big")
     print(f"seed {seed}")
     rng = Random(seed)
-    killed, other = start_journal(backbone, "killed", *options), start_journal(backbone, "other", *options)
+    journals = [start_journal(backbone, "each group"), start_journal(backbone, "now and then", "--fsync", 0.2)]
     backbone.wait_for_clients(2)
-    publishing = load(backbone, 1_000)
-    killed.wait_for(1)
+    publishing = load(backbone)
     for _ in range(KILLS):
-        killed.wait_for(killed.bounds().next + rng.randint(1, 500))
-        seen = killed.bounds()
-        digest = killed.digest(seen.first, seen.next - 1)
-        killed.kill()
-        nothing_is_damaged(killed.path)
-        again = killed.bounds()
-        assert again.first == seen.first
-        assert again.next >= seen.next
-        assert killed.digest(seen.first, seen.next - 1) == digest
-        killed.start()
-        assert killed.digest(seen.first, seen.next - 1) == digest
+        seen: list[tuple[Any, str]] = []
+        for journal in journals:
+            journal.wait_for(journal.bounds().next + rng.randint(1, 500))
+            bounds = journal.bounds()
+            seen.append((bounds, journal.digest(bounds.first, bounds.next - 1)))
+        for journal in rng.sample(journals, 2):
+            journal.kill()
+        for journal, (bounds, digest) in zip(journals, seen, strict=True):
+            nothing_is_damaged(journal.path)
+            again = journal.bounds()
+            assert again.first == bounds.first
+            assert again.next >= bounds.next
+            assert journal.digest(bounds.first, bounds.next - 1) == digest
+            journal.launch()
+        for journal, (bounds, digest) in zip(journals, seen, strict=True):
+            assert journal.port
+            assert journal.digest(bounds.first, bounds.next - 1) == digest
     publishing.finish()
-    caught_up(backbone, killed, other)
-    for journal in (killed, other):
+    caught_up(backbone, *journals)
+    for journal in journals:
         journal.stop()
         check(journal)
-    assert killed.digest() == other.digest()
-    publishing.check(killed.lines())
+    assert journals[0].digest() == journals[1].digest()
+    publishing.check(journals[0].lines())
 
 
 def test_sigterm_under_load_tears_nothing(backbone: Any, start_journal: Any, load: Any, check: Check) -> None:
@@ -140,8 +144,8 @@ def size_of(path: Path) -> int:
 def test_retention_under_load_keeps_the_end(
     start: Any, backbone: Any, start_journal: Any, load: Any, check: Check
 ) -> None:
-    limit = 400_000
-    journal = start_journal(backbone, "short", "--retention", "400kB")
+    limit = 3_000_000
+    journal = start_journal(backbone, "short", "--retention", "3MB")
     backbone.wait_for_clients(1)
     publishing = load(backbone, 100)
     journal.wait_for(1)
@@ -164,8 +168,8 @@ def test_retention_under_load_keeps_the_end(
             numbers = [number for block in blocks for number in block.positions.tolist()]
             assert numbers == list(range(bounds.first, bounds.next))
     publishing.finish()
-    # What comes between two looks is there for a moment.
-    assert largest < 3 * limit, largest
+    # What comes between two looks at it is there for a moment.
+    assert largest < 2 * limit, largest
     last = caught_up(backbone, journal)
     journal.program.wait_for(r"dropped its oldest records: [0-9,]+ bytes")
     assert check(journal)
@@ -173,7 +177,7 @@ def test_retention_under_load_keeps_the_end(
     journal.start()
     kept = journal.bounds()
     assert 1 < kept.first < kept.next == last + 1
-    assert size_of(journal.path) < 1.5 * limit
+    assert size_of(journal.path) < 1.3 * limit
     late = start("fyrehose", "sub", "-b", backbone.text, "--from", "oldest", "--format", "json", "--count", 100)
     assert late.finish() == 0, late
     assert late.err == ""

@@ -92,6 +92,7 @@ class JournalService(DatagramService):
             await maybeDeferred(self._serving.stopListening)
         if self.protocol is not None:
             await self.protocol.leave()
+            self._sum_up(self.protocol)
         if self._upkeep is not None:
             await self._upkeep.stop()
         if self.journal is not None:
@@ -124,6 +125,17 @@ class JournalService(DatagramService):
                 journal=journal,
                 first=bounds.first,
                 last=bounds.next - 1,
+            )
+
+    def _sum_up(self, protocol: JournalProtocol) -> None:
+        node, journal = protocol.node, self.journal
+        if node is not None and journal is not None:
+            self.log.info(
+                "{received:,} messages came, {repaired:,} of them as repairs; {taken:,} were kept, {lost:,} are lost",
+                received=node.counters.received,
+                repaired=node.counters.repaired,
+                taken=journal.counters.taken,
+                lost=node.counters.lost,
             )
 
     def _serves(self, port: IListeningPort) -> None:

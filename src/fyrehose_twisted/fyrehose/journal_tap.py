@@ -28,9 +28,8 @@ from fyrehose_twisted.journal.serving import JournalServerFactory, journal_endpo
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.net.names import parse_host_port
 
-SHARE_OF_SIZE = 8
-"""A segment takes at most so manyth a part of the bytes that ``--retention`` allows, but for"""
-SMALLEST_SEGMENT = 65_536
+SMALLEST_SEGMENT, SHARE_OF_SIZE = 65_536, 8
+"""With a size in ``--retention``, a segment takes at most so manyth a part of it, but not less than so many bytes."""
 
 SYNC_INTERVALS = (0.001, 3_600.0)
 """Seconds that ``--fsync`` takes."""

@@ -274,8 +274,9 @@ class Journal:
         self._check()
         now = int(self._clock() * 1_000_000)
         retention = self.config.retention
-        if retention.wants_roll(self._active.header.created_at, now) and self._active.records:
-            self.roll()
+        too_large = retention.size is not None and self._active.end >= self.config.segment_bytes
+        if (too_large or retention.wants_roll(self._active.header.created_at, now)) and self._active.records:
+            self.roll()  # Only what is not written any more can go, and a disk that is full has no room to wait for.
         segments = [one for one in self.catalog.segments.values() if one is not self._active]
         gone = outlived(segments, self._active.end, retention, now)
         if not gone:

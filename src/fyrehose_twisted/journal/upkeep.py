@@ -49,8 +49,8 @@ class Upkeep:
         self._ordering: Deferred[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
-        self._looks.start(INTERVAL, now=False)
+        """Begin, with a look: on a disk that is full, there is no room for anything before retention has made some."""
+        self._looks.start(INTERVAL)
         if self._sync_interval is not None:
             self._syncs.start(self._sync_interval, now=False)
 

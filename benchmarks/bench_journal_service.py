@@ -1,0 +1,612 @@
+"""A journal at work: what rate it keeps up with, how fast another catches up, how long until a message is durable.
+
+Real processes on loopback: ``twistd fyrehose-backbone``, ``twistd fyrehose-journal``, and this one, which publishes.
+Rates depend on the machine, and with few cores on what the other processes need; the ratios of one run are what to
+compare. Medians over rounds that alternate.
+
+keep: this process publishes with a window: never more messages are under way than the receiver has room for, so that
+a receiver is measured at the rate that it can hold. In the journal's place there are also a plain subscriber, and a
+DatagramProtocol that appends what comes to a file, one fdatasync for what it reads at once, and repairs nothing.
+
+catch-up: one journal holds messages; whoever comes late wants all of them, and nothing else happens.
+
+latency: from when a DELIVER is read from the socket of a plain subscriber, which is this process, to when the record
+is below the durable watermark of the journal: the moment after fdatasync, by the clock that all processes share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench_backbone import TICKS, free_port
+from tqdm import tqdm
+from twisted.internet.protocol import DatagramProtocol
+
+from fyrehose_twisted.fyrehose.codec import decode, encode, encode_deliver, encode_push
+from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
+from fyrehose_twisted.fyrehose.messages import Flags, Forward, Keepalive
+from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
+from fyrehose_twisted.journal.layout import directory_name
+from fyrehose_twisted.journal.reader import open_reader
+from fyrehose_twisted.journal.remote import connect
+from fyrehose_twisted.journal.store import open_journal
+from fyrehose_twisted.net.udp import KERNEL_BUFFER
+from fyrehose_twisted.record import Record
+
+HERE = Path(__file__).parent
+KINDS = ("keep", "catch-up", "latency")
+STREAM, EPOCH = "fyrehose://default", 0
+FSYNCS = ("batch", "0.01", "1")
+PATIENCE = 20.0
+"""Seconds without any progress after which a measurement is given up."""
+Figures = dict[str, list[list[float]]]
+
+
+class Progress:
+    """A file in memory: one process says in it how far it has got, another looks."""
+
+    LAYOUT = struct.Struct("<3Q")
+    MARK = struct.Struct("<QQ")
+    MARKS = 2**20
+
+    def __init__(self, path: str | Path, *, create: bool = False) -> None:
+        if create:
+            with open(path, "wb") as file:
+                file.truncate(4_096 + self.MARKS * self.MARK.size)
+        with open(path, "r+b") as file:
+            self.map = mmap.mmap(file.fileno(), 0)
+
+    def tell(self, following: int, lost: int, repaired: int) -> None:
+        """Say which number comes next, how many are lost and how many had to be asked for."""
+        self.LAYOUT.pack_into(self.map, 8, following, lost, repaired)
+
+    def told(self) -> tuple[int, int, int]:
+        """Return what was said last."""
+        following, lost, repaired = self.LAYOUT.unpack_from(self.map, 8)
+        return following, lost, repaired
+
+    def mark(self, watermark: int) -> None:
+        """Say that everything below ``watermark`` is durable now."""
+        (count,) = struct.unpack_from("<Q", self.map)
+        self.MARK.pack_into(self.map, 4_096 + count % self.MARKS * self.MARK.size, watermark, time.monotonic_ns())
+        struct.pack_into("<Q", self.map, 0, count + 1)
+
+    def marks(self) -> list[tuple[int, int]]:
+        """Return watermarks and when they were reached."""
+        (count,) = struct.unpack_from("<Q", self.map)
+        if count > self.MARKS:
+            raise SystemExit("There were more commits than are remembered; say fewer --seconds")
+        return list(self.MARK.iter_unpack(self.map[4_096 : 4_096 + count * self.MARK.size]))
+
+
+class Watched(SubscriberProtocol):
+    """A subscriber that says how far it has got."""
+
+    def startProtocol(self) -> None:
+        self.progress = Progress(os.environ["BENCH_PROGRESS"])
+        super().startProtocol()
+
+    def messages_received(self, messages: Any) -> None:
+        assert self.node is not None
+        counters = self.node.counters
+        self.progress.tell(messages[-1].sequence + 1, counters.lost, counters.repaired)
+
+
+class WatchedJournal(Watched, JournalProtocol):
+    """A journal that says how far it has got, and when it was durable."""
+
+    def startProtocol(self) -> None:
+        super().startProtocol()
+        if "BENCH_MARKS" in os.environ:
+            journal: Any = self.journal
+            sync = journal.sync
+
+            def watched() -> None:
+                sync()
+                bounds = journal.bounds(EPOCH)
+                if bounds is not None:
+                    self.progress.mark(bounds.next)
+
+            journal.sync = watched
+
+
+class PlainFile(DatagramProtocol):
+    """What a journal costs at least: DELIVERs to a file, and one fdatasync for what is read at once."""
+
+    def __init__(self, backbone: tuple[str, int], path: str) -> None:
+        self.backbone = backbone
+        self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.progress = Progress(os.environ["BENCH_PROGRESS"])
+        self.waiting: list[bytes] = []
+        self.next = self.lost = 0
+
+    def startProtocol(self) -> None:
+        from twisted.internet import reactor, task
+
+        self.reactor: Any = reactor
+        keepalive = encode(Keepalive(flags=Flags.NOJOURNAL))
+        task.LoopingCall(lambda: self.transport.write(keepalive, self.backbone)).start(0.5)  # type: ignore[union-attr]
+
+    def datagramReceived(self, datagram: bytes, addr: Any) -> None:
+        if datagram[0] == 1:
+            if not self.waiting:
+                self.reactor.callLater(0, self.flush)
+            self.waiting.append(datagram)
+
+    def flush(self) -> None:
+        """Write what was read."""
+        waiting, self.waiting = self.waiting, []
+        os.write(self.file, b"".join(waiting))
+        os.fdatasync(self.file)
+        last = sequence_of(waiting[-1])
+        self.lost += last + 1 - (self.next or sequence_of(waiting[0])) - len(waiting)
+        self.next = last + 1
+        self.progress.tell(self.next, self.lost, 0)
+
+
+def run_plain_file(port: str, path: str) -> None:
+    """Be the process that a plain file needs."""
+    from twisted.internet import reactor
+
+    listening: Any = reactor
+    udp = listening.listenUDP(0, PlainFile(("127.0.0.1", int(port)), path), interface="127.0.0.1", maxPacketSize=65_536)
+    udp.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
+    listening.run()
+
+
+def sequence_of(deliver: bytes) -> int:
+    """Return the number in a DELIVER."""
+    return int.from_bytes(deliver[3:9])
+
+
+class Process:
+    """A process, and the CPU time that it has used."""
+
+    def __init__(self, command: list[str], **environment: str) -> None:
+        path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH", ""))))
+        environment = {**os.environ, "PYTHONPATH": path, **environment}
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115  # It lives as long as the process does.
+        self.popen = subprocess.Popen(command, env=environment, stdout=self.output, stderr=self.output)
+
+    def cpu_seconds(self) -> float:
+        """Return user and system time so far."""
+        fields = Path(f"/proc/{self.popen.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def check(self) -> None:
+        """Give up if it has ended."""
+        if self.popen.poll() is not None:
+            self.output.seek(0)
+            raise SystemExit(f"{' '.join(map(str, self.popen.args))} ended: {self.output.read().decode()[-2_000:]}")
+
+    def stop(self) -> None:
+        """End it."""
+        self.popen.terminate()
+        self.popen.wait()
+        self.output.close()
+
+
+def twistd(*arguments: object, **environment: str) -> Process:
+    """Start a service."""
+    command = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=", *map(str, arguments)]
+    return Process(command, **environment)
+
+
+class Stage:
+    """A directory, a backbone, and whoever else is started; all of it ends with it."""
+
+    def __init__(self, options: argparse.Namespace, start_at: int = 1) -> None:
+        self._stack = ExitStack()
+        self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(dir=options.directory)))
+        self.port = free_port()
+        state = ["--state", self.directory / "state", f"--start-at={start_at}", "--settle-time=0"]
+        self.backbone = self.add(twistd("fyrehose-backbone", *state, "--port", self.port))
+
+    def add(self, process: Process) -> Process:
+        """Stop a process in the end."""
+        self._stack.callback(process.stop)
+        return process
+
+    def progress(self, name: str) -> Progress:
+        """Make a file for somebody's progress."""
+        return Progress(self.directory / name, create=True)
+
+    def journal(self, name: str, *arguments: object, **environment: str) -> Process:
+        """Start a journal."""
+        return self.add(
+            twistd(
+                *("fyrehose-journal", "--backbone", f"127.0.0.1:{self.port}", "--directory", self.directory / name),
+                *("--protocol", "bench_journal_service.WatchedJournal", *arguments),
+                BENCH_PROGRESS=str(self.directory / f"{name}.progress"),
+                **environment,
+            )
+        )
+
+    def subscriber(self, name: str, *arguments: object) -> Process:
+        """Start a subscriber."""
+        return self.add(
+            twistd(
+                *("fyrehose-client", "--backbone", f"127.0.0.1:{self.port}", "--raw"),
+                *("--protocol", "bench_journal_service.Watched", *arguments),
+                BENCH_PROGRESS=str(self.directory / f"{name}.progress"),
+            )
+        )
+
+    def plain_file(self, name: str) -> Process:
+        """Start a process that appends to a file."""
+        command = [sys.executable, __file__, "--child", str(self.port), str(self.directory / name)]
+        return self.add(Process(command, BENCH_PROGRESS=str(self.directory / f"{name}.progress")))
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+class Publisher:
+    """A client as a bare socket: it publishes, notes when messages come back, and has what others miss."""
+
+    def __init__(self, stage: Stage, size: int, *, subscribe: bool) -> None:
+        self.address = ("127.0.0.1", stage.port)
+        self.flags = Flags(0) if subscribe else Flags.NOSUBSCRIBE
+        self.payload = os.urandom(size)
+        self.push = encode_push(self.payload)
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 2**20)
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.setblocking(False)
+        self.poll = select.poll()
+        self.poll.register(self.socket, select.POLLIN)
+        self.keepalive_at = 0.0
+        self.acknowledged = False
+        self.came: dict[int, int] = {}
+
+    def send(self, count: int) -> None:
+        """Publish."""
+        for _ in range(count):
+            self.socket.sendto(self.push, self.address)
+
+    def drain(self, timeout: float) -> None:
+        """Receive whatever comes within ``timeout`` seconds, and stay known."""
+        if time.monotonic() >= self.keepalive_at:
+            self.socket.sendto(encode(Keepalive(flags=self.flags)), self.address)
+            self.keepalive_at = time.monotonic() + 0.5
+        if not self.poll.poll(timeout * 1_000):
+            return
+        receive, came = self.socket.recv, self.came
+        try:
+            while True:
+                datagram = receive(65_536)
+                if datagram[0] == 1:
+                    came[sequence_of(datagram)] = time.monotonic_ns()
+                else:
+                    self._understand(datagram)
+        except BlockingIOError:
+            pass
+
+    def _understand(self, datagram: bytes) -> None:
+        packet = decode(datagram)
+        if isinstance(packet, Forward):
+            for sequence in range(packet.first, min(packet.last, packet.first + 1_023) + 1):
+                self.socket.sendto(encode_deliver(sequence, self.payload), packet.address)
+        else:
+            self.acknowledged = True
+
+    def connect(self, progress: Progress, process: Process) -> int:
+        """Publish until the receiver has got something; return the number that comes next."""
+        deadline = time.monotonic() + PATIENCE
+        while not (self.acknowledged and progress.told()[0]):
+            if time.monotonic() > deadline:
+                raise SystemExit("The receiver gets nothing")
+            process.check()
+            self.keepalive_at = 0.0
+            if self.acknowledged:
+                self.send(1)
+            self.drain(0.1)
+        return self.settle(progress)
+
+    def settle(self, progress: Progress) -> int:
+        """Wait until nothing is under way; return the number that comes next."""
+        before = -1
+        while before != (before := progress.told()[0]):
+            until = time.monotonic() + 0.3
+            while time.monotonic() < until:
+                self.drain(0.05)
+        return before
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
+
+
+@contextmanager
+def publishing(stage: Stage, size: int, *, subscribe: bool) -> Iterator[Publisher]:
+    """Have a publisher for a while."""
+    publisher = Publisher(stage, size, subscribe=subscribe)
+    try:
+        yield publisher
+    finally:
+        publisher.close()
+
+
+# What rate a receiver holds
+
+
+def keep_up(start: Callable[[Stage], Process], options: argparse.Namespace) -> list[float]:
+    """Return messages/s, losses, repaired numbers, CPU seconds of the receiver and of the backbone for a million."""
+    with Stage(options) as stage, publishing(stage, options.size, subscribe=False) as publisher:
+        progress = stage.progress("one.progress")
+        receiver = start(stage)
+        begun = publisher.connect(progress, receiver)
+        sent, moved_at, before = begun, time.monotonic(), begun
+        cpus = receiver.cpu_seconds(), stage.backbone.cpu_seconds()
+        started = time.monotonic()
+        while (now := time.monotonic()) < started + options.seconds:
+            following = progress.told()[0]
+            if following != before:
+                before, moved_at = following, now
+            elif now - moved_at > 0.5:
+                sent, moved_at = following, now  # A PUSH was lost; it will not come any more.
+            if sent - following <= options.window // 2:
+                count = options.window - (sent - following)
+                publisher.send(count)
+                sent += count
+            publisher.drain(0.0005)
+        elapsed = time.monotonic() - started
+        count = progress.told()[0] - begun
+        used = receiver.cpu_seconds() - cpus[0], stage.backbone.cpu_seconds() - cpus[1]
+        publisher.settle(progress)
+        following, lost, repaired = progress.told()
+        receiver.stop()
+        held_all(stage.directory / "one", begun, following - 1)
+    return [count / elapsed, lost, repaired, *(1e6 * each / count for each in used)]
+
+
+def held_all(directory: Path, first: int, last: int) -> None:
+    """Make sure that a journal, if it is one, has everything that it handed over."""
+    if (directory / directory_name(STREAM)).is_dir():
+        reader = open_reader(directory / directory_name(STREAM))
+        found = sum(len(block) for block in reader.read(EPOCH, first, last))
+        lost = sum(end - start + 1 for start, end in reader.losses(EPOCH, first, last))
+        reader.close()
+        if found + lost != last - first + 1:
+            raise SystemExit(f"The journal has {found:,} of {last - first + 1:,} messages, and {lost:,} lost ones")
+
+
+def keep(options: argparse.Namespace) -> None:
+    """Measure and print what rate receivers hold."""
+    live = "--from", "live"
+    receivers: dict[str, Callable[[Stage], Process]] = {
+        "journal, --fsync batch": lambda stage: stage.journal("one", *live, "--fsync", "batch"),
+        "journal, --fsync 1": lambda stage: stage.journal("one", *live, "--fsync", "1"),
+        "subscriber": lambda stage: stage.subscriber("one", *live),
+        "plain file": lambda stage: stage.plain_file("one"),
+    }
+    figures: Figures = {name: [] for name in receivers}
+    for name in in_turn(receivers, options.rounds, "keep"):
+        figures[name].append(keep_up(receivers[name], options))
+    heads = ["messages/s", "lost", "repaired", "CPU-s/million", "backbone's"]
+    table(f"Kept up with for {options.seconds:g} s, window {options.window}", heads, figures)
+
+
+# Catching up
+
+
+def catch_up(options: argparse.Namespace) -> None:
+    """Measure and print how long it takes to get what a journal holds."""
+    by_datagrams: dict[str, Callable[[Stage], Process]] = {
+        "another journal": lambda stage: stage.journal("late", "--from", "1"),
+        "another journal, --fsync 1": lambda stage: stage.journal("late", "--from", "1", "--fsync", "1"),
+        "subscriber": lambda stage: stage.subscriber("late", "--from", "1"),
+    }
+    figures: Figures = {}
+    for name in in_turn({**by_datagrams, "RemoteJournal": None}, options.rounds, "catch-up"):
+        with Stage(options, start_at=options.messages + 1) as stage:
+            fill(stage.directory / "one", options)
+            stage.progress("one.progress")
+            tcp = free_port()
+            holder = stage.journal("one", "--serve", f"tcp:{tcp}:interface=127.0.0.1")
+            if name in by_datagrams:
+                progress = stage.progress("late.progress")
+                wait_for(tcp, holder)
+                cpu = holder.cpu_seconds(), stage.backbone.cpu_seconds()
+                late = by_datagrams[name](stage)
+                seconds = follow(progress, options.messages, late)
+                used = [late.cpu_seconds(), holder.cpu_seconds() - cpu[0], stage.backbone.cpu_seconds() - cpu[1]]
+                add(figures, name, options.messages, seconds, used)
+            else:
+                wait_for(tcp, holder)
+                for how in ("blocks", "records"):
+                    cpu_before = time.process_time(), holder.cpu_seconds()
+                    seconds = by_tcp(tcp, options.messages, how)
+                    used = [time.process_time() - cpu_before[0], holder.cpu_seconds() - cpu_before[1], 0.0]
+                    add(figures, f"RemoteJournal, as {how}", options.messages, seconds, used)
+    heads = ["messages/s", "CPU-s/million", "holder's", "backbone's"]
+    table(f"Caught up with {options.messages:,} messages that one journal holds", heads, figures)
+
+
+def add(figures: Figures, name: str, count: int, seconds: float, used: list[float]) -> None:
+    """Note a result."""
+    figures.setdefault(name, []).append([count / seconds, *(1e6 * each / count for each in used)])
+
+
+def fill(path: Path, options: argparse.Namespace) -> None:
+    """Write what the first journal holds, as it would be after a while: in order but for the end."""
+    journal = open_journal(path, STREAM)
+    payload, now = os.urandom(options.size), int(time.time() * 1e6)
+    for first in range(1, options.messages + 1, 1_000):
+        last = min(first + 999, options.messages)
+        journal.append([Record(STREAM, EPOCH, each, now + each, payload) for each in range(first, last + 1)])
+        journal.write()
+    journal.tidy()
+    journal.close()
+
+
+def wait_for(port: int, process: Process) -> None:
+    """Wait until somebody listens on a TCP port, and a second more: a backbone has to have heard of him."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        process.check()
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            time.sleep(1.5)
+            return
+    raise SystemExit("The journal does not serve")
+
+
+def follow(progress: Progress, last: int, process: Process) -> float:
+    """Return the seconds from the first message that somebody is handed to the last one."""
+    began = ended = before = 0.0
+    deadline = time.monotonic() + PATIENCE
+    with tqdm(total=last, unit=" messages", leave=False, desc="caught up") as bar:
+        while not ended:
+            following, lost, _ = progress.told()
+            now = time.monotonic()
+            if following and not began:
+                began = now
+            if following > before:
+                bar.update(following - 1 - bar.n)
+                before, deadline = following, now + PATIENCE
+            if following > last:
+                ended = now
+            elif now > deadline:
+                process.check()
+                raise SystemExit(f"It does not get beyond {following:,}")
+            time.sleep(0.002)
+    if lost:
+        raise SystemExit(f"{lost:,} were lost")
+    return ended - began
+
+
+def by_tcp(port: int, last: int, how: str) -> float:
+    """Return the seconds that it takes to read everything from a server."""
+    started, count = time.monotonic(), 0
+    with connect("127.0.0.1", port) as remote:
+        for block in remote.reader(STREAM).read(EPOCH, 1, last):
+            count += len(block) if how == "blocks" else len(list(block.records()))
+    if count != last:
+        raise SystemExit(f"The server gave {count:,} of {last:,} records")
+    return time.monotonic() - started
+
+
+# How long until it is durable
+
+
+def latencies(fsync: str, rate: int, options: argparse.Namespace) -> list[float]:
+    """Return the median and the 99th percentile in milliseconds, the rate that there was, and messages a commit."""
+    with Stage(options) as stage, publishing(stage, options.size, subscribe=True) as publisher:
+        progress = stage.progress("one.progress")
+        journal = stage.journal("one", "--from", "live", "--fsync", fsync, BENCH_MARKS="1")
+        publisher.connect(progress, journal)
+        publisher.came.clear()
+        commits = len(progress.marks())
+        started, sent = time.monotonic(), 0
+        while (now := time.monotonic()) < started + options.latency_seconds:
+            count = int((now - started) * rate) + 1 - sent
+            publisher.send(count)
+            sent += count
+            publisher.drain(max(0.0, min(0.001, started + sent / rate - time.monotonic())))
+        elapsed = time.monotonic() - started
+        came = dict(publisher.came)
+        until = time.monotonic() + 1.0 + (0.0 if fsync == "batch" else float(fsync))
+        while time.monotonic() < until:
+            publisher.drain(0.05)
+        marks = progress.marks()
+    watermarks = [watermark for watermark, _ in marks]
+    found = sorted(
+        marks[at][1] - when
+        for sequence, when in came.items()
+        if (at := bisect_right(watermarks, sequence)) < len(marks)
+    )
+    if len(found) < 0.9 * len(came):
+        raise SystemExit(f"Of {len(came):,} messages only {len(found):,} became durable")
+    commits = max(1, len(set(watermarks[commits:])))
+    return [median(found) / 1e6, found[len(found) * 99 // 100] / 1e6, len(came) / elapsed, len(came) / commits]
+
+
+def latency(options: argparse.Namespace) -> None:
+    """Measure and print how long it takes until a message is durable."""
+    cases = {f"{fsync}, {rate:,} a second": (fsync, rate) for fsync in FSYNCS for rate in options.rates}
+    figures: Figures = {name: [] for name in cases}
+    for name in in_turn(cases, options.rounds, "latency"):
+        figures[name].append(latencies(*cases[name], options))
+    heads = ["median, ms", "99 %, ms", "messages/s", "a commit"]
+    table(f"From DELIVER to durable, {options.latency_seconds:g} s each; --fsync and rate", heads, figures)
+
+
+def in_turn(cases: dict[str, Any], rounds: int, what: str) -> Iterator[str]:
+    """Go through the cases ``rounds`` times, each time beginning with another, and show progress."""
+    names = list(cases)
+    turns = [names[(turn + index) % len(names)] for turn in range(rounds) for index in range(len(names))]
+    yield from tqdm(turns, unit=" measurements", desc=what)
+
+
+def table(title: str, heads: list[str], figures: Figures) -> None:
+    """Print medians over rounds, and their ratios to the first line."""
+    merged = {name: [median(column) for column in zip(*rounds, strict=True)] for name, rounds in figures.items()}
+    reference = next(iter(merged.values()))
+    print(f"\n{title}; medians, ratios are to the first line")
+    print(f"{'':<30}" + "".join(f"{head:>15}{'ratio':>7}" for head in heads))
+    for name, values in merged.items():
+        cells = zip(values, reference, strict=True)
+        print(
+            f"{name:<30}"
+            + "".join(
+                f"{value:>15,.{0 if abs(value) >= 1_000 else 2}f}{f'{value / base:.2f}' if base else '':>7}"
+                for value, base in cells
+            ),
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    if sys.argv[1:2] == ["--child"]:
+        run_plain_file(*sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(KINDS), help="some of %(default)s")
+    parser.add_argument("--directory", type=Path, default=tempfile.gettempdir(), help="[%(default)s]")
+    parser.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement of keep [%(default)g]")
+    parser.add_argument("--latency-seconds", type=float, default=10.0, help="of each of latency [%(default)g]")
+    parser.add_argument("--size", type=int, default=128, help="bytes of DATA [%(default)s]")
+    parser.add_argument("--window", type=int, default=1_024, help="messages under way [%(default)s]")
+    parser.add_argument("--messages", type=int, default=1_000_000, help="to catch up with [%(default)s]")
+    parser.add_argument(
+        "--rates",
+        type=lambda text: [int(each) for each in text.split(",")],
+        default=[100, 1_000, 10_000],
+        help="messages a second of latency [%(default)s]",
+    )
+    options = parser.parse_args()
+    options.only = options.only.split(",")
+    if unknown := set(options.only) - set(KINDS):
+        parser.error(f"--only does not know {', '.join(sorted(unknown))}")
+    print(f"{options.size}-byte messages; {options.rounds} rounds; {os.cpu_count()} cores for all processes")
+    for kind, measure in zip(KINDS, (keep, catch_up, latency), strict=True):
+        if kind in options.only:
+            measure(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from zope.interface.verify import verifyObject
+
+from fyrehose_twisted.fyrehose import journal_store
+from fyrehose_twisted.fyrehose.journal_store import EPOCH, READ_AHEAD, JournalStore, Unsaved
+from fyrehose_twisted.interfaces import IMessageStore
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.memory import MemoryJournal
+from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.record import Record
+
+STREAM = "fyrehose://test"
+
+
+def data_of(sequence: int) -> bytes:
+    return b"message %d" % sequence
+
+
+@pytest.fixture(params=["disk", "memory"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    made: Any = MemoryJournal(STREAM) if request.param == "memory" else Journal(LocalDirectory(tmp_path), STREAM)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(journal: Any) -> JournalStore:
+    return JournalStore(journal)
+
+
+def put(store: JournalStore, *sequences: int) -> None:
+    for sequence in sequences:
+        store.put(sequence, data_of(sequence), 10 * sequence)
+
+
+def save(store: JournalStore) -> None:
+    unsaved = store.take()
+    assert unsaved is not None
+    unsaved.save(store.journal)
+
+
+class Spy:
+    """Counts what is read of a journal."""
+
+    def __init__(self, journal: Any) -> None:
+        self.reads: list[tuple[int, int]] = []
+        self._journal = journal
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def read(self, epoch: int, first: int, last: int, on_damage: Callable[..., object] | None = None) -> Any:
+        self.reads.append((first, last))
+        return self._journal.read(epoch, first, last, on_damage)
+
+
+def break_payload(path: Path, payload: bytes) -> None:
+    """Change a bit where ``payload`` is in a file of a journal."""
+    file = next(path.glob("*.log"))
+    found = bytearray(file.read_bytes())
+    assert found.count(payload) == 1
+    found[found.index(payload)] ^= 1
+    file.write_bytes(found)
+
+
+def test_it_is_a_store_of_messages(store: JournalStore) -> None:
+    assert verifyObject(IMessageStore, store)
+
+
+def test_what_waits_is_there_and_what_is_saved_too(store: JournalStore) -> None:
+    put(store, 1, 2, 5)
+    for saved in (False, True):
+        if saved:
+            save(store)
+        assert [store.get(number) for number in (1, 2, 3, 5)] == [data_of(1), data_of(2), None, data_of(5)]
+        assert [store.received_at(number) for number in (2, 3, 5)] == [20, None, 50]
+        assert store.lowest(0, 9, 10) == [1, 2, 5]
+
+
+def test_an_empty_message_and_one_that_came_at_no_time_are_there(store: JournalStore) -> None:
+    store.put(1, b"")
+    assert (store.get(1), store.received_at(1)) == (b"", 0)
+    save(store)
+    assert (store.get(1), store.received_at(1)) == (b"", 0)
+
+
+def test_the_lowest_are_those_that_wait_and_those_that_are_saved_together(store: JournalStore) -> None:
+    put(store, 2, 4, 6, 7)
+    save(store)
+    put(store, 3, 5, 6, 9)
+    assert store.lowest(1, 9, 100) == [2, 3, 4, 5, 6, 7, 9]
+    assert store.lowest(1, 9, 3) == [2, 3, 4]
+    assert store.lowest(5, 8, 100) == [5, 6, 7]
+    assert store.lowest(6, 6, 1) == [6]
+    assert store.lowest(8, 8, 100) == store.lowest(10, 2**48, 100) == []
+
+
+def test_the_lowest_of_very_many_are_found_without_counting_them(store: JournalStore) -> None:
+    records = [Record(STREAM, EPOCH, number, 1, b"") for number in (*range(1, 10_001), 2**40)]
+    Unsaved(1, records, []).save(store.journal)
+    assert store.lowest(1, 2**48 - 1, 1_024) == list(range(1, 1_025))
+    assert store.lowest(9_999, 2**48 - 1, 1_024) == [9_999, 10_000, 2**40]
+
+
+def test_what_is_taken_is_taken_once(store: JournalStore) -> None:
+    assert store.take() is None
+    store.begin(3)
+    put(store, 5, 4)
+    store.lose(3, 3)
+    unsaved = store.take()
+    assert unsaved == Unsaved(
+        3, [Record(STREAM, EPOCH, 5, 50, data_of(5)), Record(STREAM, EPOCH, 4, 40, data_of(4))], [(3, 3)]
+    )
+    assert store.take() is None
+    assert unsaved is not None
+    unsaved.save(store.journal)
+    assert store.journal.bounds(EPOCH) == Bounds(3, 6, 5)
+    put(store, 6)
+    assert store.take() == Unsaved(None, [Record(STREAM, EPOCH, 6, 60, data_of(6))], [])
+
+
+@pytest.mark.parametrize("what", ["begin", "lose", "put"])
+def test_each_of_them_alone_is_to_be_made_durable(what: str, store: JournalStore) -> None:
+    {"begin": lambda: store.begin(7), "lose": lambda: store.lose(7, 8), "put": lambda: store.put(7, b"")}[what]()
+    save(store)
+    bounds = store.journal.bounds(EPOCH)
+    assert bounds is not None
+    assert bounds.first == 7
+    assert bounds.next == {"begin": 7, "lose": 9, "put": 8}[what]
+    assert store.take() is None
+
+
+def test_a_journal_that_has_begun_begins_no_other_time(store: JournalStore) -> None:
+    store.begin(7)
+    save(store)
+    store.begin(3)
+    assert store.take() is None
+
+
+def test_what_waits_for_a_later_commit_can_be_read_and_is_not_durable(store: JournalStore) -> None:
+    put(store, 1, 2)
+    unsaved = store.take()
+    assert unsaved is not None
+    unsaved.save(store.journal, sync=False)
+    assert store.get(2) == data_of(2)
+    assert store.journal.bounds(EPOCH) == Bounds(1, 1, 2)
+    store.journal.commit()
+    assert store.journal.bounds(EPOCH) == Bounds(1, 3, 2)
+
+
+def test_what_follows_is_read_at_once(journal: Any) -> None:
+    spy = Spy(journal)
+    store = JournalStore(spy)
+    put(store, *range(1, 2_001))
+    save(store)
+    for number in range(1, READ_AHEAD + 1):
+        assert store.get(number) == data_of(number)
+        assert store.received_at(number) == 10 * number
+    assert spy.reads == [(1, READ_AHEAD)]
+    store.get(READ_AHEAD + 1)
+    assert spy.reads[1:] == [(READ_AHEAD + 1, 2 * READ_AHEAD)]
+    store.get(3_000)
+    assert len(spy.reads) == 2, "what is not held needs no look at the disk"
+
+
+def test_what_was_read_ahead_is_bounded(store: JournalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_store, "READ_RECORDS", 3_000)
+    put(store, *range(1, 20_001))
+    save(store)
+    for number in range(1, 20_001, 100):
+        assert store.get(number) == data_of(number)
+        assert len(store._read) <= 3_000 + READ_AHEAD
+
+
+def test_the_bytes_that_were_read_ahead_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_store, "READ_BYTES", 50_000)
+    store = JournalStore(Journal(LocalDirectory(tmp_path), STREAM))
+    for number in range(30_001, 31_001):
+        store.put(number, b"%1000d" % number)
+        save(store)  # Each a frame of its own.
+    for number in range(30_001, 31_001):
+        assert store.get(number) == b"%1000d" % number
+        assert sum(len(data) for _, data in store._read.values()) <= 2 * 50_000
+        assert store._read_bytes <= 2 * 50_000
+    store.journal.close()
+
+
+def test_what_is_put_is_newer_than_what_was_read(store: JournalStore) -> None:
+    store.begin(1)
+    put(store, 2, 3, 4)  # 1 is missing, so these may still be corrected.
+    save(store)
+    assert store.get(2) == data_of(2)
+    store.put(3, b"corrected", 99)
+    assert (store.get(3), store.received_at(3)) == (b"corrected", 99)
+    save(store)
+    assert (store.get(3), store.received_at(3)) == (b"corrected", 99)
+    assert store.journal.get(EPOCH, 3).payload == b"corrected"
+
+
+def test_what_is_read_while_a_correction_waits_does_not_outlive_it(store: JournalStore) -> None:
+    store.begin(1)
+    put(store, 2, 3, 4)
+    save(store)
+    store.put(3, b"corrected", 99)
+    assert store.get(2) == data_of(2)  # This reads 3 as it was, too.
+    assert store.get(3) == b"corrected"
+    save(store)
+    assert (store.get(3), store.received_at(3)) == (b"corrected", 99)
+
+
+def test_what_retention_has_dropped_is_not_held(tmp_path: Path) -> None:
+    now = 1_000.0
+    journal = MemoryJournal(STREAM, retention=Retention(seconds=10), clock=lambda: now)
+    store = JournalStore(journal)
+    store.put(1, b"old", 980_000_000)
+    store.put(2, b"new", 995_000_000)
+    save(store)
+    journal.trim()
+    assert store.lowest(1, 2, 10) == [2]
+    assert store.get(1) is None
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Iterator[JournalStore]:
+    """3 to 5 are in a frame that is damaged; 1 is missing, 2 and 6 are whole."""
+    with_gap = Journal(LocalDirectory(tmp_path), STREAM)
+    store = JournalStore(with_gap)
+    store.begin(1)
+    for group in ([2], [3, 4, 5], [6]):
+        put(store, *group)
+        save(store)
+    break_payload(tmp_path, data_of(4))
+    yield JournalStore(with_gap)
+    with_gap.close()
+
+
+def test_what_is_damaged_is_not_held_once_that_is_known(damaged: JournalStore) -> None:
+    assert damaged.lowest(1, 9, 10) == [2, 3, 4, 5, 6]
+    assert damaged.get(4) is None
+    assert damaged.damages == 1
+    assert damaged.lowest(1, 9, 10) == [2, 6]
+    assert [damaged.get(number) for number in (2, 3, 5, 6)] == [data_of(2), None, None, data_of(6)]
+    assert damaged.received_at(3) is None
+
+
+def test_what_comes_again_heals_what_is_damaged(damaged: JournalStore) -> None:
+    assert damaged.get(4) is None
+    put(damaged, 4)
+    assert damaged.get(4) == data_of(4)
+    assert damaged.lowest(1, 9, 10) == [2, 4, 6]
+    save(damaged)
+    # The frame is still there and is found damaged again.
+    assert damaged.get(4) == data_of(4)
+    assert damaged.lowest(1, 9, 10) == [2, 4, 6]
+    put(damaged, 3, 5)
+    save(damaged)
+    for number in (2, 3, 4, 5, 6):
+        assert damaged.get(number) == data_of(number)
+    assert damaged.lowest(1, 9, 10) == [2, 3, 4, 5, 6]
+    assert JournalStore(damaged.journal).get(5) == data_of(5)

@@ -1,0 +1,111 @@
+"""A journal on a file system that is full: it stops, says so, and goes on when there is room."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SIZE = 2 * 2**20
+
+
+class SmallDisk:
+    """A file system of SIZE bytes that nobody sees but a process of ours, and who looks through its eyes.
+
+    :ivar path: where it is; others read and write it there too.
+    """
+
+    def __init__(self, start: Any, mount_point: Path) -> None:
+        mount_point.mkdir()
+        self._mount_point = mount_point
+        # It is there as long as this reads its input.
+        script = 'mount -t tmpfs -o size="$1" tmpfs "$2" && echo mounted && exec cat'
+        self._holder = start(
+            "unshare", "-m", "--propagation", "private", "sh", "-c", script, "sh", SIZE, mount_point, of_ours=False
+        )
+        self._holder.wait_for("mounted")
+        self.path = Path(f"/proc/{self._holder.process.pid}/root{mount_point}")
+
+    def resize(self, size: int) -> None:
+        command = ["mount", "-o", f"remount,size={size}", str(self._mount_point)]
+        subprocess.run(["nsenter", "-t", str(self._holder.process.pid), "-m", *command], check=True, timeout=30)
+
+
+@pytest.fixture
+def small_disk(start: Any, tmp_path: Path, program: Callable[[str, str], Path]) -> SmallDisk:
+    program("unshare", "util-linux")
+    program("nsenter", "util-linux")
+    mounting = ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)]
+    tried = subprocess.run(mounting, capture_output=True, text=True, timeout=30)
+    if tried.returncode:
+        why = tried.stderr.strip().splitlines()[-1:]
+        pytest.skip(f"as user {os.geteuid()}, file systems cannot be mounted here, which needs root: {why}")
+    return SmallDisk(start, tmp_path / "small")
+
+
+def publish(start: Any, backbone: Any, first: int, last: int) -> None:
+    lines = b"".join(b"%0*d\n" % (1_000, number) for number in range(first, last + 1))
+    publisher = start("fyrehose", "pub", "-b", backbone.text)
+    assert publisher.finish(lines) == 0, publisher
+
+
+def stopped_for_want_of_room(journal: Any) -> None:
+    assert journal.program.process.wait(30) == 1, journal.program
+    assert journal.program.finish() == 1
+    out = journal.program.out
+    said = f"stopping: {journal.path} has no room for more: No space left on device; make some, or keep less\n"
+    assert out.count("stopping: ") == 1, out
+    assert said in out
+    assert "Traceback" not in out
+    assert "Unhandled" not in out
+
+
+def test_a_full_disk_stops_the_service_which_goes_on_when_there_is_room(
+    start: Any, backbone: Any, start_journal: Any, check: Any, small_disk: SmallDisk
+) -> None:
+    whole = start_journal(backbone, "whole")
+    small = start_journal(backbone, small_disk.path)
+    backbone.wait_for_clients(2)
+    publish(start, backbone, 1, 3_000)
+    stopped_for_want_of_room(small)
+    check(small)
+    seen = small.bounds()
+    digest = small.digest()
+    assert 1 < seen.next <= 3_000
+
+    small_disk.resize(4 * SIZE)
+    small.start()
+    publish(start, backbone, 3_001, 3_100)
+    last = backbone.sequence
+    for journal in (small, whole):
+        journal.wait_for(last)
+        journal.stop()
+        check(journal)
+    assert small.digest(1, seen.next - 1) == digest
+    assert small.digest() == whole.digest()
+    assert len(small.records()) == last
+
+
+def test_a_full_disk_has_room_again_when_less_is_kept(
+    start: Any, backbone: Any, start_journal: Any, check: Any, small_disk: SmallDisk
+) -> None:
+    whole = start_journal(backbone, "whole")
+    small = start_journal(backbone, small_disk.path)
+    backbone.wait_for_clients(2)
+    publish(start, backbone, 1, 3_000)
+    stopped_for_want_of_room(small)
+    # "Keep less."
+    small.start("--retention", "500kB")
+    publish(start, backbone, 3_001, 3_100)
+    last = backbone.sequence
+    for journal in (small, whole):
+        journal.wait_for(last)
+        journal.stop()
+        check(journal)
+    kept = small.bounds()
+    assert 1 < kept.first < kept.next == last + 1
+    assert small.digest() == whole.digest(kept.first)
