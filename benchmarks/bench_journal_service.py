@@ -30,6 +30,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any
 
@@ -349,7 +350,7 @@ def publishing(stage: Stage, size: int, *, subscribe: bool) -> Iterator[Publishe
 
 
 def keep_up(start: Callable[[Stage], Process], options: argparse.Namespace) -> list[float]:
-    """Return messages/s, losses, repaired numbers, CPU seconds of the receiver and of the backbone for a million."""
+    """Return messages/s, CPU seconds of the receiver and of the backbone for a million, losses, repaired numbers."""
     with Stage(options) as stage, publishing(stage, options.size, subscribe=False) as publisher:
         progress = stage.progress("one.progress")
         receiver = start(stage)
@@ -375,7 +376,7 @@ def keep_up(start: Callable[[Stage], Process], options: argparse.Namespace) -> l
         following, lost, repaired = progress.told()
         receiver.stop()
         held_all(stage.directory / "one", begun, following - 1)
-    return [count / elapsed, lost, repaired, *(1e6 * each / count for each in used)]
+    return [count / elapsed, *(1e6 * each / count for each in used), lost, repaired]
 
 
 def held_all(directory: Path, first: int, last: int) -> None:
@@ -401,8 +402,8 @@ def keep(options: argparse.Namespace) -> None:
     figures: Figures = {name: [] for name in receivers}
     for name in in_turn(receivers, options.rounds, "keep"):
         figures[name].append(keep_up(receivers[name], options))
-    heads = ["messages/s", "lost", "repaired", "CPU-s/million", "backbone's"]
-    table(f"Kept up with for {options.seconds:g} s, window {options.window}", heads, figures)
+    heads = ["messages/s", "CPU-s/million", "backbone's", "lost", "repaired"]
+    table(f"Kept up with for {options.seconds:g} s, window {options.window}", heads, figures, ratios=2)
 
 
 # Catching up
@@ -438,7 +439,7 @@ def catch_up(options: argparse.Namespace) -> None:
                     used = [time.process_time() - cpu_before[0], holder.cpu_seconds() - cpu_before[1], 0.0]
                     add(figures, f"RemoteJournal, as {how}", options.messages, seconds, used)
     heads = ["messages/s", "CPU-s/million", "holder's", "backbone's"]
-    table(f"Caught up with {options.messages:,} messages that one journal holds", heads, figures)
+    table(f"Caught up with {options.messages:,} messages that one journal holds", heads, figures, ratios=2)
 
 
 def add(figures: Figures, name: str, count: int, seconds: float, used: list[float]) -> None:
@@ -519,12 +520,13 @@ def latencies(fsync: str, rate: int, options: argparse.Namespace) -> list[float]
         publisher.connect(progress, journal)
         publisher.came.clear()
         commits = len(progress.marks())
-        started, sent = time.monotonic(), 0
+        started = due_at = time.monotonic()
+        rng = Random(1)  # Sent as regularly as a timer syncs, they would all wait equally long.
         while (now := time.monotonic()) < started + options.latency_seconds:
-            count = int((now - started) * rate) + 1 - sent
-            publisher.send(count)
-            sent += count
-            publisher.drain(max(0.0, min(0.001, started + sent / rate - time.monotonic())))
+            while due_at <= now:
+                publisher.send(1)
+                due_at += rng.expovariate(rate)
+            publisher.drain(max(0.0, min(0.001, due_at - time.monotonic())))
         elapsed = time.monotonic() - started
         came = dict(publisher.came)
         until = time.monotonic() + 1.0 + (0.0 if fsync == "batch" else float(fsync))
@@ -550,7 +552,7 @@ def latency(options: argparse.Namespace) -> None:
     for name in in_turn(cases, options.rounds, "latency"):
         figures[name].append(latencies(*cases[name], options))
     heads = ["median, ms", "99 %, ms", "messages/s", "a commit"]
-    table(f"From DELIVER to durable, {options.latency_seconds:g} s each; --fsync and rate", heads, figures)
+    table(f"From DELIVER to durable, {options.latency_seconds:g} s each; --fsync and rate", heads, figures, ratios=2)
 
 
 def in_turn(cases: dict[str, Any], rounds: int, what: str) -> Iterator[str]:
@@ -560,22 +562,19 @@ def in_turn(cases: dict[str, Any], rounds: int, what: str) -> Iterator[str]:
     yield from tqdm(turns, unit=" measurements", desc=what)
 
 
-def table(title: str, heads: list[str], figures: Figures) -> None:
-    """Print medians over rounds, and their ratios to the first line."""
+def table(title: str, heads: list[str], figures: Figures, *, ratios: int) -> None:
+    """Print medians over rounds, and the ratios of the first columns to the first line."""
     merged = {name: [median(column) for column in zip(*rounds, strict=True)] for name, rounds in figures.items()}
     reference = next(iter(merged.values()))
     print(f"\n{title}; medians, ratios are to the first line")
-    print(f"{'':<30}" + "".join(f"{head:>15}{'ratio':>7}" for head in heads))
+    print(f"{'':<28}" + "".join(f"{head:>16}" + f"{'ratio':>9}" * (at < ratios) for at, head in enumerate(heads)))
     for name, values in merged.items():
-        cells = zip(values, reference, strict=True)
-        print(
-            f"{name:<30}"
-            + "".join(
-                f"{value:>15,.{0 if abs(value) >= 1_000 else 2}f}{f'{value / base:.2f}' if base else '':>7}"
-                for value, base in cells
-            ),
-            flush=True,
-        )
+        line = f"{name:<28}"
+        for at, (value, base) in enumerate(zip(values, reference, strict=True)):
+            line += f"{value:>16,.{0 if abs(value) >= 1_000 else 2}f}"
+            if at < ratios:
+                line += f"{value / base:>9.2f}" if base else f"{'':>9}"
+        print(line, flush=True)
 
 
 def main() -> None:

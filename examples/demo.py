@@ -289,9 +289,9 @@ async def main(reactor: Any, options: argparse.Namespace) -> None:
     total = len(demo.published)
     print(f"\nmake demo: {total:,} flights were published, reached {SUBSCRIBERS} subscribers in order, each once,")
     print(
-        f"and {JOURNALS} journals that are equal byte for byte, through lossy links, a kill -9 of a journal and one of the"
+        f"and {JOURNALS} journals that are equal byte for byte, through lossy links, kill -9 of a journal and kill -9"
     )
-    print("the backbone; no number was given twice and no flight was lost.")
+    print("of the backbone; no number was given twice and no flight was lost.")
 
 
 if __name__ == "__main__":

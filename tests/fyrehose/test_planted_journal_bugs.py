@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -41,7 +41,9 @@ class Bug:
 
 
 class FailingSyncs(Journals):
-    """Disks fail to make things durable, and lose power."""
+    """Disks fail to make things durable, and lose power, all the time."""
+
+    fault_counts: ClassVar[tuple[int, int]] = (150, 150)
 
     def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
         journals = ["journal-1", "journal-2"]
@@ -115,7 +117,17 @@ def keeps_something_else(patch: Patch) -> None:
         original(self._replace(records=records), journal, sync=sync)
 
     patch.setattr(Unsaved, "save", save)
-    patch.setattr(OneContent, "sent", lambda self, packet: Numbers.sent(self, packet))  # It sees what others are sent.
+    patch.setattr(OneContent, "deliver_sent", Numbers.deliver_sent)  # It would see what is sent to others.
+
+
+def keeps_what_nobody_sent(patch: Patch) -> None:
+    original = Unsaved.save
+
+    def save(self: Any, journal: Any, *, sync: bool = True) -> None:
+        more = [record._replace(sequence=record.sequence + 100_000) for record in self.records]
+        original(self._replace(records=self.records + more), journal, sync=sync)
+
+    patch.setattr(Unsaved, "save", save)
 
 
 def forgets_what_is_lost(patch: Patch) -> None:
@@ -133,13 +145,14 @@ def keeps_nothing_but_repairs(patch: Patch) -> None:
 
 
 BUGS = [
-    Bug(never_syncs, Durable.name, "was durable, and is gone"),
+    Bug(never_syncs, Durable.name, "was durable, and is gone", FailingSyncs),
     Bug(syncs_the_mark_alone, Durable.name, "was durable, and is gone"),
-    Bug(trusts_what_memory_says_after_a_failed_sync, Durable.name, "was durable, and is gone", FailingSyncs),
+    Bug(trusts_what_memory_says_after_a_failed_sync, Unchanged.name, "'gone'", FailingSyncs),
     Bug(throws_away_what_cannot_be_read_at_the_moment, Unchanged.name, "'gone'"),
     Bug(cuts_off_a_good_frame, Durable.name, "was durable, and is gone"),
     Bug(lets_the_watermark_pass_a_hole, Unchanged.name, "numbers from"),
-    Bug(keeps_something_else, Durable.name, "nobody sent that"),
+    Bug(keeps_something_else, Durable.name, "was durable with"),
+    Bug(keeps_what_nobody_sent, Durable.name, "nobody sent that"),
     Bug(forgets_what_is_lost, Durable.name, "is whole up to"),
     Bug(keeps_nothing_but_repairs, Kept.name, "is not held"),
 ]

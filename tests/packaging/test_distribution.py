@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 DROP_IN = "twisted/plugins/fyrehose_twisted_plugins.py"
-SERVICES = {"fyrehose-backbone", "fyrehose-client"}
+SERVICES = {"fyrehose-backbone", "fyrehose-client", "fyrehose-journal"}
 
 # The console script's first line names the interpreter of the environment it was copied from.
 TWISTD = "from twisted.scripts.twistd import run; run()"

@@ -1,0 +1,318 @@
+"""The rules of a client that keeps a journal, without sockets: what it wants durable, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import pytest
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.fyrehose.codec import decode, encode
+from fyrehose_twisted.fyrehose.config import ClientConfig, Start
+from fyrehose_twisted.fyrehose.events import Delivered
+from fyrehose_twisted.fyrehose.journal_client import JournalClient
+from fyrehose_twisted.fyrehose.journal_store import EPOCH, Unsaved
+from fyrehose_twisted.fyrehose.messages import Deliver, Forward, Keepalive, KeepaliveAck, Packet, Request
+from fyrehose_twisted.fyrehose.reassembly import Lost
+from fyrehose_twisted.fyrehose.repair import MAX_RANGE, RepairConfig
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.memory import MemoryJournal
+from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.record import Record
+
+STREAM = "fyrehose://test"
+BACKBONE: Address = ("10.0.0.1", 2323)
+OTHER: Address = ("10.0.0.8", 4000)
+OLDEST = ClientConfig(start=Start.OLDEST)
+
+PacketT = TypeVar("PacketT")
+
+
+def data_of(sequence: int) -> bytes:
+    return b"message %d" % sequence
+
+
+class Bench:
+    """A client on a journal, a clock, and in ``told`` all that it did in the order in which it was done."""
+
+    def __init__(self, journal: Any, config: ClientConfig = OLDEST, *, now: float = 1_700_000_000.0) -> None:
+        self.now = now
+        self.journal = journal
+        self.client = JournalClient(BACKBONE, config, journal, Random(1), now)
+        self.told: list[Any] = []
+        self.tick()
+
+    def drain(self) -> None:
+        going_on = True
+        while going_on:
+            unsaved, effects, events = self.client.drain()
+            if unsaved is not None:
+                self.told.append(unsaved)
+                unsaved.save(self.journal)
+            for effect in effects:
+                self.told += [decode(datagram) for datagram in effect.datagrams]
+                self.sent_to = effect.peers
+            self.told += events
+            going_on = bool(events)
+
+    def tick(self) -> None:
+        before = len(self.told)
+        self.client.tick(self.now)
+        self.drain()
+        for packet in self.told[before:]:
+            if isinstance(packet, Keepalive):
+                self.receive(KeepaliveAck(packet.token))
+
+    def run(self, seconds: float) -> None:
+        end = self.now + seconds
+        while (deadline := self.client.next_deadline()) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            self.tick()
+        self.now = end
+
+    def receive(self, *packets: Packet, peer: Address = BACKBONE) -> None:
+        self.client.receive_batch(Batch.pack([(encode(packet), peer) for packet in packets]), self.now)
+        self.drain()
+
+    def deliver(self, *sequences: int, peer: Address = BACKBONE) -> None:
+        self.receive(*(Deliver(number, data_of(number)) for number in sequences), peer=peer)
+
+    def all(self, kind: type[PacketT]) -> list[PacketT]:
+        return [item for item in self.told if isinstance(item, kind)]
+
+    @property
+    def sequences(self) -> list[int]:
+        return [message.sequence for delivered in self.all(Delivered) for message in delivered.messages]
+
+    @property
+    def asked(self) -> set[int]:
+        return {number for request in self.all(Request) for number in range(request.first, request.last + 1)}
+
+
+Open = Callable[[], Any]
+
+
+@pytest.fixture(params=["disk", "memory"])
+def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
+    """Open the journal, on disk or in memory; again after each restart."""
+    opened: list[Any] = []
+
+    def open_it() -> Any:
+        if request.param == "memory":
+            opened[:] = opened or [MemoryJournal(STREAM)]
+        else:
+            for one in opened:
+                one.close()
+            opened[:] = [Journal(LocalDirectory(tmp_path), STREAM)]
+        return opened[0]
+
+    yield open_it
+    for one in opened:
+        one.close()
+
+
+def kept(journal: Any) -> dict[int, bytes]:
+    bounds = journal.bounds(EPOCH)
+    if bounds is None:
+        return {}
+    return {
+        record.sequence: record.payload
+        for block in journal.read(EPOCH, bounds.first, bounds.last)
+        for record in block.records()
+    }
+
+
+def test_what_is_told_and_sent_is_durable_by_then(journal: Open) -> None:
+    bench = Bench(journal(), ClientConfig(start=1))
+    bench.deliver(1, 2, 4)
+    bench.receive(Forward(OTHER, 1, 4))
+    bench.deliver(3)
+    durable: set[int] = set()
+    for item in bench.told:
+        match item:
+            case Unsaved():
+                durable.update(record.sequence for record in item.records)
+            case Deliver(sequence, _):
+                assert sequence in durable
+            case Delivered(messages):
+                assert durable.issuperset(message.sequence for message in messages)
+    assert bench.sequences == [1, 2, 3, 4]
+    assert [packet.sequence for packet in bench.all(Deliver)] == [1, 2, 4]
+    assert bench.journal.bounds(EPOCH) == Bounds(1, 5, 4)
+
+
+def test_what_comes_in_one_batch_is_persisted_at_once_and_with_its_time(journal: Open) -> None:
+    bench = Bench(journal(), ClientConfig(start=1))
+    bench.deliver(*range(1, 101))
+    groups = [unsaved.records for unsaved in bench.all(Unsaved) if unsaved.records]
+    received_at = int(bench.now * 1_000_000)
+    assert groups == [[Record(STREAM, EPOCH, number, received_at, data_of(number)) for number in range(1, 101)]]
+
+
+def test_a_loss_is_durable_before_it_is_told(journal: Open) -> None:
+    bench = Bench(journal(), ClientConfig(start=1, repair=RepairConfig(attempts=1)))
+    bench.deliver(1, 4, 5)
+    for _ in range(60):
+        if bench.all(Lost):
+            break
+        bench.run(1)
+        bench.deliver(int(bench.journal.bounds(EPOCH).last) + 1)
+    lost = bench.all(Lost)
+    assert lost == [Lost(2, 3)]
+    declared = next(index for index, item in enumerate(bench.told) if isinstance(item, Unsaved) and item.lost)
+    assert bench.told[declared].lost == [(2, 3)]
+    assert declared < bench.told.index(lost[0])
+    assert bench.journal.losses(EPOCH, 1, 9) == [(2, 3)]
+    assert bench.journal.bounds(EPOCH).next == bench.sequences[-1] + 1
+
+
+def test_a_restart_goes_on_at_the_watermark(journal: Open) -> None:
+    first = Bench(journal())
+    first.deliver(7, 8)
+    first.run(10)
+    first.deliver(9)
+    assert first.sequences == [7, 8, 9]
+    assert first.journal.bounds(EPOCH) == Bounds(7, 10, 9)
+    second = Bench(journal(), ClientConfig(start=3), now=first.now)
+    assert second.client.next_sequence == 10
+    second.deliver(7, 9, 10)
+    second.run(1)
+    assert second.sequences == [10]
+    assert 9 not in second.asked
+    assert second.journal.bounds(EPOCH) == Bounds(7, 11, 10)
+
+
+def test_a_new_journal_begins_at_the_number_that_was_said(journal: Open) -> None:
+    bench = Bench(journal(), ClientConfig(start=5))
+    assert bench.journal.bounds(EPOCH) == Bounds(5, 5, 4)
+    bench.deliver(4, 6)
+    assert bench.journal.bounds(EPOCH) == Bounds(5, 5, 6)
+    again = Bench(journal(), ClientConfig(start=1), now=bench.now)
+    assert again.client.next_sequence == 5
+    assert again.journal.bounds(EPOCH) == Bounds(5, 5, 6)
+
+
+def test_a_new_journal_begins_with_the_oldest_that_anyone_holds(journal: Open) -> None:
+    bench = Bench(journal())
+    assert bench.journal.bounds(EPOCH) is None
+    bench.deliver(9)
+    bench.run(0.5)
+    assert 6 in bench.asked
+    bench.deliver(6, 7, 8, peer=OTHER)
+    bench.run(10)
+    assert bench.sequences == [6, 7, 8, 9]
+    assert bench.journal.bounds(EPOCH) == Bounds(6, 10, 9)
+    begins = [unsaved.begins for unsaved in bench.all(Unsaved)]
+    assert [number for number in begins if number is not None] == [6]
+
+
+def with_gap(journal: Any) -> None:
+    """Keep 1 to 3 and 5 to 8, as a client has that misses 4."""
+    records = [Record(STREAM, EPOCH, number, number, data_of(number)) for number in (1, 2, 3, 5, 6, 7, 8)]
+    Unsaved(1, records, []).save(journal)
+
+
+def test_what_the_journal_holds_above_the_watermark_is_recalled(journal: Open) -> None:
+    with_gap(journal())
+    bench = Bench(journal(), ClientConfig(start=1))
+    assert bench.client.next_sequence == 4
+    bench.deliver(4)
+    assert bench.sequences == [4]
+    asked = len(bench.all(Request))
+    bench.deliver(9)
+    bench.run(1)
+    assert bench.sequences == [4, 5, 6, 7, 8, 9]
+    times = {message.sequence: message.received_at for event in bench.all(Delivered) for message in event.messages}
+    assert times[7] == 7, "it came before the restart"
+    assert not any(request.first <= 8 for request in bench.all(Request)[asked:])
+    assert kept(bench.journal) == {number: data_of(number) for number in range(1, 10)}
+
+
+def test_only_what_is_not_in_the_journal_is_waited_for(journal: Open) -> None:
+    with_gap(journal())
+    bench = Bench(journal(), ClientConfig(start=1))
+    bench.deliver(9)
+    bench.run(1)
+    assert bench.sequences == []
+    assert 4 in bench.asked
+    bench.deliver(4, peer=OTHER)
+    assert bench.sequences == [4, 5, 6, 7, 8, 9]
+
+
+def test_the_backbone_corrects_what_waits_above_the_watermark(journal: Open) -> None:
+    bench = Bench(journal(), ClientConfig(start=1))
+    bench.deliver(4)
+    bench.run(0.5)
+    assert {2, 3} <= bench.asked
+    bench.receive(Deliver(3, b"forged"), peer=OTHER)
+    assert kept(bench.journal) == {3: b"forged", 4: data_of(4)}
+    bench.deliver(3)
+    assert kept(bench.journal) == {3: data_of(3), 4: data_of(4)}
+    bench.receive(Deliver(3, b"forged"), peer=OTHER)
+    bench.deliver(1, 2)
+    assert [message.data for event in bench.all(Delivered) for message in event.messages] == [
+        data_of(number) for number in (1, 2, 3, 4)
+    ]
+    assert kept(bench.journal) == {number: data_of(number) for number in (1, 2, 3, 4)}
+    assert kept(journal())[3] == data_of(3)
+
+
+def test_nobody_changes_what_is_below_the_watermark(journal: Open) -> None:
+    bench = Bench(journal(), ClientConfig(start=1))
+    bench.deliver(1, 2)
+    bench.receive(Deliver(2, b"other"), peer=OTHER)
+    assert kept(bench.journal) == {1: data_of(1), 2: data_of(2)}
+
+
+def test_everything_down_to_the_first_record_is_given_to_others(journal: Open) -> None:
+    count = 5_000
+    first = Bench(journal(), ClientConfig(start=3))
+    for low in range(3, count, 500):
+        first.deliver(*range(low, min(low + 500, count + 1)))
+    bench = Bench(journal(), ClientConfig(start=3), now=first.now)
+    for low in range(1, count, MAX_RANGE):
+        bench.receive(Forward(OTHER, low, low + MAX_RANGE - 1))
+        bench.run(0.5)
+    given = {packet.sequence: packet.data for packet in bench.all(Deliver)}
+    assert given == {number: data_of(number) for number in range(3, count + 1)}
+    assert len(bench.all(Deliver)) == count - 2
+    assert bench.client.drops.counts.get("forward_not_held", 0) == 0
+    bench.receive(Forward(OTHER, 1, 2))
+    assert bench.client.drops.counts["forward_not_held"] == 1
+
+
+def test_a_damaged_frame_is_asked_for_again_and_healed(tmp_path: Path) -> None:
+    journal = Journal(LocalDirectory(tmp_path), STREAM)
+    for numbers in ([1, 2, 3], [5, 6], [7, 8]):
+        records = [Record(STREAM, EPOCH, number, number, data_of(number)) for number in numbers]
+        Unsaved(1, records, []).save(journal)
+    journal.close()
+    file = next(tmp_path.glob("*.log"))
+    found = bytearray(file.read_bytes())
+    journal = Journal(LocalDirectory(tmp_path), STREAM)  # What gets damaged under our hands is found when it is read.
+    found[found.index(data_of(6))] ^= 1
+    file.write_bytes(found)
+    bench = Bench(journal, ClientConfig(start=1))
+    bench.deliver(4, 9)
+    bench.run(2)
+    assert bench.client.store.damages
+    assert {5, 6} <= bench.asked
+    assert bench.sequences == [4]
+    bench.deliver(5, 6, peer=OTHER)
+    bench.run(2)
+    assert bench.sequences == [4, 5, 6, 7, 8, 9]
+    bench.receive(Forward(OTHER, 1, 9))
+    assert [packet.sequence for packet in bench.all(Deliver)] == list(range(1, 10))
+    damages: list[Any] = []
+    healed = {
+        record.sequence: record.payload
+        for block in journal.read(EPOCH, 1, 9, damages.append)
+        for record in block.records()
+    }
+    assert healed == {number: data_of(number) for number in range(1, 10)}
+    journal.close()

@@ -1,0 +1,214 @@
+"""The shell of a journal, on a port that sends nowhere and a clock that only the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.logger import LogLevel, capturedLogs
+from zope.interface import implementer
+
+from fyrehose_twisted.effects import Address, Datagram
+from fyrehose_twisted.fyrehose.codec import decode, encode
+from fyrehose_twisted.fyrehose.config import ClientConfig, Start
+from fyrehose_twisted.fyrehose.events import Message
+from fyrehose_twisted.fyrehose.journal_client import JournalClient
+from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
+from fyrehose_twisted.fyrehose.messages import Deliver, Forward, Keepalive, KeepaliveAck, Packet
+from fyrehose_twisted.interfaces import IDatagramSender
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalFull
+from fyrehose_twisted.journal.memory import MemoryJournal
+from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.net.batch import Batch
+
+STREAM = "fyrehose://test"
+BACKBONE: Address = ("192.0.2.1", 2323)
+OTHER: Address = ("192.0.2.8", 7)
+FIRST = ClientConfig(start=1)
+
+
+@implementer(IDatagramSender)
+class Port:
+    """Keeps what is sent, and answers KEEPALIVEs as the backbone does."""
+
+    def __init__(self, protocol: Any, log: list[Any]) -> None:
+        self.sent: list[Packet] = []
+        self.stopped = False
+        self._protocol = protocol
+        self._log = log
+
+    def getHost(self) -> Any:
+        return SimpleNamespace(host="192.0.2.2", port=7)
+
+    def send(self, datagrams: Sequence[Datagram], peers: Sequence[Address]) -> None:
+        packets = [decode(datagram) for datagram in datagrams]
+        self.sent += packets
+        self._log += [("sent", packet.sequence) for packet in packets if isinstance(packet, Deliver)]
+
+    def stopListening(self) -> Deferred[None]:
+        self.stopped = True
+        self._protocol.doStop()
+        return succeed(None)
+
+
+class Spied:
+    """A journal that writes into ``log`` what becomes durable."""
+
+    def __init__(self, journal: Any, log: list[Any]) -> None:
+        self.full = False
+        self._journal = journal
+        self._log = log
+        self._waiting: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def append(self, records: Sequence[Any]) -> Any:
+        self._waiting += [record.sequence for record in records]
+        return self._journal.append(records)
+
+    def commit(self, sync: bool = True) -> None:
+        if self.full:
+            raise JournalFull("no room for more; make some")
+        self._journal.commit(sync)
+        if sync:
+            self._log += [("durable", number) for number in self._waiting]
+            self._waiting.clear()
+
+
+class Application(JournalProtocol):
+    """Writes into ``log`` what it is handed."""
+
+    def __init__(self, log: list[Any], config: ClientConfig | None = FIRST, **options: Any) -> None:
+        super().__init__(config, **options)
+        self.backbone = BACKBONE
+        self._into = log
+
+    def messages_received(self, messages: Sequence[Message]) -> None:
+        self._into += [("handed over", message.sequence) for message in messages]
+
+    def messages_lost(self, first: int, last: int) -> None:
+        self._into.append(("lost", (first, last)))
+
+
+def run(protocol: JournalProtocol, log: list[Any]) -> Port:
+    """Bind it and let the backbone answer."""
+    port = Port(protocol, log)
+    protocol.makeConnection(port)
+    receive(protocol, *(KeepaliveAck(packet.token) for packet in port.sent if isinstance(packet, Keepalive)))
+    return port
+
+
+def receive(protocol: JournalProtocol, *packets: Packet, peer: Address = BACKBONE) -> None:
+    protocol.batch_received(Batch.pack([(encode(packet), peer) for packet in packets]))
+
+
+def deliver(protocol: JournalProtocol, *sequences: int) -> None:
+    receive(protocol, *(Deliver(number, b"message %d" % number) for number in sequences))
+
+
+def clock() -> Clock:
+    made = Clock()
+    made.advance(1_000)
+    return made
+
+
+def test_a_subclass_is_handed_what_is_durable_and_nothing_else() -> None:
+    log: list[Any] = []
+    journal = Spied(MemoryJournal(STREAM), log)
+    protocol = Application(log, journal=journal, reactor=clock())
+    run(protocol, log)
+    deliver(protocol, 1, 2)
+    assert log == [("durable", 1), ("durable", 2), ("handed over", 1), ("handed over", 2)]
+    deliver(protocol, 4)
+    assert log[4:] == [("durable", 4)]
+    deliver(protocol, 3)
+    assert log[5:] == [("durable", 3), ("handed over", 3), ("handed over", 4)]
+    receive(protocol, Deliver(5, b""), Forward(OTHER, 5, 5))
+    # What others are given is durable too.
+    assert log[8:] == [("durable", 5), ("sent", 5), ("handed over", 5)]
+
+
+def test_without_sync_somebody_else_makes_it_durable() -> None:
+    log: list[Any] = []
+    journal = Spied(MemoryJournal(STREAM), log)
+    protocol = Application(log, journal=journal, sync=False, reactor=clock())
+    run(protocol, log)
+    deliver(protocol, 1)
+    assert log == [("handed over", 1)]
+    assert journal.bounds(0).next == 1
+    journal.commit()
+    assert log == [("handed over", 1), ("durable", 1)]
+    assert journal.bounds(0).next == 2
+
+
+def test_after_a_restart_nothing_is_handed_over_again(tmp_path: Path) -> None:
+    log: list[Any] = []
+    for numbers in ((1, 2, 3), (2, 3, 4)):
+        journal = Journal(LocalDirectory(tmp_path), STREAM)
+        protocol = Application(log, journal=journal, reactor=clock())
+        run(protocol, log)
+        deliver(protocol, *numbers)
+        protocol.leave()
+        journal.close()
+    assert log == [("handed over", number) for number in (1, 2, 3, 4)]
+
+
+def test_a_journal_that_is_full_stops_the_protocol_and_nothing_more_is_told() -> None:
+    log: list[Any] = []
+    journal = Spied(MemoryJournal(STREAM), log)
+    protocol = Application(log, journal=journal, reactor=clock())
+    port = run(protocol, log)
+    deliver(protocol, 1)
+    told = list(log)
+    journal.full = True
+    port.sent.clear()
+    errors: list[Exception] = []
+    protocol.stopped.addErrback(lambda failure: errors.append(failure.value))
+    with capturedLogs() as logged:
+        receive(protocol, Deliver(2, b"two"), Forward(OTHER, 1, 2))
+        deliver(protocol, 3)
+    assert [type(error) for error in errors] == [JournalFull]
+    assert port.stopped
+    assert log == told
+    assert port.sent == []
+    said = [event["error"] for event in logged if event["log_level"] is LogLevel.critical]
+    assert [str(error) for error in said] == ["no room for more; make some"]
+
+
+def test_a_journal_that_is_full_at_once_stops_it_at_once() -> None:
+    journal = Spied(MemoryJournal(STREAM), [])
+    journal.full = True
+    protocol = Application([], journal=journal, reactor=clock())
+    port = Port(protocol, [])
+    with capturedLogs():
+        protocol.makeConnection(port)
+    assert port.stopped
+    assert port.sent == []
+
+
+@pytest.mark.parametrize(
+    ("config", "start"), [(None, Start.OLDEST), (FIRST, 1), (ClientConfig(start=Start.LIVE), Start.LIVE)]
+)
+def test_it_starts_with_the_oldest_if_nobody_says_otherwise(config: ClientConfig | None, start: Start | int) -> None:
+    protocol = Application([], config, journal=MemoryJournal(STREAM), reactor=clock())
+    run(protocol, [])
+    node = protocol.node
+    assert isinstance(node, JournalClient)
+    assert node.config.start == start
+    protocol.leave()
+
+
+def test_it_does_not_close_the_journal() -> None:
+    journal = MemoryJournal(STREAM)
+    protocol = Application([], journal=journal, reactor=clock())
+    run(protocol, [])
+    protocol.leave()
+    journal.commit()
+    assert journal.bounds(0) is not None
