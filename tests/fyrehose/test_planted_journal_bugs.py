@@ -13,9 +13,9 @@ from fyrehose_twisted.fyrehose.duties import Kept
 from fyrehose_twisted.fyrehose.invariants import Numbers, OneContent
 from fyrehose_twisted.fyrehose.journal_client import JournalClient
 from fyrehose_twisted.fyrehose.journal_store import JournalStore, Unsaved
-from fyrehose_twisted.fyrehose.scenarios import Journals
+from fyrehose_twisted.fyrehose.scenarios import Journals, Rot
 from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.journal import recovery
+from fyrehose_twisted.journal import recovery, scan, segment
 from fyrehose_twisted.journal.contents import Contents
 from fyrehose_twisted.journal.mark import Mark
 from fyrehose_twisted.journal.segment import Segment
@@ -130,6 +130,11 @@ def keeps_what_nobody_sent(patch: Patch) -> None:
     patch.setattr(Unsaved, "save", save)
 
 
+def believes_every_byte(patch: Patch) -> None:
+    patch.setattr(segment, "check_body", lambda header, body: None)
+    patch.setattr(scan, "check_body", lambda header, body: None)
+
+
 def forgets_what_is_lost(patch: Patch) -> None:
     patch.setattr(JournalStore, "lose", lambda self, first, last: None)
 
@@ -153,6 +158,7 @@ BUGS = [
     Bug(lets_the_watermark_pass_a_hole, Unchanged.name, "numbers from"),
     Bug(keeps_something_else, Durable.name, "was durable with"),
     Bug(keeps_what_nobody_sent, Durable.name, "nobody sent that"),
+    Bug(believes_every_byte, Unchanged.name, "and is b", Rot),
     Bug(forgets_what_is_lost, Durable.name, "is whole up to"),
     Bug(keeps_nothing_but_repairs, Kept.name, "is not held"),
 ]

@@ -70,12 +70,14 @@ def test_a_full_disk_stops_the_service_which_goes_on_when_there_is_room(
     whole = start_journal(backbone, "whole")
     small = start_journal(backbone, small_disk.path)
     backbone.wait_for_clients(2)
-    publish(start, backbone, 1, 3_000)
+    publish(start, backbone, 1, 100)
+    small.wait_for(100)
+    publish(start, backbone, 101, 3_000)
     stopped_for_want_of_room(small)
     check(small)
     seen = small.bounds()
     digest = small.digest()
-    assert 1 < seen.next <= 3_000
+    assert 100 < seen.next <= 3_000
 
     small_disk.resize(4 * SIZE)
     small.start()
@@ -96,7 +98,9 @@ def test_a_full_disk_has_room_again_when_less_is_kept(
     whole = start_journal(backbone, "whole")
     small = start_journal(backbone, small_disk.path)
     backbone.wait_for_clients(2)
-    publish(start, backbone, 1, 3_000)
+    publish(start, backbone, 1, 100)
+    small.wait_for(100)
+    publish(start, backbone, 101, 3_000)
     stopped_for_want_of_room(small)
     # "Keep less."
     small.start("--retention", "500kB")

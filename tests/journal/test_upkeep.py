@@ -242,7 +242,7 @@ def test_a_damaged_segment_is_reported_once_and_left_as_it_is(keep: Keep) -> Non
     full = kept.journal.full_segments()[0]
     file = kept.path / full.name
     data = bytearray(file.read_bytes())
-    data[data.index(b"message   20")] ^= 1
+    data[data.index(b"message   30")] ^= 1
     file.write_bytes(data)
     with capturedLogs() as logged:
         for _ in range(3):
@@ -252,11 +252,11 @@ def test_a_damaged_segment_is_reported_once_and_left_as_it_is(keep: Keep) -> Non
     said = [event for event in logged if event["log_level"] is LogLevel.error]
     assert len(said) == 1
     assert "left as it is, for it is damaged" in said[0]["log_format"]
-    assert (said[0]["damage"].first, said[0]["damage"].name) == (20, full.name)
+    assert (said[0]["damage"].first, said[0]["damage"].name) == (30, full.name)
     assert file.read_bytes() == bytes(data)
     assert list(kept.path.glob("*.tmp")) == []
     damages: list[Any] = []
-    assert kept.numbers(damages.append) == [number for number in range(1, 31) if number != 20]
+    assert kept.numbers(damages.append) == [number for number in range(1, 31) if number != 30]
     assert len(damages) == 1
 
 

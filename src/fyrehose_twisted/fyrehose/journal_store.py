@@ -60,6 +60,8 @@ class JournalStore:
         self._damaged = RangeSet()
         self._read: dict[int, tuple[int, bytes]] = {}
         self._read_bytes = 0
+        bounds = journal.bounds(EPOCH)
+        self._highest = -1 if bounds is None else bounds.last  # Most questions are for what is new.
 
     def begin(self, sequence: int) -> None:
         """The journal is to begin with ``sequence``, if it has not begun."""
@@ -85,6 +87,8 @@ class JournalStore:
     def put(self, sequence: int, data: bytes, received_at: int = 0) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.put`; what is below the watermark stays as it is."""
         self._waiting[sequence] = received_at, data
+        if sequence > self._highest:
+            self._highest = sequence
         self._read.pop(sequence, None)
         if self._damaged:
             self._damaged.discard(sequence)
@@ -120,6 +124,8 @@ class JournalStore:
         return kept
 
     def _is_held(self, sequence: int) -> bool:
+        if sequence > self._highest:
+            return False
         return sequence not in self._damaged and any(self.journal.held(EPOCH, sequence, sequence))
 
     def _read_on(self, first: int) -> None:

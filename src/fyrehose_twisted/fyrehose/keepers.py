@@ -28,6 +28,10 @@ RESTARTS_AFTER = 2.0
 """Seconds until a supervisor starts a journal again whose disk failed."""
 
 
+PATIENCE = 6
+"""Starts in a row that fail until an operator puts an empty disk in."""
+
+
 class Keeper(Participant):
     """The host of one client with a journal.
 
@@ -42,6 +46,7 @@ class Keeper(Participant):
         super().__init__(network, name, address, config, rng, begins=begins)
         self.journal: Journal
         self.forgot = 0
+        self._failed_starts = 0
         self._tag = rng.getrandbits(32)
         self.disk = self.host.disk = Disk(Random(rng.getrandbits(64)))
         self.host.on_persist = self._persist
@@ -49,7 +54,15 @@ class Keeper(Participant):
 
     def _start(self, boot: Boot) -> JournalClient:
         self.forgot += boot.after is Crash.DISK
-        self.journal = Journal(self.disk, STREAM, config=JOURNAL, tag=self._tag, clock=lambda: self.host.now)
+        try:
+            self.journal = Journal(self.disk, STREAM, config=JOURNAL, tag=self._tag, clock=lambda: self.host.now)
+        except OperationalError:
+            self._failed_starts += 1
+            if self._failed_starts == PATIENCE:
+                self.disk.wipe()
+                self.forgot += 1
+            raise
+        self._failed_starts = 0
         rng = Random(self._rng.getrandbits(64))
         client = JournalClient(BACKBONE, self.config, self.journal, rng, boot.now)
         if self.started and hasattr(self, "application"):

@@ -113,6 +113,22 @@ class Journals(FyrehoseScenario):
         )
 
 
+class Rot(Journals):
+    """Bits flip on the disks of journals, which lose power as well; what is damaged is named, and comes from others."""
+
+    name: ClassVar[str] = "fyrehose.rot"
+
+    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+        """See :class:`FyrehoseScenario`."""
+        keepers = [one.name for one in self.participants if isinstance(one, Keeper)]
+        return (
+            (6.0, mishaps.rots(keepers)),
+            (3.0, mishaps.crashes(keepers, kinds=(Crash.KILLED, Crash.POWER))),
+            (1.0, mishaps.power_cuts(keepers, most=20_000)),
+            (1.0, mishaps.bad_links(self._names, hub="backbone")),
+        )
+
+
 class Crowd(FyrehoseScenario):
     """Many subscribers and busy publishers on narrow links."""
 
@@ -268,5 +284,5 @@ class Limits(FyrehoseScenario):
         return Guest(BACKBONE, config, rng, boot.now, boot.now + self.duration - 40)
 
 
-SCENARIOS: tuple[type[Scenario], ...] = (Storm, Restarts, Amnesia, Partitions, Journals, Crowd, Limits, Garbage)
+SCENARIOS: tuple[type[Scenario], ...] = (Storm, Restarts, Amnesia, Partitions, Journals, Rot, Crowd, Limits, Garbage)
 """What ``fyrehose simulate --list`` shows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import CancelledError
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IStreamServerEndpoint
 
@@ -28,6 +29,8 @@ async def resolve(reactor: Any, text: str) -> Address:
     host, port = parse_host_port(text)
     try:
         return str(await reactor.resolve(host)), port
+    except CancelledError:
+        raise
     except Exception as error:
         raise OperationalError(f"{host!r} has no IPv4 address ({error})") from error
 
