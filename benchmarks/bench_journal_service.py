@@ -428,8 +428,8 @@ def catch_up(options: argparse.Namespace) -> None:
                 wait_for(tcp, holder)
                 cpu = holder.cpu_seconds(), stage.backbone.cpu_seconds()
                 late = by_datagrams[name](stage)
-                seconds = follow(progress, options.messages, late)
-                used = [late.cpu_seconds(), holder.cpu_seconds() - cpu[0], stage.backbone.cpu_seconds() - cpu[1]]
+                seconds, its = follow(progress, options.messages, late)
+                used = [its, holder.cpu_seconds() - cpu[0], stage.backbone.cpu_seconds() - cpu[1]]
                 add(figures, name, options.messages, seconds, used)
             else:
                 wait_for(tcp, holder)
@@ -474,16 +474,16 @@ def wait_for(port: int, process: Process) -> None:
     raise SystemExit("The journal does not serve")
 
 
-def follow(progress: Progress, last: int, process: Process) -> float:
-    """Return the seconds from the first message that somebody is handed to the last one."""
-    began = ended = before = 0.0
+def follow(progress: Progress, last: int, process: Process) -> tuple[float, float]:
+    """Return the seconds, and the CPU seconds, from the first message that somebody is handed to the last one."""
+    began = ended = before = cpu = 0.0
     deadline = time.monotonic() + PATIENCE
     with tqdm(total=last, unit=" messages", leave=False, desc="caught up") as bar:
         while not ended:
             following, lost, _ = progress.told()
             now = time.monotonic()
             if following and not began:
-                began = now
+                began, cpu = now, process.cpu_seconds()
             if following > before:
                 bar.update(following - 1 - bar.n)
                 before, deadline = following, now + PATIENCE
@@ -495,7 +495,7 @@ def follow(progress: Progress, last: int, process: Process) -> float:
             time.sleep(0.002)
     if lost:
         raise SystemExit(f"{lost:,} were lost")
-    return ended - began
+    return ended - began, process.cpu_seconds() - cpu
 
 
 def by_tcp(port: int, last: int, how: str) -> float:
