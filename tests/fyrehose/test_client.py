@@ -453,7 +453,7 @@ class TestRepair:
         before = bench.now
         bench.run(1.4)
         asked = [(packet.first, when - before) for when, packet, _ in bench.sent if isinstance(packet, Request)]
-        assert asked[-2] == (3, pytest.approx(bench.client.config.repair.reorder_delay))
+        assert asked[-2] == (3, pytest.approx(bench.client.config.repair.first_retry))
         assert (asked[-1][0], 0.7 < asked[-1][1] < 1.3) == (3, True)
 
     def test_who_is_far_behind_on_an_idle_stream_asks_on_as_soon_as_the_last_that_was_asked_for_is_there(self) -> None:

@@ -260,6 +260,10 @@ class RunningJournal:
         """Wait until all up to ``number`` is durable."""
         wait_until(lambda: self.bounds().next > number, lambda: f"no {number} in {self.bounds()}: {self.program}")
 
+    def wait_for_live(self, number: int) -> None:
+        """Wait until something from ``number`` on is durable, whatever may be missing before it."""
+        wait_until(lambda: self.bounds().last >= number, lambda: f"no {number} in {self.bounds()}: {self.program}")
+
     def records(self, first: int = 0, last: int = 2**48) -> list[tuple[int, bytes]]:
         """Return what readers are given: numbers and payloads."""
         with closing(open_reader(self.path)) as reader:
@@ -328,8 +332,12 @@ class Load:
         self.publisher = start("fyrehose", "pub", "-b", backbone.text, stdin=self._numbers.stdout)
         self._numbers.stdout.close()
 
+    def pause(self) -> None:
+        """Publish what is on the way, and stay to help others."""
+        self._numbers.send_signal(signal.SIGSTOP)
+
     def finish(self) -> None:
-        """Publish what is on the way, and no more."""
+        """Publish what is on the way, and leave."""
         self.destroy()
         assert self.publisher.finish() == 0, self.publisher
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from random import Random
 from typing import Any
 
@@ -163,12 +165,32 @@ def test_what_was_committed_is_there_wherever_it_is_cut_off(power: bool) -> None
         life.live(3)
 
 
-@pytest.mark.parametrize("options", [{}, {"every": 3}, {"retention": Retention(size=3_000)}], ids=str)
-def test_a_journal_survives_one_crash_after_another(options: dict[str, Any]) -> None:
-    for seed in range(8):
-        life = Life(seed, **options)
-        chance = Random(f"{seed}/crashes")
-        for _ in range(12):
-            crashed(life, 25, chance.randint(1, 9_000))
-            life.disk.power_lost() if chance.random() < 0.6 else life.disk.killed()
-        life.live(1)
+WAYS: list[dict[str, Any]] = [{}, {"every": 3}, {"retention": Retention(size=3_000)}]
+
+
+def crash_again_and_again(seed: int, options: dict[str, Any]) -> None:
+    life = Life(seed, **options)
+    chance = Random(f"{seed}/crashes")
+    for _ in range(12):
+        crashed(life, 25, chance.randint(1, 9_000))
+        life.disk.power_lost() if chance.random() < 0.6 else life.disk.killed()
+    life.live(1)
+
+
+@pytest.mark.parametrize("options", WAYS, ids=str)
+def test_a_journal_survives_one_crash_after_another(options: dict[str, Any], fresh_seed: int) -> None:
+    for seed in (*range(7), fresh_seed):
+        print(f"seed {seed}")
+        crash_again_and_again(seed, options)
+
+
+@pytest.mark.soak
+def test_random_crashes(fresh_seed: int) -> None:
+    until = time.monotonic() + float(os.environ.get("SOAK_SECONDS", "60"))
+    seed = fresh_seed
+    while time.monotonic() < until:
+        for options in WAYS:
+            print(f"seed {seed}, {options}")
+            crash_again_and_again(seed, options)
+        seed += 1
+    print(f"{len(WAYS) * (seed - fresh_seed)} lives with 12 crashes each")

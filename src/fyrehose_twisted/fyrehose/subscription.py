@@ -194,7 +194,7 @@ class Subscription:
                 self._probe_at = now + self._probe_interval
             else:
                 # Somebody answers a tail probe, and may have more: who comes late would need hours otherwise.
-                self._probe_at = now if sequence >= self._probed else now + self._config.repair.reorder_delay
+                self._probe_at = now if sequence >= self._probed else now + self._config.repair.first_retry
         if arrival is Arrival.OVERFLOW:
             self._drops.counts["buffer_full"] += 1
         self._keep(sequence, data, now, live=live)
