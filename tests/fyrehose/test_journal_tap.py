@@ -75,7 +75,8 @@ def refusal_of(text: str) -> str:
         ("-d d --fsync 3601", r"--fsync '3601': say batch"),
         ("-d d --secret-file none", r"secret file none cannot be read: No such file"),
         ("-d d --secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),
-        ("-d d --serve-secret-file open", r"secret file open is open to everybody; chmod 600 it"),
+        ("-d d --serve-secret-file secret", r"--serve-secret-file is of no use without --serve.*"),
+        ("-d d --serve tcp:0 --serve-secret-file open", r"secret file open is open to everybody; chmod 600 it"),
         ("-d d --protocol no.Where", r"--protocol no.Where cannot be imported"),
         (
             "-d d --protocol fyrehose_twisted.fyrehose.protocol.SubscriberProtocol",
@@ -112,7 +113,7 @@ def test_what_nobody_said() -> None:
         ("--retention 1h,50GB", "journal-config", JournalConfig(retention=Retention(3_600, 50 * 10**9))),
         ("--retention 8MB", "journal-config", JournalConfig(10**6, retention=Retention(size=8 * 10**6))),
         ("--retention 1kB", "journal-config", JournalConfig(65_536, retention=Retention(size=1_000))),
-        ("--serve-secret-file secret", "serve-secret", SECRET),
+        ("--serve tcp:0 --serve-secret-file secret", "serve-secret", SECRET),
         ("--port 2324", "port", 2_324),
         ("--interface 127.0.0.2", "interface", "127.0.0.2"),
     ],

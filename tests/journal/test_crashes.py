@@ -15,6 +15,8 @@ from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.sim.disk import Disk, PowerCut
 
+pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
+
 STREAM = "fyrehose://crashes"
 FIRST = 1_000
 

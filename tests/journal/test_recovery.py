@@ -18,6 +18,7 @@ from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError, JournalInUse
 from fyrehose_twisted.journal.mark import MARK_NAME, Mark, open_mark, read_mark, write_mark
 from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.reserve import RESERVE_NAME
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
 
@@ -110,7 +111,7 @@ class TestCut:
         assert journal.recovery.damages == []
         assert journal.recovery.cut == len(left)
         journal.close()
-        assert sorted(files(tmp_path)) == [LOG, "0000000003.log", MARK_NAME]
+        assert sorted(files(tmp_path)) == [LOG, "0000000003.log", MARK_NAME, RESERVE_NAME]
 
     def test_what_was_durable_and_is_gone_is_damage(self, tmp_path: Path) -> None:
         ends = fill(tmp_path, range(4))
@@ -304,7 +305,7 @@ class TestLeftovers:
         for name in ("0000000001.seg.tmp", "0000000001.idx.tmp", "0000000007.idx"):
             (tmp_path / name).write_bytes(b"x")
         start(tmp_path).close()
-        assert sorted(files(tmp_path)) == [LOG, MARK_NAME]
+        assert sorted(files(tmp_path)) == [LOG, MARK_NAME, RESERVE_NAME]
 
     def test_what_was_written_anew_replaces_the_old_file(self, tmp_path: Path) -> None:
         fill(tmp_path, range(9), segment_bytes=400)
@@ -330,7 +331,7 @@ class TestLeftovers:
         (tmp_path / "README").write_bytes(b"mine")
         (tmp_path / "1.log").write_bytes(b"mine too")
         start(tmp_path).close()
-        assert sorted(files(tmp_path)) == [LOG, "1.log", "README", MARK_NAME]
+        assert sorted(files(tmp_path)) == [LOG, "1.log", "README", MARK_NAME, RESERVE_NAME]
 
 
 class TestRefusal:

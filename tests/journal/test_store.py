@@ -86,7 +86,7 @@ class TestSegments:
         assert journal.full_segments() == []
         assert kept(journal) == before
         names = [f"{number:010d}{suffix}" for number in range(1, 5) for suffix in (".idx", ".seg")]
-        assert journal.directory.names() == [*names, "0000000005.log", "durable"]
+        assert journal.directory.names() == [*names, "0000000005.log", "durable", "reserve"]
         assert all(len(one.shelves[0]) == 1 for one in list(journal.catalog.segments.values())[:4])
         assert {number: journal.get(0, number) for number in before} == {
             number: record(number, payload) for number, payload in before.items()
@@ -533,7 +533,7 @@ class TestTrouble:
         disk.room = 50
         with pytest.raises(JournalFull):
             journal.commit()
-        assert disk.names() == ["0000000001.log", "0000000002.log", "durable"]
+        assert disk.names() == ["0000000001.log", "0000000002.log", "durable", "reserve"]
         disk.room = None
         journal.commit()
         assert list(kept(journal)) == [0, 1, 2]

@@ -27,6 +27,8 @@ class JournalClient(Client):
         self.store = JournalStore(journal)
         self._begun = bounds is not None
         super().__init__(backbone, config, rng, now, store=self.store)
+        if bounds is not None and self._subscription is not None:
+            self._subscription.known_up_to(bounds.last)
 
     def drain(self) -> Drained:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`."""

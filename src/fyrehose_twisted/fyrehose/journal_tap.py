@@ -85,6 +85,10 @@ class Options(usage.Options):
         retention = parse_retention(self["retention"]) if self["retention"] else Retention()
         self["journal-config"] = _journal_config(retention)
         self["sync-interval"] = _sync_interval(self["fsync"])
+        if self["serve-secret-file"] and not self["serve"]:
+            raise usage.UsageError(
+                "--serve-secret-file is of no use without --serve: where shall the journal be served?"
+            )
         self["serve-secret"] = read_secret(self["serve-secret-file"]) if self["serve-secret-file"] else None
         self["class"] = protocol_class(self["protocol"], JournalProtocol) if self["protocol"] else JournalProtocol
 

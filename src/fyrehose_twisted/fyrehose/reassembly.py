@@ -99,6 +99,12 @@ class Reassembly:
         self.size += cost
         return Arrival.NEW
 
+    def exists(self, sequence: int) -> None:
+        """Miss everything up to ``sequence`` that is not here."""
+        if sequence > self.highest:
+            self._miss(self.highest + 1, sequence)
+            self.highest = sequence
+
     def correct(self, sequence: int, data: bytes, received_at: int) -> bool:
         """Let a message take the place of another that waits under its number; say whether it did."""
         waiting = self._waiting.get(sequence)

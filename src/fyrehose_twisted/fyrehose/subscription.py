@@ -79,6 +79,11 @@ class Subscription:
         if self._joining is not None:
             self._joining.begin(now)
 
+    def known_up_to(self, sequence: int) -> None:
+        """Numbers up to this one exist, for the store has had it: what is there need not wait for a higher one."""
+        if self.stream is not None:
+            self.stream.exists(sequence)
+
     def asked_for(self, sequence: int, now: float) -> bool:
         """Say whether a repair of ``sequence`` is welcome."""
         # Who looks for the oldest message asks for any; once there is a stream, none leads far beyond its end.

@@ -48,7 +48,7 @@ def client_usage(client: Client, history: History | JournalStore) -> Iterator[Us
         yield Usage("bytes of history", history.size, history.limit)
     else:
         yield Usage("messages read from the journal", len(history._read), READ_RECORDS + READ_AHEAD)
-        yield Usage("bytes read from the journal", history._read_bytes, 2 * READ_BYTES)
+        yield Usage("bytes read from the journal", history._read_bytes, 3 * READ_BYTES)
     yield Usage("messages to publish", len(outbox), config.outbox.queue_messages)
     yield Usage("bytes to publish", outbox._size, config.outbox.queue_bytes + ENVELOPE_SIZE)
     yield Usage("requesters waiting", len(answers._queues), REQUESTERS)

@@ -38,6 +38,7 @@ from fyrehose_twisted.journal.layout import make_directory
 from fyrehose_twisted.journal.mark import Mark, open_mark, write_mark
 from fyrehose_twisted.journal.recovery import Recovery, recover
 from fyrehose_twisted.journal.reorder import FRAME_RECORDS, reorder, temporary_name
+from fyrehose_twisted.journal.reserve import give_reserve, keep_reserve
 from fyrehose_twisted.journal.retention import Retention, outlived
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.segment import Segment
@@ -128,6 +129,7 @@ class Journal:
         self._group = Group(self.catalog)
         self.counters: Counters = self._group.counters
         self._mark = open_mark(self.directory)
+        keep_reserve(self.directory)
         if self.recovery.open is None:
             self._begin_segment(self.recovery.next_number)
         else:
@@ -270,7 +272,23 @@ class Journal:
         return damages
 
     def trim(self) -> int:
-        """See :meth:`~fyrehose_twisted.interfaces.IJournal.trim`."""
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.trim`.
+
+        A reserve is kept for this, because on a disk that is full there is no room to write what is not kept any more.
+        """
+        try:
+            freed = self._trim()
+        except JournalFull:
+            if not give_reserve(self.directory):
+                raise
+            freed = self._trim()
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        if freed:
+            keep_reserve(self.directory)
+        return freed
+
+    def _trim(self) -> int:
         self._check()
         now = int(self._clock() * 1_000_000)
         retention = self.config.retention
@@ -281,6 +299,7 @@ class Journal:
         gone = outlived(segments, self._active.end, retention, now)
         if not gone:
             return 0
+        starts, waiting = dict(self.catalog.starts), dict(self._group.starts)
         epoch, position = max((one.last for one in gone if one.last is not None), default=(-1, -1))
         for earlier in [earlier for earlier in self.catalog.starts if earlier < epoch]:
             bounds = self.catalog.bounds(earlier)
@@ -288,7 +307,11 @@ class Journal:
             self._group.start_at(earlier, bounds.last + 1)  # A segment that stays may have something of it.
         if epoch in self.catalog.starts:
             self._group.start_at(epoch, max(position + 1, self.catalog.starts[epoch]))
-        self.commit()  # Before anything is gone, the journal has to say so.
+        try:
+            self.commit()  # Before anything is gone, the journal has to say so.
+        except JournalFull:
+            self.catalog.starts, self._group.starts = starts, waiting
+            raise
         for segment in gone:
             del self.catalog.segments[segment.number]
             self.catalog.let_go(segment.name)

@@ -20,6 +20,10 @@ INTERVAL = 1.0
 """Seconds between looks at whether there is something to do."""
 
 
+REST = 60
+"""Looks that are left out after a segment could not be written anew."""
+
+
 class Upkeep:
     """Looks after a journal while a service runs.
 
@@ -47,6 +51,7 @@ class Upkeep:
         self._looks = self._repeat(self.look)
         self._syncs = self._repeat(journal.commit)
         self._ordering: Deferred[None] | None = None
+        self._rest = 0
 
     def start(self) -> None:
         """Begin, with a look: on a disk that is full, there is no room for anything before retention has made some."""
@@ -71,7 +76,8 @@ class Upkeep:
         if freed:
             self.log.info("{journal} dropped its oldest records: {freed:,} bytes", journal=self.journal, freed=freed)
         full = self.journal.full_segments()
-        if full and self._ordering is None:
+        self._rest = max(0, self._rest - 1)
+        if full and self._ordering is None and not self._rest:
             journal, config = self.journal, self.journal.config
             pool = self._reactor.getThreadPool()
             ordering = deferToThreadPool(self._reactor, pool, reorder, journal.directory, full[0], config.frame_records)
@@ -89,6 +95,7 @@ class Upkeep:
     def _not_ordered(self, failure: Failure) -> None:
         # Nothing is lost; a full disk may have room again when this is tried the next time.
         self._ordering = None
+        self._rest = REST
         self.log.error("{journal}: a segment was not put in order: {why}", journal=self.journal, why=failure.value)
 
     def _repeat(self, what: Callable[[], object]) -> LoopingCall:

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from fyrehose_twisted.journal.errors import JournalFull
+from fyrehose_twisted.journal.reserve import RESERVE_NAME
+from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.record import Record
+from fyrehose_twisted.sim.disk import Disk
+
+STREAM = "fyrehose://full"
+
+
+def start(disk: Disk, keep: int | None = None) -> Journal:
+    return Journal(disk, STREAM, config=JournalConfig(segment_bytes=2_000, retention=Retention(size=keep)))
+
+
+def append(journal: Journal, number: int) -> None:
+    journal.append([Record(STREAM, 0, number, number, bytes(500))])
+    journal.commit()
+
+
+@pytest.fixture
+def full() -> Disk:
+    """A disk on which a journal of ten segments has left no byte."""
+    disk = Disk(Random(1))
+    journal = start(disk)
+    for number in range(40):
+        append(journal, number)
+    disk.fill()
+    with pytest.raises(JournalFull):
+        append(journal, 40)
+    disk.killed()
+    return disk
+
+
+def test_a_journal_on_a_disk_that_is_full_to_the_last_byte_can_be_told_to_keep_less(full: Disk) -> None:
+    journal = start(full, keep=10_000)
+    with pytest.raises(JournalFull):
+        append(journal, 40)
+    assert journal.trim() > 0
+    journal.commit()
+    bounds = journal.bounds(0)
+    assert bounds is not None
+    assert (bounds.first > 20, bounds.next) == (True, 41)
+    assert RESERVE_NAME in full.names()
+    journal.close()
+
+
+def test_without_its_reserve_it_cannot_and_harms_nothing(full: Disk) -> None:
+    full.remove(RESERVE_NAME)
+    full.fill()
+    journal = start(full, keep=10_000)
+    with pytest.raises(JournalFull):
+        journal.trim()
+    bounds = journal.bounds(0)
+    assert bounds is not None
+    assert (bounds.first, bounds.next) == (0, 40)
+    blocks = journal.read(0, 0, 39)
+    assert [record.sequence for block in blocks for record in block.records()] == list(range(40))
