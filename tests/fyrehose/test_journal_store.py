@@ -246,13 +246,14 @@ def test_what_is_damaged_is_not_held_once_that_is_known(damaged: JournalStore) -
     assert damaged.lowest(1, 9, 10) == [2, 3, 4, 5, 6]
     assert damaged.get(4) is None
     assert damaged.damages == 1
-    assert damaged.lowest(1, 9, 10) == [2, 6]
+    assert damaged.lowest(1, 9, 10) == [2, 3, 6]  # Another frame may have what nobody has looked for.
     assert [damaged.get(number) for number in (2, 3, 5, 6)] == [data_of(2), None, None, data_of(6)]
     assert damaged.received_at(3) is None
+    assert damaged.lowest(1, 9, 10) == [2, 6]
 
 
 def test_what_comes_again_heals_what_is_damaged(damaged: JournalStore) -> None:
-    assert damaged.get(4) is None
+    assert damaged.get(3) is None
     put(damaged, 4)
     assert damaged.get(4) == data_of(4)
     assert damaged.lowest(1, 9, 10) == [2, 4, 6]

@@ -501,6 +501,7 @@ class TestTrim:
         now = [100.0]
         journal = make_journal(segment_bytes=1, retention=Retention(10.0), clock=lambda: now[0])
         for number in range(6):
+            now[0] = 100.0 + number
             journal.append([record(number, at=(100 + number) * 1_000_000)])
             journal.commit()
         now[0] = 112.5

@@ -65,8 +65,12 @@ def test_a_segment_covers_a_fourth_of_the_time() -> None:
     assert not Retention(size=5).wants_roll(0, 10**18)
 
 
+LATER = 10**18
+"""UTC microseconds that come after all that happens here."""
+
+
 def segment(number: int, *, last: tuple[int, int] | None, end: int = 100, newest: int = 0, **options: Any) -> Segment:
-    one = Segment(None, SegmentHeader(number, "fyrehose://test", 0, 0, 0, 64), ".seg", **options)  # type: ignore[arg-type]
+    one = Segment(None, SegmentHeader(number, "fyrehose://test", 0, LATER, 0, 64), ".seg", **options)  # type: ignore[arg-type]
     one.end, one.newest = end, newest * SECOND
     if last is not None:
         epoch, position = last
@@ -76,8 +80,12 @@ def segment(number: int, *, last: tuple[int, int] | None, end: int = 100, newest
     return one
 
 
+def active(end: int) -> Segment:
+    return segment(1_000, last=(9, 9), end=end)
+
+
 def gone(segments: list[Segment], retention: Retention, *, beside: int = 0, now: int = 0) -> list[int]:
-    return [one.number for one in outlived(segments, beside, retention, now * SECOND)]
+    return [one.number for one in outlived(segments, active(beside), retention, now * SECOND)]
 
 
 def test_without_limits_all_stay() -> None:
@@ -112,6 +120,19 @@ def test_earlier_epochs_go_first() -> None:
 def test_what_has_higher_numbers_stays_however_old_it_is() -> None:
     segments = [segment(1, last=(0, 10), newest=50), segment(2, last=(0, 20), newest=1)]
     assert gone(segments, Retention(10.0), now=55) == []
+
+
+def test_a_record_from_the_future_is_no_newer_than_the_next_segment() -> None:
+    segments = [segment(number, last=(0, number), newest=newest) for number, newest in ((1, 10), (2, 9_999), (3, 30))]
+    segments[2].header = segments[2].header._replace(created_at=25 * SECOND)
+    assert gone(segments, Retention(10.0), now=30) == [1]
+    assert gone(segments, Retention(10.0), now=36) == [1, 2]
+    assert gone(segments, Retention(10.0), now=41) == [1, 2, 3]
+
+
+def test_one_without_anything_stays_only_if_all_is_kept() -> None:
+    assert gone([segment(1, last=None), segment(2, last=(0, 1), newest=50)], Retention(10.0), now=50) == [1]
+    assert gone([segment(1, last=None)], Retention()) == []
 
 
 def test_of_old_and_too_much_either_suffices() -> None:

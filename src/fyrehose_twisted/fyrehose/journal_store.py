@@ -132,7 +132,13 @@ class JournalStore:
         """Read what is held from ``first`` on: whoever wants one message mostly wants those after it as well."""
         if len(self._read) > READ_RECORDS or self._read_bytes > READ_BYTES:
             self._read, self._read_bytes = {}, 0
-        for block in self.journal.read(EPOCH, first, first + READ_AHEAD - 1, self._found_damage):
+        last = first + READ_AHEAD - 1
+
+        def found_damage(damage: Damage) -> None:
+            # Of what lies elsewhere nothing is known: another frame may have it.
+            self._found_damage(damage, first, last)
+
+        for block in self.journal.read(EPOCH, first, last, found_damage):
             sequences, payloads = block.sequences.tolist(), block.payloads()
             self._read.update(zip(sequences, zip(block.times.tolist(), payloads, strict=True), strict=True))
             self._read_bytes += sum(map(len, payloads))
@@ -142,7 +148,7 @@ class JournalStore:
             if self._read_bytes > READ_BYTES:
                 return
 
-    def _found_damage(self, damage: Damage) -> None:
+    def _found_damage(self, damage: Damage, first: int, last: int) -> None:
         self.damages += 1
         if damage.first is not None and damage.last is not None:
-            self._damaged.add(damage.first, damage.last)
+            self._damaged.add(max(first, damage.first), min(last, damage.last))

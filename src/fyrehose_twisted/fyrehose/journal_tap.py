@@ -20,7 +20,7 @@ from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
 from fyrehose_twisted.fyrehose.journal_service import JournalService
 from fyrehose_twisted.fyrehose.options import check_name, integer, protocol_class, read_secret
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.disk import LOCK_NAME, LocalDirectory
 from fyrehose_twisted.journal.errors import JournalInUse
 from fyrehose_twisted.journal.layout import directory_name
 from fyrehose_twisted.journal.retention import Retention, parse_retention
@@ -164,7 +164,7 @@ def _try_directory(path: Path, stream: str) -> None:
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise SystemExit(f"fyrehose-journal: --directory {path} cannot be written, because of {existing}")
     journal = path / directory_name(stream)
-    if journal.is_dir():
+    if (journal / LOCK_NAME).exists():
         try:
             LocalDirectory(journal).lock().close()
         except BlockingIOError:

@@ -82,6 +82,7 @@ class Subscription:
     def known_up_to(self, sequence: int) -> None:
         """Numbers up to this one exist, for the store has had it: what is there need not wait for a higher one."""
         if self.stream is not None:
+            self.tide.known_up_to(self.stream.next - 1)
             self.stream.exists(sequence)
 
     def asked_for(self, sequence: int, now: float) -> bool:

@@ -67,6 +67,10 @@ class Tide:
         if self._start is None:
             self._start = sequence
 
+    def known_up_to(self, sequence: int) -> None:
+        """The stream had got so far before this began: what the backbone sends anew below it is old."""
+        self._floor = max(self._floor, sequence)
+
     def connected(self, now: float) -> None:
         """The backbone is there again: its silence before that proves nothing."""
         self._sent_at = now
@@ -105,7 +109,7 @@ class Tide:
     def time_passed(self, now: float) -> None:
         """Remember where the tide stood."""
         if now - self._marked_at >= OLD:
-            self._floor, self._mark, self._marked_at = self._mark, self._proven, now
+            self._floor, self._mark, self._marked_at = max(self._floor, self._mark), self._proven, now
 
     def falls(self, sequence: int) -> bool:
         """Say whether the backbone counts anew: several old numbers in rising order, and nothing new between them.

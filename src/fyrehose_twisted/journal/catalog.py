@@ -11,15 +11,15 @@ from operator import itemgetter
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.block import Block, merged
 from fyrehose_twisted.journal.contents import Contents
-from fyrehose_twisted.journal.errors import JournalDamaged
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError
 from fyrehose_twisted.journal.frames import Header
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.segment import Segment
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
-MERGED_RECORDS = 65_536
-"""Records of overlapping frames that are put in order at once, about."""
+MERGED_RECORDS, MERGED_BYTES = 65_536, 32 * 2**20
+"""Records and bytes of overlapping frames that are put in order at once, about."""
 
 OPEN_FILES = 128
 CACHED_FRAMES, CACHED_BYTES = 64, 64 * 2**20
@@ -100,17 +100,23 @@ class Catalog(Contents):
         held = self.held.get(epoch)
         if held is None or position not in held:
             return None
+        damaged: JournalDamaged | None = None
         for segment in sorted(self._near(epoch, position, position), key=_by_number, reverse=True):
             covering = segment.shelves[epoch].covering(position, position)
-            try:
-                for header in sorted(covering, key=_by_offset, reverse=True):
+            for header in sorted(covering, key=_by_offset, reverse=True):
+                try:
                     block = self._cached_block(segment, header)
-                    row = block.row_of(position)
-                    if row is not None:
-                        return next(block.rows(row, row + 1).records())
-            except FileNotFoundError:
-                self.moved(segment)
-                return self.get(epoch, position)
+                except JournalDamaged as error:
+                    damaged = error  # It may only span this position, and have nothing of it.
+                    continue
+                except FileNotFoundError:
+                    self.moved(segment)
+                    return self.get(epoch, position)
+                row = block.row_of(position)
+                if row is not None:
+                    return next(block.rows(row, row + 1).records())
+        if damaged is not None:
+            raise damaged
         return None
 
     def file_of(self, segment: Segment) -> IFile:
@@ -118,7 +124,12 @@ class Catalog(Contents):
         name = segment.name
         file = self._files.get(name)
         if file is None:
-            file = self._files[name] = self.directory.open(name)
+            try:
+                file = self._files[name] = self.directory.open(name)
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise JournalError(f"{self.directory}/{name} cannot be opened: {error.strerror}") from error
             if len(self._files) > OPEN_FILES:
                 self._files.popitem(last=False)
         else:
@@ -179,12 +190,14 @@ class Catalog(Contents):
                 index += 1
             begin = max(first, min(header.base for _, header in cluster))
             reach, count = max(header.last for _, header in cluster), sum(header.entries for _, header in cluster)
+            size = sum(header.body for _, header in cluster)
             while index < len(frames):
                 base = frames[index][1].base
-                if base > reach or (count >= MERGED_RECORDS and base > begin):
+                if base > reach or ((count >= MERGED_RECORDS or size >= MERGED_BYTES) and base > begin):
                     break
                 cluster.append(frames[index])
                 reach, count = max(reach, frames[index][1].last), count + frames[index][1].entries
+                size += frames[index][1].body
                 index += 1
             end = reach if index == len(frames) else min(reach, frames[index][1].base - 1)
             end = min(end, last)

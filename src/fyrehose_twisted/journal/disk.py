@@ -66,6 +66,18 @@ class LocalFile:
         self._close()
 
 
+class LocalLock(LocalFile):
+    """The lock of a directory."""
+
+    __slots__ = ()
+
+    def close(self) -> None:
+        """Let others in, even if a child of this process has the descriptor too."""
+        if self._close.alive:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        super().close()
+
+
 @implementer(IDirectory)
 class LocalDirectory:
     """See :class:`~fyrehose_twisted.interfaces.IDirectory`.
@@ -106,8 +118,13 @@ class LocalDirectory:
         finally:
             os.close(descriptor)
 
-    def lock(self) -> LocalFile:
+    def room(self) -> int:
+        """Return how many bytes its file system has free."""
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize
+
+    def lock(self) -> LocalLock:
         """See :meth:`~fyrehose_twisted.interfaces.IDirectory.lock`."""
-        lock = LocalFile(os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+        lock = LocalLock(os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
         fcntl.flock(lock._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return lock

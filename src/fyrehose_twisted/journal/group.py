@@ -106,13 +106,25 @@ class Group:
         low = max(low, self._contents.starts[epoch])
         held, waiting = self._contents.held.get(epoch) or RangeSet(), self._records.get(epoch, {})
         asked = range(low, high + 1)
-        few, many = (asked, waiting) if len(asked) < len(waiting) else (waiting, asked)
+        few, many = (asked, waiting) if high - low < len(waiting) else (waiting, asked)
         here = RangeSet(runs_of_integers(sorted(position for position in few if position in many)))
         known = self._contents.lost.get(epoch) or RangeSet()
         for start, end in list(held.gaps(low, high)):
             for begin, stop in list(here.gaps(start, end)):
                 for lost in known.gaps(begin, stop):
                     self.lost.setdefault(epoch, RangeSet()).add(*lost)
+
+    def drop_before(self, epoch: int, position: int) -> None:
+        """Let go of what lies before ``position``, where the epoch begins from now on."""
+        waiting = self._records.get(epoch, {})
+        passed = [number for number in waiting if number < position]
+        for number in passed:
+            del waiting[number]
+        self.counters.taken -= len(passed)
+        self.counters.late += len(passed)
+        self._replacing.get(epoch, set()).difference_update(passed)
+        if passed and not waiting:
+            del self._records[epoch]
 
     def drop_settled(self) -> None:
         """Let go of what was to replace something that the watermark has passed since."""
@@ -191,9 +203,11 @@ class Group:
             self._size += sum(map(len, payloads))
         else:
             highest = max(positions)
-            taken = sum(map(self._take, (epoch,) * taken, positions, times, payloads))
-            if not waiting:
-                del self._records[epoch]
+            try:
+                taken = sum(map(self._take, (epoch,) * taken, positions, times, payloads))
+            finally:
+                if not waiting:
+                    del self._records[epoch]
         self.counters.taken += taken
         self._highest[epoch] = max(self._highest.get(epoch, 0), highest)
         return taken

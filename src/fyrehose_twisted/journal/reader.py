@@ -17,6 +17,7 @@ from fyrehose_twisted.journal.loading import Opened, files_of, load, open_segmen
 from fyrehose_twisted.journal.mark import Mark, read_mark
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.segment_header import segment_name
 from fyrehose_twisted.record import Record
 
 TRIES = 10
@@ -98,20 +99,35 @@ class JournalReader:
         self._catalog.close()
 
     def _load(self) -> None:
-        for _ in range(TRIES):
+        found: dict[str, Segment] = {}
+        tries = TRIES
+        while tries:
+            before = len(found)
             try:
-                self._load_once()
+                self._load_once(found)
                 return
-            except FileNotFoundError:
-                continue  # A segment was written anew, or retention took it.
+            except FileNotFoundError:  # A segment was written anew, or retention took it.
+                tries = TRIES if len(found) > before else tries - 1
             except OSError as error:
                 raise JournalError(f"{self.directory} cannot be read: {error.strerror}") from error
         raise JournalError(f"{self.directory} changes faster than it can be read")
 
-    def _load_once(self) -> None:
+    def _list(self) -> dict[int, str]:
+        """Return the suffix of each segment's file.
+
+        A list that is made while a file gets its new name can have neither name; two that agree cannot lack the same.
+        """
+        suffixes = files_of(self.directory.names())
+        for _ in range(TRIES):
+            before, suffixes = suffixes, files_of(self.directory.names())
+            if before.keys() == suffixes.keys():
+                return suffixes
+        raise FileNotFoundError("the list of segments changes all the time")
+
+    def _load_once(self, found: dict[str, Segment]) -> None:
         catalog = self._catalog
         mark = read_mark(self.directory)  # First: what it speaks of is there by now.
-        suffixes = files_of(self.directory.names())
+        suffixes = self._list()
         durable = max(suffixes, default=0) - 1 if mark is None else mark.segment
         segments: dict[int, Segment] = {}
         damages: list[Damage] = []
@@ -120,6 +136,8 @@ class JournalReader:
             if number > durable and suffix == ".log":
                 continue  # It is only being made.
             if known is None or known.suffix != suffix:
+                known = found.get(segment_name(number, suffix))
+            if known is None:
                 one = open_segment(self.directory, number, suffix)
                 if not isinstance(one, Opened):
                     damages.append(one)
@@ -128,6 +146,7 @@ class JournalReader:
                 if mark is None or number != mark.segment or known.ordered:
                     load(one, keep_index=False)
                 one.file.close()
+                found[known.name] = known
             segments[number] = known
         header = same_journal(segments.values(), self.directory)
         if header is not None:

@@ -14,6 +14,7 @@ from fyrehose_twisted.journal.segment import Segment
 from fyrehose_twisted.journal.segment_header import (
     FULL_SUFFIX,
     INDEX_SUFFIX,
+    MAGIC,
     MAX_HEADER,
     OPEN_SUFFIX,
     SegmentHeader,
@@ -77,6 +78,11 @@ def recover(directory: IDirectory, stream: str) -> Recovery:
             _miss(recovery, segment, mark)
         else:
             _mend_last(one, recovery, mark)
+            if not segment.frames and segment.number > (0 if mark is None else mark.segment):
+                unfinished.append(segment.name)  # Its first frame says where epochs begin, and is not whole.
+                recovery.cut += segment.end
+                del recovery.segments[segment.number]
+                continue
             recovery.open = segment
         recovery.damages += segment.damages
     _remove_leftovers(directory, names, suffixes)
@@ -98,13 +104,21 @@ def _open_all(
         if isinstance(one, Opened):
             one.file.close()  # There may be more segments than a process may have open files.
             opened.append(one)
-        elif number == max(suffixes) and number > begun and suffix == OPEN_SUFFIX and one.length <= MAX_HEADER:
+        elif number == max(suffixes) and number > begun and suffix == OPEN_SUFFIX and _is_cut_header(directory, one):
             # It was being made: what is in it was never more than a header.
             unfinished.append(one.name)
             recovery.cut += one.length
         else:
             recovery.damages.append(one)
     return opened, unfinished
+
+
+def _is_cut_header(directory: IDirectory, damage: Damage) -> bool:
+    """Say whether a file without any frame is what a crash left of a segment, and not somebody's who uses its name."""
+    file = directory.open(damage.name)
+    head = file.read(0, MAX_HEADER)
+    file.close()
+    return head[: len(MAGIC)] == MAGIC[: len(head)] or not any(head)
 
 
 def _mend_last(one: Opened, recovery: Recovery, mark: Mark | None) -> None:

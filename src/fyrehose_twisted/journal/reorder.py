@@ -57,6 +57,10 @@ def reorder(directory: IDirectory, segment: Segment, frame_records: int = FRAME_
                 pieces, written = [], new.end
         file.write(written, b"".join(pieces))
         file.sync()
+    except BaseException:
+        with suppress(OSError):  # It would take room that others need.
+            directory.remove(name)
+        raise
     finally:
         file.close()
         alone.close()

@@ -59,24 +59,35 @@ def parse_retention(text: str) -> Retention:
     return Retention(seconds, size)
 
 
-def outlived(segments: Sequence[Segment], beside: int, retention: Retention, now: int) -> list[Segment]:
+def outlived(segments: Sequence[Segment], active: Segment, retention: Retention, now: int) -> list[Segment]:
     """Return those of ``segments`` that need not be kept.
 
     :param segments: all that are not written any more.
-    :param beside: bytes that the journal takes beside them.
+    :param active: the one that is.
     :param now: UTC microseconds.
     """
-    by_number = sorted(segments, key=lambda segment: (segment.last or (-1, -1), segment.number))
-    total = beside + sum(segment.end for segment in segments)
+    newest = _newest([*segments, active])
+    by_position = sorted(segments, key=lambda segment: (segment.last or (-1, -1), segment.number))
+    total = active.end + sum(segment.end for segment in segments)
     gone: list[Segment] = []
-    for segment in by_number:
-        old = (
-            retention.seconds is not None
-            and (segment.newest or segment.header.created_at) < now - retention.seconds * 1_000_000
-        )
+    for segment in by_position:
+        empty = segment.last is None and (retention.seconds, retention.size) != (None, None)
+        old = retention.seconds is not None and newest[segment.number] < now - retention.seconds * 1_000_000
         large = retention.size is not None and total > retention.size
-        if not (old or large):
+        if not (old or large or empty):
             break  # What has higher numbers stays, or a hole would be left.
         gone.append(segment)
         total -= segment.end
     return gone
+
+
+def _newest(segments: Sequence[Segment]) -> dict[int, int]:
+    """Return, by number, when the last record of each segment was received: not after the next one was begun, whatever
+    the clocks of others said."""
+    newest: dict[int, int] = {}
+    begun: int | None = None
+    for segment in sorted(segments, key=lambda segment: segment.number, reverse=True):
+        known = segment.newest or segment.header.created_at
+        newest[segment.number] = known if begun is None else min(known, begun)
+        begun = segment.header.created_at
+    return newest

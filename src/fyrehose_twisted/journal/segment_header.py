@@ -17,6 +17,9 @@ _PREFIX = struct.Struct("<8sII")
 _NUMBER = struct.Struct("<I")
 _CHECK = struct.Struct("<I")
 
+MAX_NUMBER = 2**32 - 1
+"""Of a segment."""
+
 MAX_URI = 1_024
 MAX_HEADER = 2_048
 """Bytes that suffice for every header."""
@@ -56,7 +59,8 @@ def segment_name(number: int, suffix: str) -> str:
 def number_of(name: str) -> int | None:
     """Return the number of the segment that a file is, or ``None`` if it is none."""
     found = _NAME.fullmatch(name)
-    return int(found[1]) if found else None
+    number = int(found[1]) if found else 0
+    return number if 0 < number <= MAX_NUMBER else None
 
 
 def encode(header: SegmentHeader) -> bytes:

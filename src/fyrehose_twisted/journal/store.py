@@ -98,7 +98,7 @@ class Journal:
         self.wrap = wrap
         self.config = JournalConfig() if config is None else config
         self._clock = clock
-        self._broken: Exception | None = None
+        self._broken: BaseException | None = None
         self._left_alone: set[int] = set()
         self._unsynced = False
         try:
@@ -181,6 +181,16 @@ class Journal:
         if not frames:
             return
         active, end = self._active, self._active.end
+        self._unsynced = True
+        try:
+            self._write(active, end, frames)
+        except JournalError:
+            raise
+        except BaseException as error:
+            self._broken = error  # Nobody knows how far it got.
+            raise
+
+    def _write(self, active: Segment, end: int, frames: list[tuple[Header, bytes, Sequence[int] | None]]) -> None:
         self._put(end, b"".join(data for _, data, _ in frames))
         for header, data, positions in frames:
             if positions is None:
@@ -188,7 +198,6 @@ class Journal:
             else:
                 active.add_records(header, None if header.flags & DENSE else np.array(positions, np.uint64))
         self._group.written()
-        self._unsynced = True
 
     def sync(self) -> None:
         """Make what was written durable, and show it to readers.
@@ -296,22 +305,18 @@ class Journal:
         if (too_large or retention.wants_roll(self._active.header.created_at, now)) and self._active.records:
             self.roll()  # Only what is not written any more can go, and a disk that is full has no room to wait for.
         segments = [one for one in self.catalog.segments.values() if one is not self._active]
-        gone = outlived(segments, self._active.end, retention, now)
+        gone = outlived(segments, self._active, retention, now)
         if not gone:
             return 0
-        starts, waiting = dict(self.catalog.starts), dict(self._group.starts)
+        starts: dict[int, int] = {}
         epoch, position = max((one.last for one in gone if one.last is not None), default=(-1, -1))
         for earlier in [earlier for earlier in self.catalog.starts if earlier < epoch]:
             bounds = self.catalog.bounds(earlier)
             assert bounds is not None
-            self._group.start_at(earlier, bounds.last + 1)  # A segment that stays may have something of it.
+            starts[earlier] = bounds.last + 1  # A segment that stays may have something of it.
         if epoch in self.catalog.starts:
-            self._group.start_at(epoch, max(position + 1, self.catalog.starts[epoch]))
-        try:
-            self.commit()  # Before anything is gone, the journal has to say so.
-        except JournalFull:
-            self.catalog.starts, self._group.starts = starts, waiting
-            raise
+            starts[epoch] = max(position + 1, self.catalog.starts[epoch])
+        self._write_starts(starts)  # Before anything is gone, the journal has to say so.
         for segment in gone:
             del self.catalog.segments[segment.number]
             self.catalog.let_go(segment.name)
@@ -322,6 +327,18 @@ class Journal:
         self.catalog.settle()
         self.directory.sync()
         return sum(one.end for one in gone)
+
+    def _write_starts(self, starts: dict[int, int]) -> None:
+        """Make durable where epochs begin from now on; what waits in the group goes on waiting."""
+        active = self._active
+        header, data = start_frame(Place(active.number, active.end, self.catalog.tag), sorted(starts.items()))
+        self._unsynced = True
+        self._put(active.end, data)
+        active.add(header, memoryview(data)[HEADER.size :])
+        self.sync()
+        for epoch, position in starts.items():
+            self.catalog.starts[epoch] = position
+            self._group.drop_before(epoch, position)
 
     # Reading
 

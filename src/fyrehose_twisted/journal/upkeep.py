@@ -11,6 +11,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.reorder import reorder
 from fyrehose_twisted.journal.segment import Segment
@@ -77,11 +78,20 @@ class Upkeep:
             self.log.info("{journal} dropped its oldest records: {freed:,} bytes", journal=self.journal, freed=freed)
         full = self.journal.full_segments()
         self._rest = max(0, self._rest - 1)
-        if full and self._ordering is None and not self._rest:
+        if full and self._ordering is None and not self._rest and self._has_room(full[0]):
             journal, config = self.journal, self.journal.config
             pool = self._reactor.getThreadPool()
             ordering = deferToThreadPool(self._reactor, pool, reorder, journal.directory, full[0], config.frame_records)
             self._ordering = ordering.addCallbacks(self._ordered, self._not_ordered)
+
+    def _has_room(self, segment: Segment) -> bool:
+        """Say whether what is put in order leaves room for what comes meanwhile."""
+        directory = self.journal.directory
+        if isinstance(directory, LocalDirectory) and directory.room() < 2 * segment.end:
+            self._rest = REST
+            self.log.warn("{journal} has little room left, and puts nothing in order", journal=self.journal)
+            return False
+        return True
 
     def _ordered(self, segment: Segment) -> None:
         self._ordering = None
@@ -95,6 +105,8 @@ class Upkeep:
     def _not_ordered(self, failure: Failure) -> None:
         # Nothing is lost; a full disk may have room again when this is tried the next time.
         self._ordering = None
+        if failure.check(FileNotFoundError):
+            return  # Retention was quicker.
         self._rest = REST
         self.log.error("{journal}: a segment was not put in order: {why}", journal=self.journal, why=failure.value)
 

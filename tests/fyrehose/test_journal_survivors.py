@@ -1,0 +1,18 @@
+"""What the tests of a client's journal let pass when they were tried with bugs."""
+
+from __future__ import annotations
+
+from random import Random
+
+from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.journal_client import JournalClient
+from fyrehose_twisted.fyrehose.journal_store import EPOCH
+from fyrehose_twisted.journal.memory import MemoryJournal
+
+
+def test_a_journal_that_begins_with_0_goes_on_at_1() -> None:
+    journal = MemoryJournal("fyrehose://test")
+    journal.begin(EPOCH, 0)
+    journal.commit()
+    client = JournalClient(("10.0.0.1", 2323), ClientConfig(), journal, Random(1), 1_700_000_000.0)
+    assert client.next_sequence == 1
