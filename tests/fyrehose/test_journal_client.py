@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import pytest
 
 from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import SequenceRegressed
 from fyrehose_twisted.fyrehose.codec import decode, encode
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
-from fyrehose_twisted.fyrehose.events import Delivered
+from fyrehose_twisted.fyrehose.events import Delivered, Failed
 from fyrehose_twisted.fyrehose.journal_client import JournalClient
 from fyrehose_twisted.fyrehose.journal_store import EPOCH, Unsaved
 from fyrehose_twisted.fyrehose.messages import Deliver, Forward, Keepalive, KeepaliveAck, Packet, Request
@@ -316,3 +317,29 @@ def test_a_damaged_frame_is_asked_for_again_and_healed(tmp_path: Path) -> None:
     }
     assert healed == {number: data_of(number) for number in range(1, 10)}
     journal.close()
+
+
+def test_a_backbone_that_counts_anew_is_noticed_after_a_restart_though_its_numbers_are_not_kept_any_more(
+    journal: Open,
+) -> None:
+    kept = journal()
+    kept.begin(0, 1_000_000)
+    kept.append([Record(STREAM, 0, number, 1, data_of(number)) for number in range(1_000_000, 1_000_010)])
+    kept.commit()
+    bench = Bench(kept)
+    bench.deliver(5, 6)
+    assert not bench.all(Failed)
+    bench.deliver(7)
+    assert [type(failed.error) for failed in bench.all(Failed)] == [SequenceRegressed]
+
+
+def test_what_lies_above_a_hole_is_handed_over_though_nothing_new_comes(journal: Open) -> None:
+    kept = journal()
+    kept.append([Record(STREAM, 0, number, 1, data_of(number)) for number in (1, 2, 4, 5)])
+    kept.commit()
+    bench = Bench(kept)
+    bench.run(0.2)
+    assert 3 in bench.asked
+    bench.deliver(3, peer=OTHER)
+    bench.run(0.2)
+    assert bench.sequences == [3, 4, 5]

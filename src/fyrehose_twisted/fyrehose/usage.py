@@ -65,7 +65,7 @@ def client_usage(client: Client, history: History | JournalStore) -> Iterator[Us
     repairs, joining, stream = subscription._repairs, subscription._joining, subscription.stream
     yield Usage("ranges asked for", len(repairs._asked) + len(repairs._asked_before), 2 * MAX_REMEMBERED_RANGES)
     if stream is not None:
-        # Planned anew when the first is due, so there may be more for a moment: what one answer to a tail probe leaves out.
+        # Planned anew when the first is due, so there may be more for a moment: what an answer to a tail probe lacks.
         yield Usage("repairs planned", len(repairs), 4 * max(MAX_PLANNED, 2 * len(stream.missing)))
         # What waits in the middle of a gap makes two of it, and so does what was asked for and finds no room.
         ranges = MAX_GAPS + 1 + config.buffer_bytes // MESSAGE_OVERHEAD + config.repair.in_flight
