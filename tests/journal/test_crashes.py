@@ -173,16 +173,19 @@ WAYS: list[dict[str, Any]] = [{}, {"every": 3}, {"retention": Retention(size=3_0
 def crash_again_and_again(seed: int, options: dict[str, Any]) -> None:
     life = Life(seed, **options)
     chance = Random(f"{seed}/crashes")
-    for _ in range(12):
-        crashed(life, 25, chance.randint(1, 9_000))
-        life.disk.power_lost() if chance.random() < 0.6 else life.disk.killed()
-    life.live(1)
+    try:
+        for _ in range(12):
+            crashed(life, 25, chance.randint(1, 9_000))
+            life.disk.power_lost() if chance.random() < 0.6 else life.disk.killed()
+        life.live(1)
+    except Exception as error:
+        error.add_note(f"seed {seed}, {options}")
+        raise
 
 
 @pytest.mark.parametrize("options", WAYS, ids=str)
 def test_a_journal_survives_one_crash_after_another(options: dict[str, Any], fresh_seed: int) -> None:
     for seed in (*range(7), fresh_seed):
-        print(f"seed {seed}")
         crash_again_and_again(seed, options)
 
 
@@ -192,7 +195,6 @@ def test_random_crashes(fresh_seed: int) -> None:
     seed = fresh_seed
     while time.monotonic() < until:
         for options in WAYS:
-            print(f"seed {seed}, {options}")
             crash_again_and_again(seed, options)
         seed += 1
     print(f"{len(WAYS) * (seed - fresh_seed)} lives with 12 crashes each")
