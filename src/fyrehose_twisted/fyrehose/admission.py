@@ -15,9 +15,6 @@ from fyrehose_twisted.fyrehose.messages import Keepalive
 TOKEN_STEP = 30
 """Seconds for which one token is made; the neighbouring steps are accepted too."""
 
-SECRET_MINIMUM = 16
-"""Bytes that a shared secret must have at least."""
-
 
 class AddressList:
     """A list of IPv4 networks in CIDR form."""
@@ -62,10 +59,3 @@ def token_is_valid(secret: bytes, keepalive: Keepalive, now: float) -> bool:
         for step in (0, -1, 1)
     ]
     return any(matches)
-
-
-def check_secret(secret: bytes) -> bytes:
-    """Return ``secret``. :raises ConfigurationError: if it is too short to be one."""
-    if len(secret) < SECRET_MINIMUM:
-        raise ConfigurationError(f"the secret has {len(secret)} bytes; it needs at least {SECRET_MINIMUM}")
-    return secret

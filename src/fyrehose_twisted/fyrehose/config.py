@@ -8,12 +8,13 @@ from ipaddress import IPv4Address
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.fyrehose.admission import AddressList, check_secret
+from fyrehose_twisted.fyrehose.admission import AddressList
 from fyrehose_twisted.fyrehose.history import DEFAULT_LIMIT
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, MAX_SEQUENCE, Dialect
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.reassembly import DEFAULT_BUFFER
 from fyrehose_twisted.fyrehose.repair import RepairConfig
+from fyrehose_twisted.secret import check_secret
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 from twisted.python.reflect import namedAny
 from twisted.python.usage import UsageError
-
-from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.fyrehose.admission import check_secret
 
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 
@@ -41,26 +37,6 @@ def number(option: str) -> Any:
             raise ValueError(f"--{option} {text!r} is not a number") from None
 
     return coerce
-
-
-def read_secret(path: str) -> bytes:
-    """Return the shared secret in a file, without white space around it.
-
-    :raises ConfigurationError: if the file cannot be read, can be read by everybody, or holds too little.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-        with os.fdopen(descriptor, "rb") as file:
-            mode = os.fstat(descriptor).st_mode
-            secret = file.read(4_096).strip()
-    except OSError as error:
-        raise ConfigurationError(f"secret file {path} cannot be read: {error.strerror}") from error
-    if mode & 0o007:
-        raise ConfigurationError(f"secret file {path} is open to everybody; chmod 600 it")
-    try:
-        return check_secret(secret)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"secret file {path}: {error}") from None
 
 
 def protocol_class(name: str, base: type) -> Any:

@@ -24,12 +24,12 @@ from fyrehose_twisted.fyrehose.options import (
     integer,
     number,
     protocol_class,
-    read_secret,
 )
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_PORT, BackboneService
 from fyrehose_twisted.fyrehose.state import SequenceFile
 from fyrehose_twisted.interfaces import IForwardPolicy
+from fyrehose_twisted.secret import read_secret
 
 
 class Options(usage.Options):

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet import stdio
 from twisted.internet.protocol import Protocol
 
-from fyrehose_twisted.fyrehose.options import read_secret
+from fyrehose_twisted.secret import read_secret
 
 
 def complain(problem: object) -> int:

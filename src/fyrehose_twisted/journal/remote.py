@@ -24,6 +24,7 @@ from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.record import Record
+from fyrehose_twisted.secret import check_secret
 
 PAGE = 8 * 2**20
 """Bytes of frames that are asked for at once."""
@@ -74,7 +75,7 @@ class RemoteJournal:
         self.port = port
         self.timeout = timeout
         self.page = page
-        self._secret = None if secret is None else wire.check_secret(secret)
+        self._secret = None if secret is None else check_secret(secret)
         self._connection: _Connection | None = None
 
     def __repr__(self) -> str:

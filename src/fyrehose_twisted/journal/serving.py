@@ -28,6 +28,7 @@ from fyrehose_twisted.journal.frames import MAX_RECORDS
 from fyrehose_twisted.journal.reorder import FRAME_RECORDS
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.net.names import loopback_endpoint
+from fyrehose_twisted.secret import check_secret
 
 Readers = Callable[[], Mapping[str, IJournalReader]]
 
@@ -94,7 +95,7 @@ def journal_endpoint(reactor: Any, description: str, secret: bytes | None) -> IS
     """
     endpoint = loopback_endpoint(reactor, description)
     if secret is not None:
-        wire.check_secret(secret)
+        check_secret(secret)
     elif not isinstance(endpoint, UNIXServerEndpoint) and not _is_loopback(getattr(endpoint, "_interface", None)):
         raise ConfigurationError(
             f"{description!r} is not on loopback, and everybody could read the journals; give a secret"
@@ -132,7 +133,7 @@ class JournalServerFactory(Factory):
             from twisted.internet import reactor
         self.reactor = reactor
         self.readers = readers
-        self.secret = None if secret is None else wire.check_secret(secret)
+        self.secret = None if secret is None else check_secret(secret)
         self.limits = ServingLimits() if limits is None else limits
         self.counters = ServingCounters()
         self.connections: dict[JournalServerProtocol, str] = {}

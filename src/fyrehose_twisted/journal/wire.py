@@ -16,7 +16,7 @@ from cbor2 import CBORDecoder, dumps
 from zope.interface import implementer
 
 from fyrehose_twisted.effects import Datagram
-from fyrehose_twisted.errors import ConfigurationError, RemoteError
+from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.interfaces import IStreamDecoder
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.frames import (
@@ -37,9 +37,6 @@ from fyrehose_twisted.journal.scan import Damage
 
 VERSION = 1
 NONCE_SIZE, MAC_SIZE = 16, 32
-SECRET_MINIMUM = 16
-"""Bytes that a shared secret must have at least."""
-
 HIGHEST = 2**63 - 1
 """No number in a message is above it."""
 
@@ -194,13 +191,6 @@ class Refusal:
 
 Request = ListStreams | Read | ListRanges
 Message = Greeting | Hello | Welcome | Request | Streams | Records | Ranges | Refusal
-
-
-def check_secret(secret: bytes) -> bytes:
-    """Return ``secret``. :raises ConfigurationError: if it is too short to be one."""
-    if len(secret) < SECRET_MINIMUM:
-        raise ConfigurationError(f"the secret has {len(secret)} bytes; it needs at least {SECRET_MINIMUM}")
-    return secret
 
 
 def proof(secret: bytes, nonce: bytes) -> bytes:

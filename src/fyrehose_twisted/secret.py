@@ -1,0 +1,37 @@
+"""Shared secrets: where they come from, and how long they have to be."""
+
+from __future__ import annotations
+
+import os
+
+from fyrehose_twisted.errors import ConfigurationError
+
+SECRET_MINIMUM = 16
+"""Bytes that a shared secret must have at least."""
+
+
+def check_secret(secret: bytes) -> bytes:
+    """Return ``secret``. :raises ConfigurationError: if it is too short to be one."""
+    if len(secret) < SECRET_MINIMUM:
+        raise ConfigurationError(f"the secret has {len(secret)} bytes; it needs at least {SECRET_MINIMUM}")
+    return secret
+
+
+def read_secret(path: str) -> bytes:
+    """Return the shared secret in a file, without white space around it.
+
+    :raises ConfigurationError: if the file cannot be read, can be read by everybody, or holds too little.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            mode = os.fstat(descriptor).st_mode
+            secret = file.read(4_096).strip()
+    except OSError as error:
+        raise ConfigurationError(f"secret file {path} cannot be read: {error.strerror}") from error
+    if mode & 0o007:
+        raise ConfigurationError(f"secret file {path} is open to everybody; chmod 600 it")
+    try:
+        return check_secret(secret)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"secret file {path}: {error}") from None
