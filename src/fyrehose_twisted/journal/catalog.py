@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import accumulate, islice
 from operator import itemgetter
+from typing import NamedTuple
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.block import Block, merged
@@ -23,6 +24,14 @@ MERGED_RECORDS, MERGED_BYTES = 65_536, 32 * 2**20
 
 OPEN_FILES = 128
 CACHED_FRAMES, CACHED_BYTES = 64, 64 * 2**20
+
+
+class Stored(NamedTuple):
+    """Records as they stand in one segment."""
+
+    segment: str
+    """Name of its file."""
+    block: Block
 
 
 class Catalog(Contents):
@@ -92,6 +101,14 @@ class Catalog(Contents):
         self.check_start(epoch, first)
         return self._read(epoch, first, last, on_damage)
 
+    def stored(
+        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
+    ) -> Iterator[list[Stored]]:
+        """Return what stands in segments of ``first`` to ``last``, also what was replaced later: see
+        :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`."""
+        self.check_start(epoch, first)
+        return self._stored(epoch, first, last, on_damage)
+
     def get(self, epoch: int, position: int) -> Record | None:
         """Return a record, ``None`` if it is not held.
 
@@ -154,22 +171,28 @@ class Catalog(Contents):
         raise FileNotFoundError(f"{segment.name} is gone from {self.directory}")
 
     def _read(self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None) -> Iterator[Block]:
+        for parts in self._stored(epoch, first, last, on_damage):
+            yield parts[0].block if len(parts) == 1 else merged([part.block for part in parts])
+
+    def _stored(
+        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None
+    ) -> Iterator[list[Stored]]:
         while first <= last:
             self.check_start(epoch, first)
             generation = self.generation
-            for block, end in self._clusters(epoch, first, last, on_damage):
+            for parts, end in self._windows(epoch, first, last, on_damage):
                 first = end + 1
-                if block is not None:
-                    yield block
+                if parts:
+                    yield parts
                 if self.generation != generation:
                     break
             if self.generation == generation:
                 return
 
-    def _clusters(
+    def _windows(
         self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None
-    ) -> Iterator[tuple[Block | None, int]]:
-        """Yield what is held and up to where; nothing more once segments have changed."""
+    ) -> Iterator[tuple[list[Stored], int]]:
+        """Yield what is stored, oldest first, and up to where; nothing more once segments have changed."""
         generation = self.generation
         frames = self._frames(epoch, first, last)
         blocks: dict[tuple[int, int], Block] = {}
@@ -182,7 +205,7 @@ class Catalog(Contents):
                 alone = self._block(segment, header, {}, on_damage)
                 if self.generation != generation:
                     return
-                yield None if alone is None else alone.within(first, end) or None, end
+                yield _within([(segment, alone)], first, end), end
                 first = end + 1
                 continue
             if not cluster:
@@ -202,12 +225,12 @@ class Catalog(Contents):
             end = reach if index == len(frames) else min(reach, frames[index][1].base - 1)
             end = min(end, last)
             whole = [
-                self._block(segment, header, blocks, on_damage) for segment, header in sorted(cluster, key=_by_age)
+                (segment, self._block(segment, header, blocks, on_damage))
+                for segment, header in sorted(cluster, key=_by_age)
             ]
             if self.generation != generation:
                 return
-            parts = [part for block in whole if block is not None and len(part := block.within(first, end))]
-            yield (None if not parts else parts[0] if len(parts) == 1 else merged(parts)), end
+            yield _within(whole, first, end), end
             first = end + 1
             cluster = [(segment, header) for segment, header in cluster if header.last > end and end < last]
             going_on = {(segment.number, header.offset) for segment, header in cluster}
@@ -294,6 +317,11 @@ def _by_number(segment: Segment) -> int:
 def _stands_alone(frames: list[tuple[Segment, Header]], index: int) -> bool:
     """Say whether a frame has none of the numbers of the next one, nor so of any after it."""
     return index + 1 == len(frames) or frames[index + 1][1].base > frames[index][1].last
+
+
+def _within(blocks: list[tuple[Segment, Block | None]], first: int, last: int) -> list[Stored]:
+    parts = [(segment.name, block.within(first, last)) for segment, block in blocks if block is not None]
+    return [Stored(name, part) for name, part in parts if len(part)]
 
 
 def _by_offset(header: Header) -> int:

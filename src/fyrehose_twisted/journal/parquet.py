@@ -46,7 +46,7 @@ class Written(NamedTuple):
     rows: int
 
 
-class _File(NamedTuple):
+class ExportedFile(NamedTuple):
     """A file that is there: all from ``first`` to ``last``."""
 
     epoch: int
@@ -55,6 +55,7 @@ class _File(NamedTuple):
 
     @property
     def name(self) -> str:
+        """What it is called."""
         return f"{self.epoch}-{self.first}-{self.last}.parquet"
 
 
@@ -78,6 +79,12 @@ def export(
     :raises OSError: if a file cannot be written.
     """
     return _Export(reader, out, numbers, tell, progress).run()
+
+
+def exported(directory: Path) -> list[ExportedFile]:
+    """Return the files of one stream in order; of two that begin alike, which a crash may leave, the longer one."""
+    longest = {(file.epoch, file.first): file for file in sorted(_files_in(directory))}
+    return list(longest.values())
 
 
 def load_pyarrow() -> Any:
@@ -127,10 +134,10 @@ class _Export:
                 last = at + max(1, (whole[1] + 1 - at) // self._numbers) * self._numbers - 1
                 self._tell(f"lost in epoch {epoch}: {at} to {min(last, whole[1])}; there is no file for them")
             else:
-                yield self._write(_File(epoch, at, last), lost, partial)
+                yield self._write(ExportedFile(epoch, at, last), lost, partial)
             at, partial = last + 1, None
 
-    def _go_on(self, epoch: int, start: int) -> tuple[int, _File | None]:
+    def _go_on(self, epoch: int, start: int) -> tuple[int, ExportedFile | None]:
         """Return where the next file begins, and the shorter one whose place it takes."""
         files = self._files(epoch)
         for file in files:
@@ -146,12 +153,10 @@ class _Export:
             at = start
         return at, newest if at == newest.first else None
 
-    def _files(self, epoch: int) -> list[_File]:
-        found = (_NAME.fullmatch(name) for name in os.listdir(self._directory))
-        files = (_File(*map(int, one.groups())) for one in found if one)
-        return [file for file in files if file.epoch == epoch]
+    def _files(self, epoch: int) -> list[ExportedFile]:
+        return [file for file in _files_in(self._directory) if file.epoch == epoch]
 
-    def _write(self, file: _File, lost: list[tuple[int, int]], partial: _File | None) -> Written:
+    def _write(self, file: ExportedFile, lost: list[tuple[int, int]], partial: ExportedFile | None) -> Written:
         path = self._directory / file.name
         temporary = self._directory / f".{file.name}.tmp"  # Spark and its like do not look at such names.
         with open(temporary, "wb") as output:
@@ -165,7 +170,7 @@ class _Export:
             _sync(self._directory)
         return Written(str(path), rows)
 
-    def _write_rows(self, output: Any, file: _File, lost: list[tuple[int, int]]) -> int:
+    def _write_rows(self, output: Any, file: ExportedFile, lost: list[tuple[int, int]]) -> int:
         arrow = self._arrow
         schema, count = schema_of(arrow), 0
         writer = arrow.parquet.ParquetWriter(output, schema, use_dictionary=["stream", "status"])
@@ -196,7 +201,7 @@ class _Export:
         if self._progress is not None:
             self._progress(rows)
 
-    def _batches(self, file: _File, lost: list[tuple[int, int]]) -> Iterator[tuple[Any, int]]:
+    def _batches(self, file: ExportedFile, lost: list[tuple[int, int]]) -> Iterator[tuple[Any, int]]:
         """Yield the rows of a file in order, and how many bytes of payload they have."""
         at = file.first
         for whole in self._reader.read(file.epoch, file.first, file.last):
@@ -284,6 +289,11 @@ def pieces(block: Block, limit: int = ARRAY_BYTES) -> Iterator[Block]:
         high = max(high, low + 1)
         yield block if (low, high) == (0, len(block)) else block.rows(low, high)
         low = high
+
+
+def _files_in(directory: Path) -> list[ExportedFile]:
+    names = os.listdir(directory) if directory.is_dir() else []
+    return [ExportedFile(*map(int, found.groups())) for name in names if (found := _NAME.fullmatch(name))]
 
 
 @contextmanager

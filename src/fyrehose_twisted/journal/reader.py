@@ -9,7 +9,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IDirectory, IJournalReader
 from fyrehose_twisted.journal.block import Block
-from fyrehose_twisted.journal.catalog import Catalog
+from fyrehose_twisted.journal.catalog import Catalog, Stored
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError
@@ -81,6 +81,18 @@ class JournalReader:
     ) -> Iterator[Block]:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.read`; nothing beyond the watermark."""
         return self._catalog.read(epoch, first, min(last, self._catalog.nexts.get(epoch, 0) - 1), on_damage)
+
+    def stored(
+        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
+    ) -> Iterator[list[Stored]]:
+        """Return what stands in the segments, a list for each stretch of positions, ascending.
+
+        The blocks of one list may overlap, and a position may be in several: the last of them is what :meth:`read`
+        gives, and the others are what it replaced.
+
+        :param on_damage: as for :meth:`read`, and so is what is raised.
+        """
+        return self._catalog.stored(epoch, first, min(last, self._catalog.nexts.get(epoch, 0) - 1), on_damage)
 
     def get(self, epoch: int, position: int) -> Record | None:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.get`; nothing beyond the watermark."""
