@@ -12,6 +12,15 @@ import pytest
 Program = Callable[[str, str], Path]
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out what takes longer than a soak may: ``@pytest.mark.soak(seconds=300)`` says how long it takes."""
+    mark = item.get_closest_marker("soak")
+    if mark is not None:
+        needed, given = mark.kwargs.get("seconds", 0), float(os.environ.get("SOAK_SECONDS", "60"))
+        if needed > given:
+            pytest.skip(f"it takes about {needed} s, and SOAK_SECONDS is {given:g}")
+
+
 @pytest.fixture
 def program() -> Program:
     """Return the path of a system program, given its name and the Debian package that has it.

@@ -20,6 +20,9 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 DROP_IN = "twisted/plugins/fyrehose_twisted_plugins.py"
+FOR_SPARK = "pyspark_fyrehose.py"
+READ = {".css", ".html", ".js", ".properties"}
+"""Endings of files that are no modules."""
 SERVICES = {"fyrehose-backbone", "fyrehose-client", "fyrehose-journal"}
 
 # The console script's first line names the interpreter of the environment it was copied from.
@@ -152,8 +155,15 @@ def test_wheel_adds_one_file_to_twisted(wheel: Path) -> None:
 def test_wheel_has_every_module(wheel: Path, source: Path) -> None:
     paths = (source / "src/fyrehose_twisted").rglob("*.py")
     modules = {path.relative_to(source / "src").as_posix() for path in paths}
-    assert {name for name in names(wheel) if name.endswith(".py")} == modules | {DROP_IN}
-    assert "fyrehose_twisted/py.typed" in names(wheel)
+    assert {name for name in names(wheel) if name.endswith(".py")} == modules | {DROP_IN, FOR_SPARK}
+
+
+def test_wheel_has_every_file_that_modules_read(wheel: Path, source: Path) -> None:
+    paths = (source / "src/fyrehose_twisted").rglob("*")
+    read = {path.relative_to(source / "src").as_posix() for path in paths if path.suffix in READ and path.is_file()}
+    packed = {name for name in names(wheel) if name.startswith("fyrehose_twisted/") and not name.endswith(".py")}
+    assert packed == read | {"fyrehose_twisted/py.typed"}
+    assert {"fyrehose_twisted/sim/page.html", "fyrehose_twisted/spark/log4j2.properties"} <= read
 
 
 def test_sdist_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
@@ -165,7 +175,19 @@ def test_installed_wheel_lists_and_loads_its_services(environment: Environment, 
     assert environment.services() == SERVICES
     for service in SERVICES:
         assert service in environment.twistd(service, "--help")
-    run(environment.python.with_name("fyrehose"), "--help", cwd=environment.elsewhere)
+    for command in ("fyrehose", "fyrehose-pipeline"):
+        run(environment.python.with_name(command), "--help", cwd=environment.elsewhere)
+
+
+def test_without_spark_the_command_says_what_to_install(environment: Environment, wheel: Path) -> None:
+    environment.pip("install", "--no-deps", "--no-index", wheel)
+    command = environment.python.with_name("fyrehose-pipeline")
+    done = subprocess.run([command, "sql", "select 1"], cwd=environment.elsewhere, capture_output=True, text=True)
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.endswith("pip install 'fyrehose_twisted[spark]'\n")
+    # Spark's own search imports it wherever a Spark is; a Spark that is too old must not fail because of it.
+    run(environment.python, "-c", "import pyspark_fyrehose", cwd=environment.elsewhere)
 
 
 def test_removal_leaves_twisted_as_it_was(environment: Environment, wheel: Path) -> None:
@@ -181,6 +203,7 @@ def test_removal_leaves_twisted_as_it_was(environment: Environment, wheel: Path)
 
 def test_editable_install_lists_its_services(tmp_path: Path) -> None:
     assert services_listed(sys.executable, tmp_path) == SERVICES
+    run(sys.executable, "-c", "from pyspark_fyrehose import DefaultSource", cwd=tmp_path)
 
 
 def test_services_are_listed_once_from_the_checkout() -> None:

@@ -1,0 +1,65 @@
+"""The ``fyrehose-pipeline`` command: compare journals, refine them, ask them and report, all on Spark."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from fyrehose_twisted.spark.errors import one_line
+from fyrehose_twisted.spark.session import session_options
+
+IMPOSSIBLE = 3
+"""Exit status if something could not be done; 1 and 2 say what a comparison found."""
+
+PARTS = ("pipeline.command", "verify.command", "sql", "report.command")
+"""Modules that add a command each."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(IMPOSSIBLE, f"fyrehose-pipeline: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and exit: 0 for success, 1 for losses, 2 for journals that differ, 3 for all that failed."""
+    if sys.stderr is None:  # Closed by whoever started us; print() would take standard output instead.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    options = _parser().parse_args(arguments)
+    try:
+        status = options.run(options)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = complain("interrupted")
+    except BrokenPipeError:
+        # Nobody reads what we print any more, and Python would say so again when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = IMPOSSIBLE
+    except Exception as error:
+        line = one_line(error)
+        if line is None:
+            raise
+        status = complain(line)
+    sys.exit(status)
+
+
+def complain(problem: object) -> int:
+    """Say what went wrong in one line, and return the exit status for it."""
+    print(f"fyrehose-pipeline: {problem}", file=sys.stderr)
+    return IMPOSSIBLE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="fyrehose-pipeline",
+        description="Compare journals of one stream, make tables of them, ask them in SQL, and report; all on Spark.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for part in PARTS:
+        module = import_module(f"fyrehose_twisted.spark.{part}")
+        session_options(module.add_parser(commands))
+    return parser

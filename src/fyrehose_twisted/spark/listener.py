@@ -1,0 +1,116 @@
+"""A line on standard error for each batch of a streaming query."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from fyrehose_twisted.spark.session import QUIET
+
+EMPTY_INTERVAL = 10.0
+"""Seconds between two lines of batches without rows."""
+DELIVERY_TIMEOUT = 10_000
+"""Milliseconds to wait for the last report of a query."""
+
+
+@contextmanager
+def stream_progress(spark: SparkSession, what: str = "batch") -> Iterator[None]:
+    """Show each batch of queries that run meanwhile, unless the session was opened with ``--quiet``."""
+    if spark.conf.get(QUIET, "false") == "true":
+        yield
+        return
+    listener = BatchListener(what)
+    spark.streams.addListener(listener)
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # The session may have been stopped meanwhile.
+            # What a query reports last is delivered by another thread, after it has ended.
+            spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(DELIVERY_TIMEOUT)
+            spark.streams.removeListener(listener)
+
+
+class BatchListener(StreamingQueryListener):
+    """Writes a line for each batch: its number, rows, rows/s, and how far it is behind the journals."""
+
+    def __init__(self, what: str = "batch", file: TextIO | None = None) -> None:
+        self._what = what
+        self._file = sys.stderr if file is None else file
+        self._silent_until = 0.0
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Do nothing."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Do nothing."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Do nothing."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Write what a batch has done."""
+        report = json.loads(event.progress.json)
+        now = time.monotonic()
+        if not report.get("numInputRows") and now < self._silent_until:
+            return
+        self._silent_until = now + EMPTY_INTERVAL
+        # Whoever reads standard error may have gone; that is no reason to end a query.
+        with suppress(OSError, ValueError):
+            self._file.write(f"{self._what} {described(report)}\n")
+            self._file.flush()
+
+
+def described(report: Mapping[str, Any]) -> str:
+    """Return a line for the progress of a query, a :class:`~pyspark.sql.streaming.StreamingQueryProgress` as JSON.
+
+    What a query is behind by in seconds is how long it will take for that at the rate of this batch.
+    """
+    rows = int(report.get("numInputRows") or 0)
+    duration = (report.get("durationMs") or {}).get("triggerExecution", 0) / 1_000
+    rate = rows / duration if duration > 0 else 0.0
+    parts = [f"{report.get('batchId', 0)}: {rows:,} rows", f"{rate:,.0f} rows/s"]
+    behind = [behind_by(source.get("endOffset"), source.get("latestOffset")) for source in report.get("sources", ())]
+    if behind and None not in behind:
+        numbers = sum(one for one in behind if one is not None)
+        lag = f"{numbers:,} numbers behind"
+        if numbers and rate:
+            lag += f" ({numbers / rate:,.1f} s)"
+        parts.append(lag)
+    return ", ".join(parts)
+
+
+def behind_by(end: Any, latest: Any) -> int | None:
+    """Return how many numbers lie between two offsets of the source, ``None`` if they say nothing."""
+    ends, latests = numbers_of(end), numbers_of(latest)
+    if ends is None or latests is None:
+        return None
+    # Numbers of an epoch of which nothing was read yet count from where it begins, which no offset says.
+    return sum(max(0, next - ends[key]) for key, next in latests.items() if key in ends)
+
+
+def numbers_of(offset: Any) -> dict[tuple[str, str, str], int] | None:
+    """Return the next number of each journal, stream and epoch in an offset, ``None`` if it is not of this source."""
+    try:
+        if isinstance(offset, str):
+            offset = json.loads(offset)
+        return {
+            (journal, stream, epoch): int(next)
+            for journal, streams in offset["journals"].items()
+            for stream, epochs in streams.items()
+            for epoch, next in epochs.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None

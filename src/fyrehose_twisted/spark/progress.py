@@ -1,0 +1,158 @@
+"""One line on standard error that says how far a job or a query is."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+from fyrehose_twisted.spark.session import QUIET
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POLL_INTERVAL = 0.5
+"""Seconds between two looks at a job."""
+LINE_INTERVAL = 5.0
+"""Seconds between two lines where they are not rewritten in place."""
+
+_numbers = count(1)
+
+
+class Work(NamedTuple):
+    """What Spark has done so far.
+
+    :ivar rows: rows that were read from where they are stored.
+    :ivar done: tasks that were finished, of all jobs so far.
+    :ivar tasks: tasks that those jobs have.
+    """
+
+    rows: int
+    done: int
+    tasks: int
+
+
+class ProgressLine:
+    """A line that is rewritten in place on a terminal, and now and then repeated elsewhere.
+
+    :param what: what it begins with.
+    :param total: rows there will be, 0 if nobody knows.
+    """
+
+    def __init__(self, what: str, total: int = 0, file: TextIO | None = None) -> None:
+        self._what = what
+        self._total = total
+        self._file = sys.stderr if file is None else file
+        self._in_place = self._file.isatty()
+        self._began = time.monotonic()
+        self._shown_at = self._began
+        self._width = 0
+
+    def update(self, work: Work) -> None:
+        """Show how far it is, if it is time to."""
+        now = time.monotonic()
+        if self._in_place or now - self._shown_at >= LINE_INTERVAL:
+            self._shown_at = now
+            self._write(self.text(work, now - self._began), end="" if self._in_place else "\n")
+
+    def finish(self, work: Work) -> None:
+        """Show what was done, and end the line."""
+        seconds = time.monotonic() - self._began
+        rows = max(work.rows, self._total)
+        self._write(f"{self._what}: {rows:,} rows in {seconds:,.1f} s, {_rate(rows, seconds)} rows/s", end="\n")
+
+    def clear(self) -> None:
+        """Take away what stands on a terminal, so that something else can be written there."""
+        if self._in_place and self._width:
+            self._write("", end="")
+            self._file.write("\r")
+            self._file.flush()
+
+    def text(self, work: Work, seconds: float) -> str:
+        """Return what to show after so many seconds."""
+        parts = [f"{work.rows:,} rows", f"{_rate(work.rows, seconds)} rows/s"]
+        if self._total:
+            parts.append(f"{min(100, 100 * work.rows // self._total)} %")
+        if work.rows >= self._total and work.tasks:
+            parts.append(f"task {work.done:,} of {work.tasks:,}")
+        return f"{self._what}: {', '.join(parts)}"
+
+    def _write(self, text: str, end: str) -> None:
+        if self._in_place:
+            text, self._width = f"\r{text.ljust(self._width)}", len(text)
+        # Whoever reads standard error may have gone; that is no reason to end a job.
+        with suppress(OSError, ValueError):
+            self._file.write(text + end)
+            self._file.flush()
+
+
+@contextmanager
+def progress(spark: SparkSession, what: str, total_rows: int = 0) -> Iterator[None]:
+    """Show how far the jobs are that this thread starts meanwhile, unless the session was opened with ``--quiet``.
+
+    :param what: what is being done, in a word or two.
+    :param total_rows: rows that will be read, 0 if nobody knows.
+    """
+    if spark.conf.get(QUIET, "false") == "true":
+        yield
+        return
+    context = spark.sparkContext
+    before = {key: context.getLocalProperty(key) for key in ("spark.jobGroup.id", "spark.job.description")}
+    group = f"fyrehose-{next(_numbers)}"
+    context.setJobGroup(group, what)
+    line, over = ProgressLine(what, total_rows), threading.Event()
+
+    def watch() -> None:
+        # The session may be stopped while we look; what ended it is told by others.
+        with suppress(Exception):
+            while not over.wait(POLL_INTERVAL):
+                line.update(work_of(context, group))
+
+    watching = threading.Thread(target=watch, name=f"progress of {what}", daemon=True)
+    watching.start()
+    try:
+        yield
+    except BaseException:
+        over.set()
+        watching.join()
+        line.clear()
+        raise
+    else:
+        over.set()
+        watching.join()
+        line.finish(work_of(context, group))
+    finally:
+        with suppress(Exception):
+            for key, value in before.items():
+                context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None takes it away.
+
+
+def work_of(context: Any, group: str) -> Work:
+    """Return what the jobs of a group have done, as far as Spark still remembers them.
+
+    :param context: the :class:`pyspark.SparkContext`.
+    """
+    tracker = context.statusTracker()
+    store = context._jsc.sc().statusStore()
+    stages: set[int] = set()
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        stages.update(info.stageIds if info is not None else ())
+    rows = done = tasks = 0
+    for stage in stages:
+        seen = tracker.getStageInfo(stage)
+        if seen is None:  # It was not begun yet, or was left out because its result was there.
+            continue
+        done += seen.numCompletedTasks
+        tasks += seen.numTasks
+        with suppress(Exception):  # The tracker does not say what was read, and the store may have forgotten.
+            rows += store.lastStageAttempt(stage).inputRecords()
+    return Work(rows, done, tasks)
+
+
+def _rate(rows: int, seconds: float) -> str:
+    return f"{rows / seconds:,.0f}" if seconds > 0 else "0"

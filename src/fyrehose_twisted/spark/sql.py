@@ -1,0 +1,258 @@
+"""``fyrehose-pipeline sql``: a query over journals, and over what the other commands wrote."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.spark.session import journal_options, named, origins_of, spark_session
+
+# pyspark is imported when a query runs: this module is imported for `fyrehose-pipeline --help` too.
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DESCRIPTION = "Run a query over journals, and over the tables that run and verify wrote."
+EPILOG = """\
+Journals are the table records. Of a directory that run or verify wrote, the tables go by their names: bronze, silver,
+quarantine, findings, healed, and traffic, latency, gaps and your own for those of gold. With NAME=DIR they are
+NAME_silver and so on. A payload is binary: cast(payload as string) is its text.
+"""
+
+RECORDS = "records"
+TABLES = ("bronze", "silver", "quarantine", "findings", "healed")
+"""What a directory of tables may have, beside those in ``gold``."""
+GOLD = "gold"
+
+PARTITIONS = {"epoch": "bigint", "bucket": "bigint", "batch": "bigint"}
+"""Columns that the names of directories give. All others of these are strings: a guess would depend on the values."""
+_INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
+
+ROWS = 100
+WIDTH = 100
+"""Characters that a column has at most where a table is printed."""
+
+
+class Table(NamedTuple):
+    """A directory of Parquet files, and what it is called in a query."""
+
+    name: str
+    path: str
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "sql",
+        help=DESCRIPTION,
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("sql", metavar="QUERY", help="what to ask, in Spark's SQL; - reads it from standard input")
+    journal_options(parser, nargs="*")
+    parser.add_argument(
+        "--table",
+        action="append",
+        default=[],
+        type=_table,
+        metavar="NAME=PATH",
+        help="call Parquet files, a directory of them or a pattern, NAME (repeatable)",
+    )
+    parser.add_argument("--out", metavar="DIR", help="write the result there as Parquet, which must not be there yet")
+    parser.add_argument(
+        "--format", choices=("table", "json", "csv"), default="table", help="how to print rows [%(default)s]"
+    )
+    parser.add_argument("--rows", type=_count, default=ROWS, metavar="N", help="print at most N rows [%(default)s]")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the query and return the exit status.
+
+    :raises ConfigurationError: if a table is named twice, or there is none at a path.
+    """
+    from fyrehose_twisted.spark.progress import progress
+
+    query = sys.stdin.read() if options.sql == "-" else options.sql
+    tables, journals = _places(options.journals, options.table)
+    # What is wrong with the places is said before Java is started, which takes seconds.
+    origins = origins_of(argparse.Namespace(**{**vars(options), "journals": journals})) if journals else []
+    with spark_session("fyrehose sql", options) as spark, _views(spark, tables):
+        if origins:
+            from fyrehose_twisted.spark.options import reader_options
+            from fyrehose_twisted.spark.schema import COLUMNS
+
+            read = spark.read.format("fyrehose").options(**reader_options(origins, options.secret_file))
+            read.options(columns=",".join(COLUMNS), pushdown="true").load().createOrReplaceTempView(RECORDS)
+        found = spark.sql(query.strip().removesuffix(";"))
+        if options.out is not None:
+            with progress(spark, "sql"):
+                found.write.parquet(os.path.abspath(options.out) if "://" not in options.out else options.out)
+        elif found.columns:
+            with progress(spark, "sql"):
+                names, rows = _collected(found, options.rows + 1)
+            print_rows(names, rows[: options.rows], options.format)
+            if len(rows) > options.rows:
+                print(
+                    f"fyrehose-pipeline: these are the first {options.rows:,} rows;"
+                    " --rows N prints more, and --out DIR writes all",
+                    file=sys.stderr,
+                )
+    return 0
+
+
+def tables_in(directory: str, name: str = "") -> list[Table]:
+    """Return the tables in a directory that ``run`` or ``verify`` wrote; none if they did not write it.
+
+    :param name: what their names begin with, before an underscore.
+    """
+    before = f"{name}_" if name else ""
+    found = [Table(before + table, os.path.join(directory, table)) for table in TABLES]
+    gold = os.path.join(directory, GOLD)
+    if os.path.isdir(gold):
+        found += [
+            Table(before + table, os.path.join(gold, table))
+            for table in sorted(os.listdir(gold))
+            if table[0] not in "_."
+        ]
+    # An empty one has no file that says what its columns are.
+    return [table for table in found if _has_parquet(table.path)]
+
+
+def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> None:
+    """Print rows on standard output: as a ``table``, as ``csv``, or as ``json``, an object a line."""
+    if form == "json":
+        for row in rows:
+            print(json.dumps(dict(zip(names, map(_plain, row), strict=True)), ensure_ascii=False))
+    elif form == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([["" if value is None else _text(value) for value in row] for row in rows])
+    else:
+        for line in _aligned(names, rows):
+            print(line)
+
+
+def _places(given: Iterable[str], tables: Iterable[Table]) -> tuple[list[Table], list[str]]:
+    """Return the tables, and what else there is, which has to be journals."""
+    found, journals = list(tables), []
+    for text in given:
+        name, place = named(text)
+        there = tables_in(place, name)
+        if there:
+            found += there
+        elif os.path.exists(os.path.join(place, "_fyrehose")) or os.path.exists(os.path.join(place, "verify.json")):
+            raise ConfigurationError(f"there is no table in {place} yet")
+        else:
+            journals.append(text)
+    seen: dict[str, str] = {RECORDS: "the journals"} if journals else {}
+    for table in found:
+        if table.name in seen:
+            raise ConfigurationError(
+                f"{table.name} would be {seen[table.name]} and {table.path}; name one, as in NAME=DIR"
+            )
+        seen[table.name] = table.path
+    return found, journals
+
+
+@contextmanager
+def _views(spark: SparkSession, tables: Iterable[Table]) -> Iterator[None]:
+    """Give tables their names for a time; so is :data:`RECORDS`, if somebody adds it."""
+    before = spark.conf.get(_INFERENCE)
+    names = [RECORDS]
+    try:
+        spark.conf.set(_INFERENCE, "false")
+        for table in tables:
+            rows = spark.read.parquet(table.path)
+            for column in PARTITIONS.keys() & set(rows.columns):
+                rows = rows.withColumn(column, rows[column].cast(PARTITIONS[column]))
+            rows.createOrReplaceTempView(f"`{table.name}`")
+            names.append(table.name)
+        spark.conf.set(_INFERENCE, str(before))
+        yield
+    finally:
+        spark.conf.set(_INFERENCE, str(before))
+        for name in names:
+            spark.catalog.dropTempView(name)
+
+
+def _collected(found: DataFrame, limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return names of columns, and at most so many rows."""
+    # Through Arrow, times are in UTC; collect() would give them in the zone of this machine, and not say so.
+    table = found.limit(limit).toArrow()
+    columns = [column.to_pylist() for column in table.columns]
+    return list(table.column_names), list(zip(*columns, strict=True))
+
+
+def _aligned(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
+    cells = [["null" if value is None else _short(_text(value)) for value in row] for row in rows]
+    right = [
+        all(isinstance(row[column], int | float) or row[column] is None for row in rows) for column in range(len(names))
+    ]
+    widths = [max(len(name), *(len(row[at]) for row in cells)) if cells else len(name) for at, name in enumerate(names)]
+
+    def line(texts: Sequence[str]) -> str:
+        sides = zip(texts, widths, right, strict=True)
+        return "  ".join(text.rjust(width) if aside else text.ljust(width) for text, width, aside in sides).rstrip()
+
+    yield line(names)
+    yield "  ".join("-" * width for width in widths)
+    yield from map(line, cells)
+
+
+def _short(text: str) -> str:
+    text = text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t").replace("\x1b", "\\x1b")
+    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"
+
+
+def _text(value: Any) -> str:
+    plain = _plain(value)
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: bytes as text if they are UTF-8, else in hexadecimal."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return f"0x{value.hex()}"
+        case datetime():
+            return value.isoformat(sep=" ").replace("+00:00", "Z")
+        case date():
+            return value.isoformat()
+        case Mapping():
+            return {str(key): _plain(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case _:
+            return str(value)
+
+
+def _has_parquet(path: str) -> bool:
+    return any(name.endswith(".parquet") for _, _, names in os.walk(path) for name in names)
+
+
+def _table(text: str) -> Table:
+    name, equals, path = text.partition("=")
+    if not (equals and name.isidentifier() and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=PATH, with a NAME of letters and digits")
+    return Table(name, path)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)

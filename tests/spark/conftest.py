@@ -1,0 +1,92 @@
+"""One Spark session for all tests that need one: to start it takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.layout import make_directory
+from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.record import Record
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STREAM = "fyrehose://test"
+START = 1_700_000_000_000_000
+"""When the first record was received, in microseconds since 1970."""
+
+WriteJournal = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session with both cores, and as few shuffle partitions as cores."""
+    from fyrehose_twisted.spark.session import make_session
+
+    session = make_session(
+        "tests",
+        "local[2]",
+        {
+            "spark.driver.memory": "1g",
+            # Tests end before it pays to compile well.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": tmp_path_factory.mktemp("warehouse").as_uri(),
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def write_journal(tmp_path: Path) -> WriteJournal:
+    """Write a journal, and return the directory of its stream.
+
+    ``write_journal(records, lost=[(first, last)], stream=..., epoch=0, begin=1, segment_bytes=...)``, where records
+    are numbers, or pairs of number and payload, or :class:`Record` objects; ``path`` adds to one that is there.
+    """
+    names = count(1)
+
+    def write(
+        records: Sequence[Any],
+        *,
+        lost: Sequence[tuple[int, int]] = (),
+        stream: str = STREAM,
+        epoch: int = 0,
+        begin: int | None = None,
+        group: int = 1_000,
+        path: Path | None = None,
+        segment_bytes: int = 64 * 2**20,
+    ) -> Path:
+        if path is None:
+            root = tmp_path / f"journal-{next(names)}"
+            root.mkdir()
+            path = make_directory(root, stream)
+        config = JournalConfig(segment_bytes=segment_bytes)
+        with closing(Journal(LocalDirectory(path), stream, config=config)) as journal:
+            if begin is not None:
+                journal.begin(epoch, begin)
+            made = [_record(one, stream, epoch) for one in records]
+            for low in range(0, len(made), group):
+                journal.append(made[low : low + group])
+                journal.commit()
+            for first, last in lost:
+                journal.lose(epoch, first, last)
+            journal.commit()
+        return path
+
+    return write
+
+
+def _record(one: Any, stream: str, epoch: int) -> Record:
+    if isinstance(one, Record):
+        return one
+    number, payload = one if isinstance(one, tuple) else (one, b"message %d" % one)
+    return Record(stream, epoch, number, START + number * 1_000, payload)

