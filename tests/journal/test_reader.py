@@ -213,3 +213,28 @@ def test_it_changes_nothing(journal: Journal, tmp_path: Path) -> None:
     assert kept(reader) == list(range(9))
     reader.close()
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == before
+
+
+def test_what_was_replaced_is_seen_in_segments(journal: Journal, reader: JournalReader) -> None:
+    journal.append([record(1), record(3, b"old")])
+    journal.commit()
+    journal.append([record(3, b"new"), record(2)])
+    journal.commit()
+    reader.refresh()
+    (window,) = reader.stored(0, 1, 99)
+    assert [list(one.block.records()) for one in window] == [
+        [record(1), record(3, b"old")],
+        [record(2), record(3, b"new")],
+    ]
+    assert {one.segment for one in window} == {segment.name for segment in reader.segments}
+    assert [found.payload for block in reader.read(0, 1, 99) for found in block.records()] == [b"1", b"2", b"new"]
+
+
+def test_stored_keeps_to_its_range_and_to_the_watermark(journal: Journal, reader: JournalReader) -> None:
+    write(journal, *range(1, 50), 60)
+    reader.refresh()
+    parts = [one for window in reader.stored(0, 5, 99) for one in window]
+    assert positions(one.block for one in parts) == list(range(5, 50))
+    assert len({one.segment for one in parts}) > 3
+    with pytest.raises(NotInJournal):
+        reader.stored(0, 0, 9)

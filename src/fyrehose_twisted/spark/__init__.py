@@ -1,0 +1,47 @@
+"""Journals in Spark: a data source, the comparison of replicas, a pipeline and a sink."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("fyrehose")`` known to a session, and allow it to look at filters.
+
+    Spark finds the source by itself, too, unless some other package whose name begins with ``pyspark_`` is broken.
+    """
+    from fyrehose_twisted.spark.source import FyrehoseDataSource
+
+    spark.dataSource.register(FyrehoseDataSource)
+    spark.conf.set(PUSHDOWN, "true")
+
+
+def read_journal(
+    spark: SparkSession, *paths: str, parquet: str | None = None, columns: Sequence[str] = (), **options: str
+) -> DataFrame:
+    """Return the records of journals as a table.
+
+    :param paths: directories of journals; for journals that are served, give none and ``journal="HOST:PORT,..."``.
+    :param parquet: the directory to which ``fyrehose journal seal --parquet`` wrote these journals. What it has Spark
+        reads by itself, which is faster, and the source only what came later.
+    :param columns: names of columns; by default those of :data:`~fyrehose_twisted.spark.schema.RECORD`.
+    :param options: other options of the source.
+    :raises ConfigurationError: if ``parquet`` is given with several journals of a stream, a start, or columns that
+        files do not have. What else is wrong, Spark raises as it does for each source.
+    """
+    from fyrehose_twisted.spark.schema import RECORD
+    from fyrehose_twisted.spark.sealed import read_with_parquet
+
+    register(spark)
+    if paths:
+        options["paths"] = json.dumps([str(path) for path in paths])
+    if parquet is not None:
+        return read_with_parquet(spark, options, parquet, columns or RECORD)
+    return spark.read.format("fyrehose").options(**options, columns=",".join(columns or RECORD)).load()

@@ -1,0 +1,268 @@
+"""What a user may say to ``spark.read.format("fyrehose")``, and what it means."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.secret import read_secret
+from fyrehose_twisted.spark.origins import Origin, of_stream, origins_at, origins_on, paths_of
+from fyrehose_twisted.spark.schema import RECORD, check_columns
+
+EARLIEST, LATEST = "earliest", "latest"
+ROWS_PER_PARTITION = 1_000_000
+
+_UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0}
+
+
+class At(NamedTuple):
+    """A place where reading begins or ends.
+
+    Exactly one of the three says where.
+    """
+
+    word: str | None = None
+    """``earliest`` or ``latest``."""
+    time: int | None = None
+    """UTC microseconds since 1970."""
+    numbers: Mapping[str, Any] | None = None
+    """What :func:`next_at` looks up: by journal and stream, by stream, or ``""`` for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """The options of a read, checked. Those that limit batches say something to streams only.
+
+    :ivar streams: the streams to read of those, if not all.
+    :ivar columns: names of the columns, in order.
+    :ivar start: where to begin; the number there is read.
+    :ivar end: where to end; the number there is not read.
+    :ivar max_rows: numbers that a batch may have; it is cut there.
+    :ivar max_bytes: bytes of payload that a batch may have, about: guessed from what stands where it begins.
+    :ivar min_rows: a batch waits for so many numbers, but for ``max_delay`` seconds at most.
+    :ivar rows_per_partition: numbers that a task reads.
+    :ivar fail_on_data_loss: whether what was dropped, or cannot be read, ends the query; else it is given as lost.
+    :ivar pushdown: whether filters are looked at before reading.
+    """
+
+    places: tuple[tuple[str, str], ...]
+    stream: str = ""
+    streams: tuple[str, ...] = ()
+    columns: tuple[str, ...] = RECORD
+    start: At = field(default=At(EARLIEST))
+    end: At = field(default=At(LATEST))
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    min_rows: int | None = None
+    max_delay: float = 900.0
+    rows_per_partition: int = ROWS_PER_PARTITION
+    fail_on_data_loss: bool = True
+    pushdown: bool = False
+    timeout: float = 10.0
+    secret: bytes | None = field(default=None, repr=False)
+
+    def origins(self) -> list[Origin]:
+        """Look which journals there are.
+
+        :raises JournalError: if there is none, or one cannot be read.
+        :raises NotConnected: if a server cannot be reached, or wants another secret.
+        """
+        found: list[Origin] = []
+        for name, place in self.places:
+            kind, _, where = place.partition("=")
+            if kind == "path":
+                found += origins_at(where, name)
+            else:
+                found += origins_on(where, self.secret, self.timeout, name)
+        distinct = {(origin.journal, origin.stream): origin for origin in found}
+        if len(distinct) < len(found):
+            twice = next(one for one in found if found.count(one) > 1 or distinct[one.journal, one.stream] != one)
+            raise ConfigurationError(f"{twice.journal} is given twice for stream {twice.stream}")
+        chosen = of_stream(found, self.stream)
+        return [origin for origin in chosen if origin.stream in self.streams] if self.streams else chosen
+
+
+def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Return what options, case-insensitive, mean.
+
+    :raises ConfigurationError: if one is unknown, out of range, or contradicts another.
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    unknown = options.keys() - _KNOWN
+    if unknown:
+        raise ConfigurationError(f"there is no option {min(unknown)!r}; there are {', '.join(sorted(_NAMES))}")
+    if "maxoffsetspertrigger" in options and "maxbytespertrigger" in options:
+        raise ConfigurationError("maxOffsetsPerTrigger and maxBytesPerTrigger exclude each other")
+    columns = options.get("columns")
+    streams = json.loads(options["origins"])["streams"] if options.get("origins") else ()
+    wait = _duration(options, "maxTriggerDelay", "15m")
+    return ReadOptions(
+        places=_places(options),
+        stream=options.get("stream", ""),
+        streams=tuple(streams),
+        columns=RECORD if columns is None else check_columns([name.strip() for name in columns.split(",")]),
+        start=_at(options, "starting", LATEST if streaming else EARLIEST),
+        end=_at(options, "ending", LATEST),
+        max_rows=_count(options, "maxOffsetsPerTrigger"),
+        max_bytes=_count(options, "maxBytesPerTrigger"),
+        min_rows=_count(options, "minOffsetsPerTrigger"),
+        max_delay=wait,
+        rows_per_partition=_count(options, "rowsPerPartition") or ROWS_PER_PARTITION,
+        fail_on_data_loss=_flag(options, "failOnDataLoss", True),
+        pushdown=_flag(options, "pushdown", False),
+        timeout=_duration(options, "timeout", "10s"),
+        secret=read_secret(options["secretfile"]) if options.get("secretfile") else None,
+    )
+
+
+def reader_options(origins: Sequence[Origin], secret_file: str | None = None) -> dict[str, str]:
+    """Return options that name just these journals, by the names that they have."""
+    places: dict[tuple[str, str], None] = {}
+    for origin in origins:
+        where = f"path={origin.path}" if origin.server is None else f"journal={_written(origin.server)}"
+        places[origin.journal, where] = None
+    streams = sorted({origin.stream for origin in origins})
+    options = {"origins": json.dumps({"places": list(places), "streams": streams})}
+    return options | ({"secretFile": secret_file} if secret_file else {})
+
+
+def next_at(at: At, journal: str, stream: str, epoch: int) -> int | None:
+    """Return the number that ``at.numbers`` gives for an epoch, ``None`` if it says nothing of it.
+
+    :raises ConfigurationError: if what it says is no number.
+    """
+    assert at.numbers is not None, at
+    said = dict(at.numbers)
+    found = said["journals"].get(journal, {}).get(stream) if "journals" in said else said.get(stream, said.get(""))
+    if isinstance(found, Mapping):
+        found = found.get(str(epoch))
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int) or found < 0:
+        raise ConfigurationError(f"offset {found!r} of stream {stream}, epoch {epoch}, is no whole number from 0")
+    return found
+
+
+def microseconds(text: str) -> int:
+    """Return a time, ISO 8601 (UTC if it names no zone) or milliseconds since 1970, in microseconds since 1970.
+
+    :raises ConfigurationError: if it is neither.
+    """
+    try:
+        if text.strip().lstrip("-").isdecimal():
+            return int(text) * 1_000
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"{text!r} is no time: write 2026-01-31T12:00:00Z, or milliseconds since 1970"
+        ) from None
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    since = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _places(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return a name, or ``""``, and ``path=PATH`` or ``journal=HOST:PORT`` for each."""
+    paths, servers = paths_of(options), options.get("journal", "")
+    if options.get("origins"):
+        return tuple((str(name), str(place)) for name, place in json.loads(options["origins"])["places"])
+    if bool(paths) == bool(servers):
+        raise ConfigurationError(
+            'say where the journals are: .load("/directory"), or .option("journal", "HOST:PORT,HOST:PORT"), not both'
+        )
+    return tuple(("", f"path={path}") for path in paths) or tuple(
+        ("", f"journal={server.strip()}") for server in servers.split(",")
+    )
+
+
+def _at(options: Mapping[str, str], edge: str, default: str) -> At:
+    numbers, time = options.get(f"{edge}offsets"), options.get(f"{edge}timestamp")
+    if numbers is not None and time is not None:
+        raise ConfigurationError(f"{edge}Offsets and {edge}Timestamp exclude each other")
+    if time is not None:
+        return At(time=microseconds(time))
+    text = default if numbers is None else numbers.strip()
+    if text in (EARLIEST, LATEST):
+        return At(text)
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = None
+    if isinstance(said, int) and not isinstance(said, bool):
+        said = {"": said}
+    if not isinstance(said, dict):
+        raise ConfigurationError(
+            f"{edge}Offsets {text!r} is none of earliest, latest, a number, and JSON that has a number, or a number for"
+            " each epoch, for each stream"
+        )
+    at = At(numbers=said)
+    if "journals" in said:
+        journals = said["journals"]
+        if not isinstance(journals, dict) or not all(isinstance(streams, dict) for streams in journals.values()):
+            raise ConfigurationError(f"{edge}Offsets {text!r} is no offset of a query: it has no streams by journal")
+    else:
+        for stream in said:
+            next_at(at, "", stream, 0)
+    return at
+
+
+def _count(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**63):
+        raise ConfigurationError(f"{name} {text!r} is no whole number above 0")
+    return int(text)
+
+
+def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = options.get(name.lower(), str(default)).lower()
+    if text not in ("true", "false"):
+        raise ConfigurationError(f"{name} {text!r} is neither true nor false")
+    return text == "true"
+
+
+def _duration(options: Mapping[str, str], name: str, default: str) -> float:
+    text = options.get(name.lower(), default).strip().lower()
+    number = text.rstrip("msh")
+    unit = text[len(number) :] or "s"
+    try:
+        seconds = float(number) * _UNITS[unit]
+    except (KeyError, ValueError):
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ConfigurationError(f"{name} {text!r} is no time above 0, such as 500ms, 10s or 15m")
+    return seconds
+
+
+def _written(server: tuple[str, int]) -> str:
+    host, port = server
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+_NAMES = (
+    "path",
+    "paths",
+    "journal",
+    "stream",
+    "columns",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "rowsPerPartition",
+    "failOnDataLoss",
+    "pushdown",
+    "timeout",
+    "secretFile",
+)
+_KNOWN = {name.lower() for name in (*_NAMES, "origins", "checkpointLocation")}

@@ -1,0 +1,187 @@
+"""Where journals are, and how a worker opens them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from glob import glob
+from pathlib import Path
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.interfaces import IJournalReader
+from fyrehose_twisted.journal.catalog import Stored
+from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.layout import journal_directories
+from fyrehose_twisted.journal.reader import JournalReader, open_reader
+from fyrehose_twisted.journal.remote import RemoteJournal, RemoteReader
+from fyrehose_twisted.journal.scan import Damage
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One journal of one stream. It is pickled to workers, and each process opens it once.
+
+    :ivar journal: what the column ``journal`` says: the directory, or host and port, or a name that a user gave.
+    :ivar stream: URI of the stream.
+    :ivar path: the directory of its files, if it has one here.
+    :ivar server: host and port of a server that has it otherwise.
+    """
+
+    journal: str
+    stream: str
+    path: str | None = None
+    server: tuple[str, int] | None = None
+    secret: bytes | None = field(default=None, repr=False)
+    timeout: float = 10.0
+
+    def open(self) -> JournalReader | RemoteReader:
+        """Return a new reader. :raises JournalError: if it cannot be read any more, and what a connection raises."""
+        if self.path is not None:
+            if not os.path.isdir(self.path):
+                raise JournalError(
+                    f"there is no directory {self.path} on this machine; each worker has to have it, or use journal="
+                )
+            return open_reader(Path(self.path))
+        assert self.server is not None, self
+        return _remote(*self.server, self.secret, self.timeout).reader(self.stream)
+
+
+_readers: dict[tuple[int, object], JournalReader | RemoteReader] = {}
+"""Readers of this process. Spark forks its workers, and a fork may share neither sockets nor places in files."""
+
+
+_remotes: dict[tuple[object, ...], RemoteJournal] = {}
+"""Likewise. All streams of a server share a connection: it accepts but a few from one host."""
+
+
+def _remote(host: str, port: int, secret: bytes | None, timeout: float) -> RemoteJournal:
+    key = os.getpid(), host, port, secret
+    if key not in _remotes:
+        for other in [known for known in _remotes if known[0] != key[0]]:
+            del _remotes[other]
+        _remotes[key] = RemoteJournal(host, port, secret, timeout)
+    return _remotes[key]
+
+
+def reader_of(origin: Origin) -> JournalReader | RemoteReader:
+    """Return this process's reader of a journal, as it was when it was opened or refreshed last."""
+    key = os.getpid(), origin.path or (origin.server, origin.stream, origin.secret)
+    reader = _readers.get(key)
+    if reader is None:
+        for other in [known for known in _readers if known[0] != key[0]]:
+            del _readers[other]
+        reader = _readers[key] = origin.open()
+    return reader
+
+
+def reader_up_to(origin: Origin, epoch: int, next: int) -> JournalReader | RemoteReader:
+    """Return a reader whose watermark is at ``next`` or above.
+
+    :raises JournalError: if the journal does not reach so far.
+    """
+    reader = reader_of(origin)
+    bounds = reader.bounds(epoch)
+    if bounds is None or bounds.next < next:
+        reader.refresh()
+        bounds = reader.bounds(epoch)
+    if bounds is None or bounds.next < next:
+        there = "nothing of it" if bounds is None else f"it up to {bounds.next - 1}"
+        raise JournalError(
+            f"{origin.journal} is to be read up to {next - 1} of epoch {epoch} of {origin.stream}, and holds {there}"
+        )
+    return reader
+
+
+def stored(
+    reader: IJournalReader, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
+) -> Iterator[list[Stored]]:
+    """Return what stands in segments: see :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`. Of a journal
+    that a server reads, only what it gives can be seen: its segment is ``""``, and nothing is there twice."""
+    if isinstance(reader, JournalReader):
+        return reader.stored(epoch, first, last, on_damage)
+    return ([Stored("", block)] for block in reader.read(epoch, first, last, on_damage))
+
+
+def paths_of(options: Mapping[str, str]) -> list[str]:
+    """Return the paths that a user gave to ``load``: one, which may be a pattern, or several."""
+    if options.get("paths"):
+        return [str(path) for path in json.loads(options["paths"])]
+    return [options["path"]] if options.get("path") else []
+
+
+def origins_at(path: str, name: str = "") -> list[Origin]:
+    """Return the journals in the directories that ``path`` names.
+
+    :param path: of one stream's journal, or of several, or a pattern for such. What a pattern fits and is no journal,
+        or none yet, is passed over.
+    :param name: what to call it instead of by its path.
+    :raises JournalError: if there is none, or one cannot be read.
+    """
+    path = path.removeprefix("file://")
+    is_pattern = not os.path.exists(path)
+    found = sorted(glob(path)) if is_pattern else [path]
+    if not found:
+        raise JournalError(f"there is no journal at {path}: no such directory")
+    origins = []
+    for root in found:
+        try:
+            directories = journal_directories(Path(root))
+        except (NotADirectoryError, FileNotFoundError):
+            if is_pattern:
+                continue
+            raise JournalError(f"{root} is not a directory; name that of a journal, not one of its files") from None
+        except PermissionError:
+            raise JournalError(f"{root} may not be read by this user") from None
+        if not directories and not is_pattern:
+            raise JournalError(f"{root} holds no journal")
+        for directory in directories:
+            stream = reader_of(Origin(str(directory), "", str(directory))).stream
+            origins.append(Origin(name or str(directory), stream, str(directory)))
+    if not origins:
+        raise JournalError(f"nothing at {path} holds a journal")
+    return origins
+
+
+def origins_on(server: str, secret: bytes | None = None, timeout: float = 10.0, name: str = "") -> list[Origin]:
+    """Return the journals that a server serves.
+
+    :param server: ``HOST:PORT``.
+    :raises ConfigurationError: if ``server`` is not of that form.
+    :raises NotConnected: if it cannot be reached, or wants another secret.
+    """
+    address = address_of(server)
+    if address is None:
+        raise ConfigurationError(f"journal server {server!r} is not of the form HOST:PORT")
+    with RemoteJournal(*address, secret, timeout) as remote:
+        streams = [info.stream for info in remote.streams()]
+    if not streams:
+        raise JournalError(f"the journal server {server} has no stream yet")
+    return [Origin(name or server, stream, None, address, secret, timeout) for stream in streams]
+
+
+def address_of(text: str) -> tuple[str, int] | None:
+    """Return host and port of ``HOST:PORT``, or of ``[IPV6]:PORT``; ``None`` if ``text`` is not of that form."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port) < 65_536) or "/" in text:
+        return None
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def of_stream(origins: Sequence[Origin], wanted: str) -> list[Origin]:
+    """Return those of a stream: its URI, or the beginning of one if it ends in ``*``; all if it is empty.
+
+    :raises JournalError: if there is none.
+    """
+    if not wanted:
+        return list(origins)
+    chosen = [
+        origin
+        for origin in origins
+        if (origin.stream.startswith(wanted[:-1]) if wanted.endswith("*") else origin.stream == wanted)
+    ]
+    if not chosen:
+        there = ", ".join(sorted({origin.stream for origin in origins}))
+        raise JournalError(f"no journal is of stream {wanted}; there is {there}")
+    return chosen

@@ -1,0 +1,231 @@
+"""Which numbers a read covers, cut into ranges of a task's size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from fyrehose_twisted.interfaces import IJournalReader
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
+from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.segment_header import number_of
+from fyrehose_twisted.spark.options import EARLIEST, At, ReadOptions, next_at
+from fyrehose_twisted.spark.origins import Origin, reader_of
+
+GAP_ROWS = 1_000_000
+"""A gap of more numbers is a jump of the numbering: it gets rows for its first and its last number only."""
+
+
+class Lane(NamedTuple):
+    """An epoch of a journal, and the numbers of it that are read: from ``first`` up to ``next``, this not included."""
+
+    origin: Origin
+    epoch: int
+    first: int
+    next: int
+
+
+class Range(NamedTuple):
+    """What a task reads: numbers ``first`` to ``last`` of an epoch of a journal, both inclusive.
+
+    ``next`` is where the whole read ends: a gap is looked at as far as there, so that what is given of it does not
+    depend on what is declared lost later.
+    """
+
+    origin: Origin
+    epoch: int
+    first: int
+    last: int
+    next: int
+
+
+def lanes(options: ReadOptions) -> list[Lane]:
+    """Return what a batch reads.
+
+    :raises NotInJournal: if the start is not kept any more, and that is to be told.
+    :raises JournalDamaged: as :func:`check_watermark`.
+    """
+    found = []
+    for origin in options.origins():
+        reader = reader_of(origin)
+        reader.refresh()
+        for epoch in reader.epochs():
+            bounds: Bounds | None = reader.bounds(epoch)
+            if bounds is None:
+                continue
+            first = place_of(options.start, origin, reader, epoch)
+            next = min(place_of(options.end, origin, reader, epoch, is_end=True), bounds.next)
+            if next == bounds.next and options.end.numbers is None:
+                check_watermark(options, origin, epoch)
+            if options.start.numbers is not None and first < bounds.first:
+                first = dropped(options, origin, epoch, first, bounds.first)
+            if first < next:
+                found.append(Lane(origin, epoch, first, next))
+    return found
+
+
+def place_of(at: At, origin: Origin, reader: IJournalReader, epoch: int, *, is_end: bool = False) -> int:
+    """Return the number at which a start or an end stands in an epoch.
+
+    A start at a time leaves out nothing that was received then or later, and an end nothing that was received before.
+    """
+    bounds: Bounds | None = reader.bounds(epoch)
+    assert bounds is not None, epoch
+    if at.numbers is not None:
+        said = next_at(at, origin.journal, origin.stream, epoch)
+        return (bounds.next if is_end else bounds.first) if said is None else said
+    if at.time is not None:
+        return next_before(reader, epoch, at.time) if is_end else first_since(reader, epoch, at.time)
+    return bounds.first if at.word == EARLIEST else bounds.next
+
+
+def dropped(options: ReadOptions, origin: Origin, epoch: int, first: int, kept: int) -> int:
+    """Return where to begin if a journal begins at ``kept`` only: at ``first`` all the same, and what is gone is given
+    as lost.
+
+    :raises NotInJournal: if that is not to be told in rows but to end the read.
+    """
+    if options.fail_on_data_loss:
+        raise NotInJournal(
+            f"{origin.journal} begins at {kept} of epoch {epoch} of {origin.stream}: what was wanted from {first} on is"
+            " not kept any more. failOnDataLoss=false reads on, with rows of status lost for it"
+        )
+    return first
+
+
+def first_since(reader: IJournalReader, epoch: int, time: int) -> int:
+    """Return the lowest number of a record that was received at ``time``, in microseconds since 1970, or later."""
+    bounds: Bounds | None = reader.bounds(epoch)
+    border = _border(reader, epoch, time)
+    assert bounds is not None, epoch
+    for block in reader.read(epoch, max(bounds.first, border - REPAIRED_WITHIN), bounds.next - 1, _ignore):
+        late = (block.times >= time).nonzero()[0]
+        if len(late):
+            return int(block.positions[late[0]])
+    return bounds.next
+
+
+def next_before(reader: IJournalReader, epoch: int, time: int) -> int:
+    """Return the number after the highest of a record that was received before ``time``."""
+    bounds: Bounds | None = reader.bounds(epoch)
+    border = _border(reader, epoch, time)
+    assert bounds is not None, epoch
+    next = bounds.first
+    first, last = max(bounds.first, border - REPAIRED_WITHIN), min(bounds.next, border + REPAIRED_WITHIN) - 1
+    for block in reader.read(epoch, first, last, _ignore):
+        early = (block.times < time).nonzero()[0]
+        if len(early):
+            next = int(block.positions[early[-1]]) + 1
+    return next
+
+
+def _border(reader: IJournalReader, epoch: int, time: int) -> int:
+    """Return a number about which times pass ``time``. Repairs are received late, so it is not exact."""
+    bounds: Bounds | None = reader.bounds(epoch)
+    assert bounds is not None, epoch
+    low, high = bounds.first, bounds.next
+    while high - low > 1:
+        middle = (low + high) // 2
+        block = next(iter(reader.read(epoch, middle, high - 1, _ignore)), None)
+        if block is None or int(block.times[0]) >= time:
+            high = middle
+        else:
+            low = int(block.positions[0]) + 1
+    return low
+
+
+REPAIRED_WITHIN = 100_000
+"""Numbers by which a record that was repaired may come before others that were received earlier."""
+
+
+def _ignore(damage: object) -> None:
+    """What is damaged is told when it is read; here it only is no place to look at."""
+
+
+def ranges(lane: Lane, size: int) -> Iterator[Range]:
+    """Yield a lane in ranges of at most ``size`` numbers; a stretch of which nothing is held is one, however wide.
+
+    :raises JournalError: if the journal does not reach as far as the lane.
+    """
+    reader = reader_of(lane.origin)
+    bounds = reader.bounds(lane.epoch)
+    if bounds is None or bounds.next < lane.next:
+        raise JournalError(
+            f"{lane.origin.journal} was read up to {lane.next - 1} of epoch {lane.epoch} of {lane.origin.stream}, and"
+            f" now reaches {'nowhere' if bounds is None else f'up to {bounds.next - 1}'}; `fyrehose journal check`"
+            " tells what became of it"
+        )
+    at = lane.first
+    while at < lane.next:
+        last = min(at + size, lane.next) - 1
+        held = next(iter(reader.held(lane.epoch, max(at, bounds.first), lane.next - 1)), None)
+        if held is None:
+            last = lane.next - 1
+        elif held[0] > last:
+            last = held[0] - 1
+        yield Range(lane.origin, lane.epoch, at, last, lane.next)
+        at = last + 1
+
+
+def long_gaps(reader: IJournalReader, part: Range) -> list[tuple[int, int]]:
+    """Return those gaps that reach into a range and have more than :data:`GAP_ROWS` numbers.
+
+    One that reaches further than that beyond the range is given as far as it was looked at.
+    """
+    bounds = reader.bounds(part.epoch)
+    assert bounds is not None, part
+    first = max(bounds.first, part.first - GAP_ROWS - 1)
+    last = min(part.next - 1, part.last + GAP_ROWS + 1)
+    if last - first < GAP_ROWS:
+        return []
+    gaps = reader.losses(part.epoch, first, last)
+    return [(low, high) for low, high in gaps if is_long(low, high) and low <= part.last and high >= part.first]
+
+
+def over_at(reader: IJournalReader, epoch: int) -> int | None:
+    """Return where an epoch of which nothing is kept any more would go on, ``None`` if that is not known."""
+    if not isinstance(reader, JournalReader):
+        return None
+    return max((segment.starts[epoch] for segment in reader.segments if epoch in segment.starts), default=None)
+
+
+def is_long(first: int, last: int) -> bool:
+    """Say whether a gap is so long that it has a row for its first and its last number only."""
+    return last - first >= GAP_ROWS
+
+
+def check_watermark(options: ReadOptions, origin: Origin, epoch: int) -> None:
+    """See that a journal does not end too early because damage makes its watermark stand still.
+
+    :raises JournalDamaged: if it does, unless data loss is to be read over.
+    """
+    reader = reader_of(origin)
+    bounds = reader.bounds(epoch)
+    if (
+        bounds is None
+        or bounds.last < bounds.next
+        or not (options.fail_on_data_loss and isinstance(reader, JournalReader))
+    ):
+        return
+    for damage in reader.damages:
+        if damage.first is None or damage.last is None:
+            stands = bounds.next <= _reach(reader, epoch, damage) + 1
+        else:
+            stands = damage.epoch == epoch and damage.first <= bounds.next <= damage.last
+        if stands:
+            raise JournalDamaged(damage._replace(name=f"{origin.path}/{damage.name}"))
+
+
+def _reach(reader: JournalReader, epoch: int, damage: Damage) -> int:
+    """Return the highest number of what is known of a damaged segment and those before it."""
+    damaged = number_of(damage.name)
+    shelves = [
+        segment.shelves[epoch].last
+        for segment in reader.segments
+        if epoch in segment.shelves and (damaged is None or segment.number <= damaged)
+    ]
+    bounds = reader.bounds(epoch)
+    assert bounds is not None, epoch
+    return max([bounds.first - 1, *shelves])

@@ -1,0 +1,49 @@
+"""A journal read in two parts: what is in Parquet files already by Spark itself, and what came later by the source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal.layout import directory_name
+from fyrehose_twisted.journal.parquet import exported
+from fyrehose_twisted.spark.options import EARLIEST, At, read_options
+from fyrehose_twisted.spark.schema import RECORD, ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_with_parquet(
+    spark: SparkSession, given: dict[str, str], parquet: str, columns: Sequence[str] = RECORD
+) -> DataFrame:
+    """Return the records of journals; see :func:`~fyrehose_twisted.spark.read_journal`.
+
+    :param given: options of the source.
+    :raises ConfigurationError: if a column is asked for that files do not have, or a stream is there twice.
+    """
+    missing = [name for name in columns if name not in RECORD]
+    if missing:
+        raise ConfigurationError(f"Parquet files of journals have no column {missing[0]!r}: read without parquet=")
+    options = read_options(given, streaming=False)
+    if options.start != At(EARLIEST):
+        raise ConfigurationError("parquet= reads from the beginning: give no startingOffsets or startingTimestamp")
+    origins = options.origins()
+    streams = [origin.stream for origin in origins]
+    if len(set(streams)) < len(streams):
+        raise ConfigurationError("parquet= goes with one journal of each stream: nothing says whose the files are")
+    paths: list[str] = []
+    starts: dict[str, dict[str, int]] = {}
+    for stream in streams:
+        directory = Path(parquet) / directory_name(stream)
+        for file in exported(directory):
+            paths.append(str(directory / file.name))
+            starts.setdefault(stream, {})[str(file.epoch)] = file.last + 1
+    source = spark.read.format("fyrehose").options(**given, columns=",".join(columns))
+    if not paths:
+        return source.load()
+    files = spark.read.schema(ddl(RECORD)).parquet(*paths).select(*columns)
+    return files.unionAll(source.option("startingOffsets", json.dumps(starts)).load())

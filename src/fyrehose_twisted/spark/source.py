@@ -1,0 +1,189 @@
+"""``spark.read.format("fyrehose")``: journals as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.spark.options import ReadOptions, read_options
+from fyrehose_twisted.spark.origins import reader_of
+from fyrehose_twisted.spark.planning import Lane, Range, lanes, ranges
+from fyrehose_twisted.spark.schema import COLUMNS, ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from fyrehose_twisted.spark.streaming import FyrehoseStreamReader
+
+NAME = "fyrehose"
+
+
+class FyrehoseDataSource(DataSource):
+    """Journals to read, and a backbone to write to. ``docs/reference/spark.md`` has its options.
+
+    Wrong options are raised by :meth:`schema`, which Spark asks for first: from elsewhere Spark would hide the error
+    behind one of its own.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``format()`` is told."""
+        return NAME
+
+    def schema(self) -> str:
+        """Return the columns that options choose. :raises ConfigurationError: if an option is wrong."""
+        return ddl(self._read_options(streaming=False).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what plans and reads a batch."""
+        options = self._read_options(streaming=False)
+        kind = PushdownReader if options.pushdown else FyrehoseReader
+        return kind(options, columns_of(schema))
+
+    def streamReader(self, schema: StructType) -> FyrehoseStreamReader:
+        """Return what plans and reads micro-batches."""
+        from fyrehose_twisted.spark.streaming import FyrehoseStreamReader
+
+        return FyrehoseStreamReader(self._read_options(streaming=True), columns_of(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        """Return what publishes a table."""
+        from fyrehose_twisted.spark.sink import make_writer
+
+        return make_writer(dict(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        """Return what publishes micro-batches."""
+        from fyrehose_twisted.spark.sink import make_stream_writer
+
+        return make_stream_writer(dict(self.options), schema, overwrite)
+
+    def _read_options(self, *, streaming: bool) -> ReadOptions:
+        return read_options(dict(self.options), streaming=streaming)
+
+
+class Part(InputPartition):
+    """A range that one task reads; ``None`` where there is nothing to read, since Spark wants a task all the same."""
+
+    def __init__(self, value: Range | None) -> None:
+        super().__init__(value)
+
+
+class FyrehoseReader(DataSourceReader):
+    """Reads a batch: what is below the watermarks when it is planned."""
+
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return a partition for each range of numbers.
+
+        :raises FyrehoseError: what :meth:`~fyrehose_twisted.spark.options.ReadOptions.origins` raises.
+        """
+        parts = [Part(part) for lane in self._lanes() for part in ranges(lane, self._options.rows_per_partition)]
+        return parts or [Part(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield the record batches of a partition."""
+        return read_part(partition, self._columns, self._options)
+
+    def _lanes(self) -> list[Lane]:
+        return lanes(self._options)
+
+
+class PushdownReader(FyrehoseReader):
+    """The same, and it does not read what filters on stream, epoch, sequence or journal exclude.
+
+    Spark fails each read of a reader that has ``pushFilters`` while ``spark.sql.python.filterPushdown.enabled`` is off,
+    as it is by default; so only ``option("pushdown", "true")`` gives this one.
+    """
+
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
+        super().__init__(options, columns)
+        self._filters: list[Filter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Take filters in, and leave all to Spark as well: to look at a number again costs little."""
+        self._filters = filters
+        return filters
+
+    def _lanes(self) -> list[Lane]:
+        found = []
+        for lane in super()._lanes():
+            given = {"stream": lane.origin.stream, "journal": lane.origin.journal, "epoch": lane.epoch}
+            if _excluded(self._filters, given):
+                continue
+            if lane.next > (reader_of(lane.origin).wrap or 2**63):
+                found.append(lane)  # Numbers begin anew, and a sequence number does not tell a place any more.
+                continue
+            first, next = _narrowed(self._filters, lane.first, lane.next)
+            if first < next:
+                found.append(lane._replace(first=first, next=next))
+        return found
+
+
+def read_part(partition: InputPartition, columns: Sequence[str], options: ReadOptions) -> Iterator[Any]:
+    """Yield the record batches of a partition; none for an empty one."""
+    from fyrehose_twisted.spark.arrow import batches
+
+    part = partition.value
+    return iter(()) if part is None else batches(part, columns, fail_on_data_loss=options.fail_on_data_loss)
+
+
+def columns_of(schema: StructType) -> tuple[str, ...]:
+    """Return the columns that a user's schema, or ours, names.
+
+    :raises ConfigurationError: if it has one that there is not, or one of another type.
+    """
+    names = []
+    for field in schema.fields:
+        kind = field.dataType.simpleString().upper()
+        if kind != COLUMNS.get(field.name) or not field.nullable:
+            not_null = "" if field.nullable else " NOT NULL"
+            raise ConfigurationError(
+                f"the schema has {field.name} {kind}{not_null}; the source has {ddl(tuple(COLUMNS))}"
+            )
+        names.append(field.name)
+    return tuple(names)
+
+
+def _excluded(filters: list[Filter], given: dict[str, Any]) -> bool:
+    return any(
+        isinstance(one, EqualTo)
+        and len(one.attribute) == 1
+        and one.attribute[0] in given
+        and given[one.attribute[0]] != one.value
+        for one in filters
+    )
+
+
+def _narrowed(filters: list[Filter], first: int, next: int) -> tuple[int, int]:
+    for one in filters:
+        if getattr(one, "attribute", None) != ("sequence",):
+            continue
+        match one:
+            case EqualTo():
+                first, next = max(first, one.value), min(next, one.value + 1)
+            case GreaterThan():
+                first = max(first, one.value + 1)
+            case GreaterThanOrEqual():
+                first = max(first, one.value)
+            case LessThan():
+                next = min(next, one.value)
+            case LessThanOrEqual():
+                next = min(next, one.value + 1)
+    return first, next

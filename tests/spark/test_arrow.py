@@ -1,0 +1,349 @@
+"""What a task reads, without Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan, LessThanOrEqual
+
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
+from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.seal import seal
+from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.record import Record
+from fyrehose_twisted.spark import arrow, planning
+from fyrehose_twisted.spark.arrow import batches
+from fyrehose_twisted.spark.options import read_options
+from fyrehose_twisted.spark.origins import Origin, origins_at, reader_of
+from fyrehose_twisted.spark.planning import Lane, Range, ranges
+from fyrehose_twisted.spark.schema import COLUMNS, RECORD
+from fyrehose_twisted.spark.source import PushdownReader
+
+STREAM = "fyrehose://test"
+START = 1_700_000_000_000_000
+
+
+def whole(path: Path, size: int = 1_000_000, columns: Any = RECORD, **more: Any) -> list[dict[str, Any]]:
+    """Return all rows of a journal, read in ranges of ``size``."""
+    (origin,) = origins_at(str(path))
+    reader = reader_of(origin)
+    reader.refresh()
+    rows = []
+    for epoch in reader.epochs():
+        bounds = reader.bounds(epoch)
+        assert bounds is not None
+        for part in ranges(Lane(origin, epoch, bounds.first, bounds.next), size):
+            rows += [row for batch in batches(part, columns, **more) for row in batch.to_pylist()]
+    return rows
+
+
+@contextmanager
+def _opened(path: Path, **config: Any) -> Iterator[Journal]:
+    with closing(Journal(LocalDirectory(path), STREAM, config=JournalConfig(**config))) as journal:
+        yield journal
+
+
+def numbers(rows: list[dict[str, Any]], status: str) -> list[int]:
+    return [row["sequence"] for row in rows if row["status"] == status]
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 10_000])
+def test_each_number_gets_one_row_in_order_however_ranges_are_cut(write_journal: Any, size: int) -> None:
+    late = [n for n in range(1, 301) if n % 3 == 0]
+    lost = [n for n in range(1, 301) if n % 11 == 0]
+    path = write_journal([n for n in range(1, 301) if n not in late and n not in lost], group=20)
+    write_journal([n for n in late if n not in lost], lost=[(n, n) for n in lost], path=path)
+    rows = whole(path, size)
+    assert [row["sequence"] for row in rows] == list(range(1, 301))
+    assert numbers(rows, "lost") == lost
+    assert all(row["payload"] is None and row["received_at"] is None for row in rows if row["status"] == "lost")
+    for row in rows:
+        if row["status"] == "ok":
+            assert row["payload"] == b"message %d" % row["sequence"]
+            assert row["received_at"].timestamp() * 1e6 == pytest.approx(START + row["sequence"] * 1_000)
+            assert (row["stream"], row["epoch"]) == (STREAM, 0)
+
+
+def test_columns_come_in_the_order_in_which_they_are_named(write_journal: Any) -> None:
+    path = write_journal([1, 2])
+    columns = ("payload", "journal", "sequence", "segment")
+    (batch,) = batches(Range(origins_at(str(path))[0], 0, 1, 2, 3), columns)
+    assert batch.schema.names == list(columns)
+    assert batch.to_pylist()[1] == {
+        "payload": b"message 2",
+        "journal": str(path),
+        "sequence": 2,
+        "segment": "0000000001.log",
+    }
+
+
+def test_the_schema_is_exactly_what_spark_wants(write_journal: Any) -> None:
+    path = write_journal([1])
+    (batch,) = batches(Range(origins_at(str(path))[0], 0, 1, 1, 2), tuple(COLUMNS))
+    kinds = {
+        "STRING": pyarrow.string(),
+        "BIGINT": pyarrow.int64(),
+        "TIMESTAMP": pyarrow.timestamp("us", "UTC"),
+        "BINARY": pyarrow.binary(),
+    }
+    assert batch.schema == pyarrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
+
+
+def test_small_frames_are_put_together(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_journal(range(1, 101), group=1)
+    part = Range(origins_at(str(path))[0], 0, 1, 100, 101)
+    assert [len(batch) for batch in batches(part, RECORD)] == [100]
+    monkeypatch.setattr(arrow, "BATCH_ROWS", 30)
+    assert [len(batch) for batch in batches(part, RECORD)] == [30, 30, 30, 10]
+    monkeypatch.setattr(arrow, "BATCH_ROWS", 1_000)
+    monkeypatch.setattr(arrow, "BATCH_BYTES", 50)
+    assert max(len(batch) for batch in batches(part, RECORD)) <= 6
+    assert [row["payload"] for batch in batches(part, RECORD) for row in batch.to_pylist()] == [
+        b"message %d" % number for number in range(1, 101)
+    ]
+
+
+def test_a_jump_of_the_numbers_gets_two_rows(write_journal: Any) -> None:
+    far = 2**47
+    path = write_journal([1, 2, far], lost=[(3, far - 1)])
+    for size in (1, 2, 1_000, 1_000_000):
+        assert [(row["sequence"], row["status"]) for row in whole(path, size)] == [
+            (1, "ok"),
+            (2, "ok"),
+            (3, "lost"),
+            (far - 1, "lost"),
+            (far, "ok"),
+        ]
+
+
+def test_gaps_up_to_the_limit_get_a_row_for_each_number(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "GAP_ROWS", 10)
+    path = write_journal([1, 12, 24], lost=[(2, 11), (13, 23)])
+    for size in (1, 3, 5, 100):
+        assert numbers(whole(path, size), "lost") == [*range(2, 12), 13, 23]
+
+
+def test_what_is_lost_later_does_not_change_a_batch(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "GAP_ROWS", 10)
+    path = write_journal([1], lost=[(2, 9)])
+    (origin,) = origins_at(str(path))
+    before = [
+        row for part in ranges(Lane(origin, 0, 1, 10), 3) for one in batches(part, RECORD) for row in one.to_pylist()
+    ]
+    write_journal([30], lost=[(10, 29)], path=path)
+    reader_of(origin).refresh()
+    after = [
+        row for part in ranges(Lane(origin, 0, 1, 10), 4) for one in batches(part, RECORD) for row in one.to_pylist()
+    ]
+    assert before == after
+    assert len(after) == 9
+
+
+def test_what_was_replaced_shows_only_with_its_segment(tmp_path: Path) -> None:
+    with _opened(tmp_path) as journal:
+        journal.append([Record(STREAM, 0, 1, START, b"one"), Record(STREAM, 0, 3, START, b"old")])
+        journal.commit()
+        journal.append([Record(STREAM, 0, 3, START + 5, b"new"), Record(STREAM, 0, 2, START, b"two")])
+        journal.commit()
+    assert [row["payload"] for row in whole(tmp_path)] == [b"one", b"two", b"new"]
+    rows = whole(tmp_path, columns=(*RECORD, "segment"))
+    assert sorted((row["sequence"], row["payload"]) for row in rows) == [
+        (1, b"one"),
+        (2, b"two"),
+        (3, b"new"),
+        (3, b"old"),
+    ]
+
+
+def test_payloads_of_every_size_and_of_bytes_that_are_no_text(write_journal: Any) -> None:
+    payloads = [b"", b"\xff\xfe\x00", bytes(65_498), b"x"]
+    path = write_journal(list(enumerate(payloads, 1)))
+    assert [row["payload"] for row in whole(path)] == payloads
+
+
+def test_damage_is_raised_or_lost(write_journal: Any) -> None:
+    path = write_journal(range(1, 61), group=20)
+    write_journal([70], lost=[(61, 69)], path=path)
+    seal(LocalDirectory(path), STREAM, 0)
+    file = next(path.glob("*.seg"))
+    data = bytearray(file.read_bytes())
+    data[data.find(b"message 25")] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(JournalDamaged, match="fyrehose journal check"):
+        whole(path)
+    rows = whole(path, fail_on_data_loss=False)
+    assert [row["sequence"] for row in rows] == list(range(1, 71))
+    assert 25 in numbers(rows, "lost")
+    assert {*numbers(rows, "ok"), *numbers(rows, "lost")} == set(range(1, 71))
+
+
+def test_what_retention_drops_meanwhile_is_raised_or_lost(tmp_path: Path) -> None:
+    retention = Retention(size=40_000)
+    with _opened(tmp_path, segment_bytes=8_192, retention=retention) as journal:
+        for low in range(1, 401, 20):
+            journal.append([Record(STREAM, 0, n, START, b"%100d" % n) for n in range(low, low + 20)])
+            journal.commit()
+        (origin,) = origins_at(str(tmp_path))
+        first = reader_of(origin).bounds(0).first  # type: ignore[union-attr]
+        part = Range(origin, 0, first, 400, 401)
+        for low in range(401, 601, 20):
+            journal.append([Record(STREAM, 0, n, START, b"%100d" % n) for n in range(low, low + 20)])
+            journal.commit()
+        journal.trim()
+        reader_of(origin).refresh()
+        kept = reader_of(origin).bounds(0).first  # type: ignore[union-attr]
+        assert first < kept
+        with pytest.raises(NotInJournal, match="any more"):
+            list(batches(part, RECORD))
+        rows = [row for batch in batches(part, RECORD, fail_on_data_loss=False) for row in batch.to_pylist()]
+        assert [row["sequence"] for row in rows] == list(range(first, 401))
+        assert numbers(rows, "lost") == list(range(first, min(kept, 401)))
+
+
+def test_nothing_is_read_beyond_the_watermark(write_journal: Any) -> None:
+    path = write_journal([1, 2, 3, 5, 6])
+    assert numbers(whole(path), "ok") == [1, 2, 3]
+    (origin,) = origins_at(str(path))
+    with pytest.raises(JournalError, match="is to be read up to 5 of epoch 0"):
+        list(batches(Range(origin, 0, 1, 5, 6), RECORD))
+
+
+def test_epochs(write_journal: Any) -> None:
+    path = write_journal([1, 2], epoch=3)
+    write_journal([7, 8], epoch=4, path=path, begin=7)
+    assert [(row["epoch"], row["sequence"]) for row in whole(path)] == [(3, 1), (3, 2), (4, 7), (4, 8)]
+
+
+def test_an_origin_that_has_gone(write_journal: Any, tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"no directory .* on this machine"):
+        Origin("x", STREAM, str(tmp_path / "gone")).open()
+
+
+def test_segments_cut_while_it_is_written(tmp_path: Path) -> None:
+    """A writer goes on, rolls segments and puts them in order, while ranges are read one after another."""
+    with _opened(tmp_path, segment_bytes=8_192) as journal:
+        seen: list[int] = []
+        for low in range(1, 2_001, 100):
+            journal.append([Record(STREAM, 0, n, START, b"%100d" % n) for n in range(low, low + 100)])
+            journal.commit()
+            (origin,) = origins_at(str(tmp_path))
+            reader = reader_of(origin)
+            reader.refresh()
+            bounds = reader.bounds(0)
+            assert bounds is not None
+            part = Range(origin, 0, low, bounds.next - 1, bounds.next)
+            seen += [row["sequence"] for batch in batches(part, RECORD) for row in batch.to_pylist()]
+    assert seen == list(range(1, 2_001))
+
+
+def _wrapping(path: Path) -> None:
+    with closing(Journal(LocalDirectory(path), STREAM, wrap=100)) as journal:
+        journal.begin(0, 90)
+        numbers = [n % 100 for n in range(90, 110) if n not in (97, 98, 105)]
+        journal.append([Record(STREAM, 0, n, START, b"message %d" % n) for n in numbers])
+        journal.lose(0, 97, 98)
+        journal.lose(0, 5, 5)
+        journal.commit()
+
+
+def test_rows_stay_in_order_where_numbers_wrap(tmp_path: Path) -> None:
+    _wrapping(tmp_path)
+    for size in (3, 100):
+        rows = whole(tmp_path, size)
+        assert [row["sequence"] for row in rows] == [n % 100 for n in range(90, 110)]
+        assert numbers(rows, "lost") == [97, 98, 5]
+        assert all(row["payload"] in (None, b"message %d" % row["sequence"]) for row in rows)
+
+
+def test_pushed_filters_find_numbers_that_have_wrapped(tmp_path: Path) -> None:
+    _wrapping(tmp_path)
+    reader = PushdownReader(read_options({"path": str(tmp_path)}, streaming=False), RECORD)
+    reader.pushFilters([EqualTo(("sequence",), 3)])
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    assert [row["payload"] for row in rows if row["sequence"] == 3] == [b"message 3"]
+
+
+def test_pushed_filters_narrow_what_is_read(write_journal: Any) -> None:
+    path = write_journal(range(1, 101))
+    reader = PushdownReader(read_options({"path": str(path)}, streaming=False), RECORD)
+    reader.pushFilters([GreaterThan(("sequence",), 40), LessThanOrEqual(("sequence",), 60)])
+    (part,) = reader.partitions()
+    assert (part.value.first, part.value.last) == (41, 60)
+
+
+@pytest.mark.parametrize("size", [1, 5, 1_000])
+def test_columns_without_numbers_are_in_order_too(write_journal: Any, size: int) -> None:
+    path = write_journal([n for n in range(1, 101) if n % 4], lost=[(n, n) for n in range(4, 101, 4)], begin=1)
+    rows = whole(path, size, columns=("status", "payload"))
+    assert [(row["status"], row["payload"]) for row in rows] == [
+        ("ok", b"message %d" % n) if n % 4 else ("lost", None) for n in range(1, 101)
+    ]
+
+
+def test_a_long_stretch_that_is_not_kept_gets_two_rows(write_journal: Any) -> None:
+    path = write_journal([2**40, 2**40 + 1], begin=2**40)
+    options = read_options({"path": str(path), "startingOffsets": "7", "failOnDataLoss": "false"}, streaming=False)
+    parts = [part for lane in planning.lanes(options) for part in ranges(lane, 1_000)]
+    rows = [
+        (row["sequence"], row["status"])
+        for part in parts
+        for batch in batches(part, RECORD, fail_on_data_loss=False)
+        for row in batch.to_pylist()
+    ]
+    assert rows == [(7, "lost"), (2**40 - 1, "lost"), (2**40, "ok"), (2**40 + 1, "ok")]
+
+
+def test_files_that_go_while_they_are_read(tmp_path: Path) -> None:
+    with _opened(tmp_path, segment_bytes=4_096) as journal:
+        for low in range(1, 401, 20):
+            journal.append([Record(STREAM, 0, n, START, b"%100d" % n) for n in range(low, low + 20)])
+            journal.commit()
+    (origin,) = origins_at(str(tmp_path))
+    part = Range(origin, 0, 1, 400, 401)
+    assert sum(map(len, batches(part, RECORD))) == 400
+    sorted(tmp_path.glob("*.log"))[3].unlink()
+    with pytest.raises(JournalError, match=r"had all from 1 to 400 of epoch 0 .* lacks 40 of them"):
+        list(batches(part, RECORD))
+    rows = [row for batch in batches(part, RECORD, fail_on_data_loss=False) for row in batch.to_pylist()]
+    assert len(numbers(rows, "lost")) == 40
+
+
+def test_damage_that_stops_the_watermark_is_raised(write_journal: Any) -> None:
+    path = write_journal(range(1, 61), group=20)
+    write_journal(range(61, 81), path=path)
+    seal(LocalDirectory(path), STREAM, 0)
+    write_journal(range(81, 91), path=path)
+    file = next(path.glob("*.seg"))
+    data = bytearray(file.read_bytes())
+    data[data.find(b"message 25")] ^= 1
+    file.write_bytes(data)
+    file.with_suffix(".idx").unlink()
+    options = {"path": str(path)}
+    with pytest.raises(JournalDamaged, match=f"{path}/0000000001.seg"):
+        planning.lanes(read_options(options, streaming=False))
+    planning.lanes(read_options({**options, "endingOffsets": "1"}, streaming=False))
+    planning.lanes(read_options({**options, "failOnDataLoss": "false"}, streaming=False))
+
+
+def test_a_gap_that_may_still_be_filled_is_no_damage(write_journal: Any) -> None:
+    path = write_journal([1, 2, 3, 5, 6])
+    (lane,) = planning.lanes(read_options({"path": str(path)}, streaming=False))
+    assert (lane.first, lane.next) == (1, 4)
+
+
+def test_no_files_stay_open_when_a_range_is_read(tmp_path: Path) -> None:
+    with _opened(tmp_path, segment_bytes=4_096) as journal:
+        for low in range(1, 401, 20):
+            journal.append([Record(STREAM, 0, n, START, b"%100d" % n) for n in range(low, low + 20)])
+            journal.commit()
+    (origin,) = origins_at(str(tmp_path))
+    assert sum(map(len, batches(Range(origin, 0, 1, 400, 401), RECORD))) == 400
+    open_here = [os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    assert not [name for name in open_here if name.startswith(str(tmp_path))]

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.remote import RemoteJournal
+from fyrehose_twisted.spark.options import At, microseconds, next_at, read_options, reader_options
+from fyrehose_twisted.spark.origins import Origin, address_of, origins_at
+from fyrehose_twisted.spark.schema import RECORD
+
+
+def options(streaming: bool = False, **given: str) -> Any:
+    return read_options({"path": "/somewhere", **given}, streaming=streaming)
+
+
+def test_a_batch_reads_all_and_a_stream_what_comes() -> None:
+    assert options().start == At("earliest")
+    assert options(streaming=True).start == At("latest")
+    assert options().columns == RECORD
+
+
+def test_names_are_case_insensitive() -> None:
+    assert options(MAXOFFSETSPERTRIGGER="7").max_rows == 7
+    assert options(failondataloss="FALSE").fail_on_data_loss is False
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"columns": "sequence,foo"}, "no column 'foo'"),
+        ({"columns": "sequence,sequence"}, "name each that you want once"),
+        ({"columns": ""}, "no column ''"),
+        ({"rowsPerPartition": "0"}, "rowsPerPartition '0' is no whole number above 0"),
+        ({"rowsPerPartition": "1e6"}, "rowsPerPartition '1e6'"),
+        ({"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "exclude each other"),
+        ({"startingOffsets": "first"}, "startingOffsets 'first' is none of"),
+        ({"startingOffsets": "[1]"}, "startingOffsets"),
+        ({"startingOffsets": "-1"}, "is no whole number from 0"),
+        ({"startingOffsets": '{"fyrehose://a": "x"}'}, "is no whole number from 0"),
+        ({"startingOffsets": '{"journals": {"here": 5}}'}, "is no offset of a query"),
+        ({"startingOffsets": "1", "startingTimestamp": "1"}, "exclude each other"),
+        ({"endingTimestamp": "yesterday"}, "'yesterday' is no time"),
+        ({"failOnDataLoss": "maybe"}, "neither true nor false"),
+        ({"maxTriggerDelay": "1 parsec"}, "no time above 0"),
+        ({"maxTriggerDelay": "0s"}, "no time above 0"),
+        ({"journal": "host:1"}, "not both"),
+        ({"path": ""}, "say where the journals are"),
+        ({"colums": "sequence"}, "there is no option 'colums'; there are"),
+        ({"secretFile": "/nowhere/secret"}, "secret file /nowhere/secret cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_said(given: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words.replace("(", r"\(")):
+        options(**given)
+
+
+def test_offsets_may_be_a_number_or_one_for_each_stream_or_epoch() -> None:
+    stream, other = "fyrehose://a", "hydra://b"
+    at = options(startingOffsets="17").start
+    assert next_at(at, "here", stream, 0) == next_at(at, "there", other, 3) == 17
+    at = options(startingOffsets=json.dumps({stream: 5, other: {"3": 9}})).start
+    assert [next_at(at, "here", stream, 0), next_at(at, "here", other, 3), next_at(at, "here", other, 4)] == [
+        5,
+        9,
+        None,
+    ]
+    at = options(startingOffsets=json.dumps({"journals": {"here": {stream: {"0": 8}}}})).start
+    assert [next_at(at, "here", stream, 0), next_at(at, "there", stream, 0)] == [8, None]
+
+
+def test_times() -> None:
+    assert microseconds("1970-01-01T00:00:01Z") == 1_000_000
+    assert microseconds("1970-01-01T01:00:01.5+01:00") == 1_500_000
+    assert microseconds("1970-01-01 00:00:01") == 1_000_000
+    assert microseconds("2500") == 2_500_000
+    assert microseconds("-1") == -1_000
+
+
+def test_durations() -> None:
+    given = {"500ms": 0.5, "2s": 2.0, "15m": 900.0, "1h": 3600.0, "7": 7.0}
+    assert {text: options(maxTriggerDelay=text).max_delay for text in given} == given
+
+
+def test_addresses() -> None:
+    assert address_of("host:2324") == ("host", 2324)
+    assert address_of("[::1]:2324") == ("::1", 2324)
+    for text in ("host", "host:", ":5", "host:0", "host:65536", "/a/path:5", "host:x"):
+        assert address_of(text) is None
+
+
+def test_secrets_stay_out_of_what_is_printed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hush hush hush hush\n")
+    secret.chmod(0o600)
+    made = options(secretFile=str(secret))
+    assert made.secret == b"hush hush hush hush"
+    assert "hush" not in repr(made)
+
+
+def test_what_is_no_journal_is_said(tmp_path: Path, write_journal: Any) -> None:
+    with pytest.raises(JournalError, match="no such directory"):
+        origins_at(str(tmp_path / "nowhere"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(JournalError, match="holds no journal"):
+        origins_at(str(tmp_path / "empty"))
+    path = write_journal([1])
+    with pytest.raises(JournalError, match="is not a directory"):
+        origins_at(str(next(path.iterdir())))
+    with pytest.raises(JournalError, match=r"no journal is of stream fyrehose://x; there is fyrehose://test"):
+        read_options({"path": str(path), "stream": "fyrehose://x"}, streaming=False).origins()
+
+
+def test_a_journal_may_not_be_given_twice(write_journal: Any) -> None:
+    path = write_journal([1])
+    with pytest.raises(ConfigurationError, match="given twice"):
+        read_options({"paths": json.dumps([str(path), str(path)])}, streaming=False).origins()
+
+
+def test_patterns_name_several_journals(tmp_path: Path, write_journal: Any) -> None:
+    paths = [write_journal([1]), write_journal([1]), write_journal([1], stream="hydra://net")]
+    found = read_options({"path": str(tmp_path / "journal-*")}, streaming=False).origins()
+    assert sorted(origin.journal for origin in found) == sorted(map(str, paths))
+    one = read_options({"path": str(tmp_path / "journal-*"), "stream": "hydra:*"}, streaming=False).origins()
+    assert [origin.stream for origin in one] == ["hydra://net"]
+    again = read_options(reader_options(found), streaming=False).origins()
+    assert again == found
+
+
+def test_a_pattern_passes_over_what_is_no_journal_yet(tmp_path: Path, write_journal: Any) -> None:
+    """A directory that is made while a query runs does not end it."""
+    path = write_journal([1])
+    (tmp_path / "journal-new" / "fyrehose-test").mkdir(parents=True)
+    (tmp_path / "journal-notes.txt").write_text("no journal")
+    assert [origin.journal for origin in origins_at(str(tmp_path / "journal-*"))] == [str(path)]
+    with pytest.raises(JournalError, match="nothing at .*journal-n.* holds a journal"):
+        origins_at(str(tmp_path / "journal-n*"))
+
+
+def test_options_for_journals_name_no_other_streams_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may have more streams than those that were chosen."""
+    served = [Origin("host:1", f"hydra://{name}", None, ("host", 1)) for name in "abc"]
+    monkeypatch.setattr("fyrehose_twisted.spark.options.origins_on", lambda *_: served)
+    for chosen in (served[:1], served[:2], served):
+        assert read_options(reader_options(chosen), streaming=False).origins() == chosen
+
+
+def test_streams_of_a_server_share_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server accepts but a few from one host."""
+    readers: list[tuple[Any, str]] = []
+    monkeypatch.setattr(RemoteJournal, "reader", lambda remote, stream: readers.append((remote, stream)))
+    monkeypatch.setattr("fyrehose_twisted.spark.origins._remotes", {})
+    for stream, port in (("hydra://a", 1), ("hydra://b", 1), ("hydra://a", 2)):
+        Origin("one", stream, None, ("host", port)).open()
+    (first, _), (second, _), (third, _) = readers
+    assert first is second
+    assert (second.port, third.port) == (1, 2)
+    assert [stream for _, stream in readers] == ["hydra://a", "hydra://b", "hydra://a"]

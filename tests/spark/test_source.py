@@ -1,0 +1,182 @@
+"""The source, in a real Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.parquet import export
+from fyrehose_twisted.journal.reader import open_reader
+from fyrehose_twisted.journal.seal import seal
+from fyrehose_twisted.spark import read_journal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STREAM = "fyrehose://test"
+SERVE = """
+import sys
+from pathlib import Path
+from twisted.internet import reactor
+from fyrehose_twisted.journal.reader import open_reader
+from fyrehose_twisted.journal.serving import JournalServerFactory
+reader = open_reader(Path(sys.argv[1]))
+secret = sys.argv[2].encode() or None
+port = reactor.listenTCP(0, JournalServerFactory(lambda: {reader.stream: reader}, secret), interface="127.0.0.1")
+print(port.getHost().port, flush=True)
+reactor.run()
+"""
+
+Serve = Callable[..., str]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Serve a journal from a process of its own, and return host and port."""
+    processes = []
+
+    def start(path: Path, secret: str = "") -> str:
+        command = [sys.executable, "-c", SERVE, str(path), secret]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        processes.append(process)
+        assert process.stdout is not None
+        return f"127.0.0.1:{int(process.stdout.readline())}"
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def pairs(frame: DataFrame) -> list[tuple[Any, ...]]:
+    return [(row.sequence, row.status) for row in frame.select("sequence", "status").orderBy("sequence").collect()]
+
+
+def test_a_journal_is_a_table(spark: SparkSession, write_journal: Any) -> None:
+    path = write_journal([n for n in range(1, 101) if n != 50], lost=[(50, 50)])
+    frame = read_journal(spark, str(path), rowsPerPartition="30")
+    assert frame.rdd.getNumPartitions() == 4
+    assert pairs(frame) == [(n, "lost" if n == 50 else "ok") for n in range(1, 101)]
+    row = frame.where("sequence = 7").first()
+    assert (row.stream, row.epoch, row.payload) == (STREAM, 0, b"message 7")  # type: ignore[union-attr]
+    assert frame.where("sequence = 7").selectExpr("unix_micros(received_at)").first()[0] == 1_700_000_000_007_000  # type: ignore[index]
+
+
+def test_only_some_columns_by_schema(spark: SparkSession, write_journal: Any) -> None:
+    path = write_journal([1, 2, 3])
+    frame = spark.read.format("fyrehose").schema("sequence BIGINT, journal STRING").load(str(path))
+    assert frame.collect() == [(1, str(path)), (2, str(path)), (3, str(path))]
+    with pytest.raises(PySparkException, match="the schema has sequence INT; the source has stream STRING"):
+        spark.read.format("fyrehose").schema("sequence INT").load(str(path)).collect()
+
+
+@pytest.mark.parametrize(
+    ("condition", "wanted", "partitions"),
+    [
+        ("sequence between 30 and 39", range(30, 40), 1),
+        ("sequence > 95", range(96, 101), 1),
+        ("sequence < 3 and stream = 'fyrehose://test'", range(1, 3), 1),
+        ("sequence = 12", [12], 1),
+        ("stream = 'fyrehose://other'", [], 1),
+        ("epoch = 1", [], 1),
+        ("sequence >= 11 or payload is null", range(11, 101), 10),
+    ],
+)
+def test_filters_are_looked_at_before_reading(
+    spark: SparkSession, write_journal: Any, condition: str, wanted: Any, partitions: int
+) -> None:
+    path = write_journal(range(1, 101))
+    frame = read_journal(spark, str(path), pushdown="true", rowsPerPartition="10").where(condition)
+    assert frame.rdd.getNumPartitions() == partitions
+    assert pairs(frame) == [(n, "ok") for n in wanted]
+
+
+def test_where_a_batch_begins_and_ends(spark: SparkSession, write_journal: Any) -> None:
+    path = write_journal(range(1, 101))
+    frame = read_journal(spark, str(path), startingOffsets="20", endingOffsets=json.dumps({STREAM: 30}))
+    assert pairs(frame) == [(n, "ok") for n in range(20, 30)]
+    times = {"startingTimestamp": "2023-11-14T22:13:20.040Z", "endingTimestamp": "2023-11-14T22:13:20.050Z"}
+    assert pairs(read_journal(spark, str(path), **times)) == [(n, "ok") for n in range(40, 50)]
+
+
+def test_a_served_journal_needs_no_files(spark: SparkSession, write_journal: Any, serve: Serve, tmp_path: Path) -> None:
+    path = write_journal([n for n in range(1, 101) if n != 50], lost=[(50, 50)])
+    secret = tmp_path / "secret"
+    secret.write_text("a secret of some length\n")
+    secret.chmod(0o600)
+    address = serve(path, "a secret of some length")
+    frame = read_journal(spark, journal=address, secretFile=str(secret), rowsPerPartition="40")
+    assert pairs(frame) == [(n, "lost" if n == 50 else "ok") for n in range(1, 101)]
+    assert pairs(frame) == pairs(read_journal(spark, str(path)))
+    with pytest.raises(PySparkException, match="SecretRefused"):
+        read_journal(spark, journal=address).collect()
+
+
+def test_what_is_wrong_is_said_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match="ConfigurationError: there is no column 'foo'"):
+        read_journal(spark, str(tmp_path), columns=["foo"]).collect()
+    with pytest.raises(PySparkException, match=r"JournalError: .* holds no journal"):
+        read_journal(spark, str(tmp_path)).collect()
+    with pytest.raises(PySparkException, match=r"NotConnected: the journal server 127.0.0.1:1 cannot be reached"):
+        read_journal(spark, journal="127.0.0.1:1").collect()
+
+
+def test_an_empty_range_is_an_empty_table(spark: SparkSession, write_journal: Any) -> None:
+    path = write_journal([1, 2])
+    assert read_journal(spark, str(path), startingOffsets="latest").collect() == []
+
+
+def test_parquet_and_tail_are_one_table(spark: SparkSession, write_journal: Any, tmp_path: Path) -> None:
+    path = write_journal([n for n in range(1, 101) if n != 50], lost=[(50, 50)])
+    seal(LocalDirectory(path), STREAM, 0)
+    reader = open_reader(path)
+    export(reader, tmp_path / "cold", tell=print)
+    reader.close()
+    write_journal(range(101, 121), path=path)
+    frame = read_journal(spark, str(path), parquet=str(tmp_path / "cold"))
+    assert pairs(frame) == [(n, "lost" if n == 50 else "ok") for n in range(1, 121)]
+    plain = read_journal(spark, str(path))
+    assert frame.exceptAll(plain).count() == plain.exceptAll(frame).count() == 0
+    # What files have is not read from the journal.
+    (file,) = tmp_path.glob("cold/*/*.parquet")
+    file.unlink()
+    spark.catalog.clearCache()
+    assert pairs(read_journal(spark, str(path), parquet=str(tmp_path / "cold"))) == pairs(plain)
+
+
+def test_a_stream_reads_each_row_once_though_stopped_and_replayed(
+    spark: SparkSession, write_journal: Any, tmp_path: Path
+) -> None:
+    path = write_journal(range(1, 501))
+    seen = tmp_path / "seen"
+
+    def run() -> list[Any]:
+        frame = spark.readStream.format("fyrehose").options(startingOffsets="earliest", maxOffsetsPerTrigger="200")
+        writer = frame.load(str(path)).writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+
+        def keep(batch: DataFrame, number: int) -> None:
+            batch.write.mode("overwrite").parquet(str(seen / f"batch={number}"))
+
+        query = writer.foreachBatch(keep).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return list(query.recentProgress)
+
+    progress = run()
+    assert [one["numInputRows"] for one in progress] == [200, 200, 100]
+    latest = json.loads(progress[0]["sources"][0]["latestOffset"])
+    assert latest == {"journals": {str(path): {STREAM: {"0": 501}}}}
+    # The last batch was written, and a crash came before it was committed.
+    for commit in (tmp_path / "checkpoint" / "commits").glob("*2*"):
+        commit.unlink()
+    write_journal(range(501, 601), path=path)
+    run()
+    frame = spark.read.parquet(str(seen))
+    assert pairs(frame) == [(n, "ok") for n in range(1, 601)]

@@ -1,0 +1,273 @@
+"""Offsets and micro-batches, asked for as Spark asks for them, but without Spark."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
+from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.record import Record
+from fyrehose_twisted.spark import streaming
+from fyrehose_twisted.spark.options import read_options
+from fyrehose_twisted.spark.schema import RECORD
+from fyrehose_twisted.spark.streaming import FyrehoseStreamReader, UnknownJournal
+
+STREAM = "fyrehose://test"
+ALL = ReadAllAvailable()
+
+
+def reader(path: Path | str, **given: str) -> FyrehoseStreamReader:
+    options = {"path": str(path), "startingOffsets": "earliest", **given}
+    return FyrehoseStreamReader(read_options(options, streaming=True), RECORD)
+
+
+def offset(path: Path, next: int, epoch: int = 0, stream: str = STREAM) -> dict[str, Any]:
+    return {"journals": {str(path): {stream: {str(epoch): next}}}}
+
+
+def rows(stream: FyrehoseStreamReader, start: Any, end: Any) -> list[tuple[int, str]]:
+    # Spark pickles reader and partitions, and offsets are JSON on the way.
+    stream = pickle.loads(pickle.dumps(stream))  # noqa: S301
+    start, end = json.loads(json.dumps(start)), json.loads(json.dumps(end))
+    parts = pickle.loads(pickle.dumps(stream.partitions(start, end)))  # noqa: S301
+    return [
+        (row["sequence"], row["status"]) for part in parts for batch in stream.read(part) for row in batch.to_pylist()
+    ]
+
+
+def test_a_query_goes_on_where_it_was(write_journal: Any) -> None:
+    path = write_journal(range(1, 11))
+    stream = reader(path)
+    start = stream.initialOffset()
+    assert start == offset(path, 1)
+    middle = stream.latestOffset(start, ALL)
+    assert middle == offset(path, 11)
+    assert rows(stream, start, middle) == [(n, "ok") for n in range(1, 11)]
+    assert stream.latestOffset(middle, ALL) == middle
+    write_journal(range(11, 21), path=path)
+    end = stream.latestOffset(middle, ALL)
+    assert rows(stream, middle, end) == [(n, "ok") for n in range(11, 21)]
+    assert rows(reader(path), start, middle) == [(n, "ok") for n in range(1, 11)]
+    assert stream.reportLatestOffset() == end
+
+
+@pytest.mark.parametrize(("start", "first"), [("earliest", 1), ("latest", 11), ("5", 5)])
+def test_where_a_query_begins(write_journal: Any, start: str, first: int) -> None:
+    path = write_journal(range(1, 11))
+    assert reader(path, startingOffsets=start).initialOffset() == offset(path, first)
+
+
+def test_a_query_may_begin_at_a_time(write_journal: Any) -> None:
+    path = write_journal(range(1, 101))
+    options = {"path": str(path), "startingTimestamp": "2023-11-14T22:13:20.050Z"}
+    stream = FyrehoseStreamReader(read_options(options, streaming=True), RECORD)
+    assert stream.initialOffset() == offset(path, 50)
+
+
+def test_batches_have_as_many_rows_as_they_may(write_journal: Any) -> None:
+    path = write_journal([n for n in range(1, 101) if n % 10], lost=[(n, n) for n in range(10, 101, 10)])
+    stream = reader(path, maxOffsetsPerTrigger="30")
+    assert stream.getDefaultReadLimit() == ReadMaxRows(30)
+    at, sizes = stream.initialOffset(), []
+    while True:
+        end = stream.latestOffset(at, stream.getDefaultReadLimit())
+        if end == at:
+            break
+        sizes.append(len(rows(stream, at, end)))
+        at = end
+    assert sizes == [30, 30, 30, 10]
+
+
+def test_journals_share_a_batch(tmp_path: Path, write_journal: Any) -> None:
+    small, large = write_journal(range(1, 6)), write_journal(range(1, 1_001))
+    stream = reader(tmp_path / "journal-*")
+    end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(100))
+    assert end == {"journals": {str(small): {STREAM: {"0": 6}}, str(large): {STREAM: {"0": 96}}}}
+
+
+def test_a_jump_of_the_numbers_does_not_fill_a_batch(write_journal: Any) -> None:
+    path = write_journal([1, 2, 2**47, 2**47 + 1], lost=[(3, 2**47 - 1)])
+    stream = reader(path)
+    end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(5))
+    assert end == offset(path, 2**47 + 1)
+    assert len(rows(stream, stream.initialOffset(), end)) == 5
+
+
+def test_bytes_limit_a_batch_about(write_journal: Any) -> None:
+    path = write_journal([(n, b"x" * 100) for n in range(1, 1_001)])
+    stream = reader(path, maxBytesPerTrigger="10000")
+    assert stream.getDefaultReadLimit() == ReadMaxBytes(10_000)
+    assert stream.latestOffset(stream.initialOffset(), ReadMaxBytes(10_000)) == offset(path, 101)
+    assert stream.latestOffset(stream.initialOffset(), ReadMaxBytes(1)) == offset(path, 2)
+
+
+def test_a_batch_waits_for_enough_but_not_for_ever(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(streaming.time, "monotonic", lambda: now)
+    path = write_journal(range(1, 11))
+    stream = reader(path, minOffsetsPerTrigger="11", maxTriggerDelay="20s")
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, ALL) == start
+    now += 19.0
+    assert stream.latestOffset(start, ALL) == start
+    now += 1.0
+    end = stream.latestOffset(start, ALL)
+    assert end == offset(path, 11)
+    write_journal(range(11, 22), path=path)
+    assert stream.latestOffset(end, ALL) == offset(path, 22)
+
+
+def test_available_now_ends_where_journals_ended_when_it_began(write_journal: Any) -> None:
+    path = write_journal(range(1, 11))
+    stream = reader(path, minOffsetsPerTrigger="1000")
+    start = stream.initialOffset()
+    stream.prepareForTriggerAvailableNow()
+    write_journal(range(11, 21), path=path)
+    end = stream.latestOffset(start, ALL)
+    assert end == offset(path, 11)
+    assert stream.latestOffset(end, ALL) == end
+
+
+def test_an_older_epoch_may_grow_after_a_newer_one_has_begun(write_journal: Any) -> None:
+    path = write_journal([1, 2, 4], epoch=1)
+    write_journal([1, 2], epoch=2, path=path, begin=1)
+    stream = reader(path)
+    middle = stream.latestOffset(stream.initialOffset(), ALL)
+    assert middle == {"journals": {str(path): {STREAM: {"1": 3, "2": 3}}}}
+    write_journal([3], epoch=1, path=path)
+    end = stream.latestOffset(middle, ALL)
+    assert rows(stream, middle, end) == [(3, "ok"), (4, "ok")]
+
+
+def test_a_stream_that_appears_later_is_read_from_its_beginning(tmp_path: Path, write_journal: Any) -> None:
+    write_journal([1, 2])
+    stream = reader(tmp_path / "journal-*")
+    middle = stream.latestOffset(stream.initialOffset(), ALL)
+    other = write_journal([5, 6], stream="hydra://net", begin=5)
+    end = stream.latestOffset(middle, ALL)
+    assert end["journals"][str(other)] == {"hydra://net": {"0": 7}}
+    assert rows(stream, middle, end) == [(5, "ok"), (6, "ok")]
+
+
+def _append(journal: Journal, first: int, end: int, epoch: int = 0) -> None:
+    for low in range(first, end, 20):
+        journal.append([Record(STREAM, epoch, n, 1, b"%100d" % n) for n in range(low, low + 20)])
+        journal.commit()
+        journal.trim()
+
+
+def _trimmed(path: Path, first: int = 1, epoch: int = 0) -> int:
+    config = JournalConfig(segment_bytes=4_096, retention=Retention(size=16_384))
+    journal = Journal(LocalDirectory(path), STREAM, config=config)
+    _append(journal, first, first + 400, epoch)
+    bounds = journal.bounds(epoch)
+    journal.close()
+    assert bounds is not None
+    return bounds.first
+
+
+def test_what_was_dropped_before_it_was_read(tmp_path: Path) -> None:
+    kept = _trimmed(tmp_path)
+    assert kept > 100
+    start, end = offset(tmp_path, 90), offset(tmp_path, 401)
+    with pytest.raises(NotInJournal, match=f"begins at {kept} of epoch 0 .* wanted from 90 on"):
+        reader(tmp_path).partitions(start, end)
+    given = rows(reader(tmp_path, failOnDataLoss="false"), start, end)
+    assert given == [(n, "lost" if n < kept else "ok") for n in range(90, 401)]
+
+
+def test_a_journal_that_is_gone(write_journal: Any) -> None:
+    path = write_journal([1, 2])
+    start = {"journals": {"/elsewhere": {STREAM: {"0": 5}}} | offset(path, 1)["journals"]}
+    end = {"journals": {"/elsewhere": {STREAM: {"0": 9}}} | offset(path, 3)["journals"]}
+    with pytest.raises(UnknownJournal, match="epoch 0 of fyrehose://test from /elsewhere was to be read up to 8"):
+        reader(path).partitions(start, end)
+    assert rows(reader(path, failOnDataLoss="false"), start, end) == [(1, "ok"), (2, "ok")]
+
+
+def test_a_journal_that_went_back(write_journal: Any) -> None:
+    path = write_journal([1, 2])
+    with pytest.raises(JournalError, match="now reaches up to 2; `fyrehose journal check`"):
+        reader(path).partitions(offset(path, 1), offset(path, 50))
+
+
+def test_an_offset_of_another_source(write_journal: Any) -> None:
+    path = write_journal([1])
+    with pytest.raises(JournalError, match="which is none of this source"):
+        reader(path).partitions({"logOffset": 3}, offset(path, 2))
+
+
+def test_nothing_new_is_one_empty_partition(write_journal: Any) -> None:
+    path = write_journal([1])
+    assert rows(reader(path), offset(path, 2), offset(path, 2)) == []
+
+
+def test_the_first_batch_of_a_journal_begins_again_where_it_began(tmp_path: Path) -> None:
+    """Though retention has dropped that: it may not give fewer rows and say nothing."""
+    stream = reader(tmp_path)
+    journal = Journal(LocalDirectory(tmp_path), STREAM, config=JournalConfig(segment_bytes=4_096))
+    _append(journal, 1, 201)
+    end = stream.latestOffset({"journals": {}}, ALL)
+    journal.close()
+    _trimmed(tmp_path, 201)
+    with pytest.raises(NotInJournal, match="wanted from 1 on"):
+        stream.partitions({"journals": {}}, end)
+    given = rows(reader(tmp_path, failOnDataLoss="false"), {"journals": {}}, end)
+    assert [number for number, _ in given] == list(range(1, 201))
+    following = stream.latestOffset(end, ALL)
+    assert following == offset(tmp_path, 601)
+
+
+def test_an_epoch_that_was_dropped_before_all_of_it_was_read(tmp_path: Path) -> None:
+    journal = Journal(LocalDirectory(tmp_path), STREAM, config=JournalConfig(segment_bytes=4_096))
+    _append(journal, 1, 201)
+    journal.begin(1, 1)
+    journal.close()
+    _trimmed(tmp_path, 1, 1)
+    with pytest.raises(NotInJournal, match=r"begins at 201 of epoch 0 .* wanted from 50 on"):
+        reader(tmp_path).latestOffset(offset(tmp_path, 50), ALL)
+    reader(tmp_path, failOnDataLoss="false").latestOffset(offset(tmp_path, 50), ALL)
+    reader(tmp_path).latestOffset(offset(tmp_path, 201), ALL)
+
+
+def test_damage_ends_a_query_when_all_before_it_was_read(write_journal: Any) -> None:
+    path = write_journal(range(1, 61), group=20)
+    write_journal([70], path=path)
+    file = next(path.glob("*.log"))
+    data = bytearray(file.read_bytes())
+    data[data.find(b"message 25")] ^= 1
+    file.write_bytes(data)
+    stream = reader(path)
+    end = stream.latestOffset(stream.initialOffset(), ALL)
+    assert end == offset(path, 21)
+    with pytest.raises(JournalDamaged, match="numbers 21 to 40"):
+        stream.latestOffset(end, ALL)
+    assert reader(path, failOnDataLoss="false").latestOffset(end, ALL) == end
+
+
+def test_gaps_that_are_not_for_this_batch_are_not_looked_at(
+    write_journal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_journal([n for n in range(1, 1_001) if n % 2], lost=[(n, n) for n in range(2, 1_000, 2)])
+    stream = reader(path, minOffsetsPerTrigger="5")
+    start, seen = stream.initialOffset(), 0
+    held = JournalReader.held
+
+    def counted(*what: Any) -> Any:
+        nonlocal seen
+        for part in held(*what):
+            seen += 1
+            yield part
+
+    monkeypatch.setattr(JournalReader, "held", counted)
+    assert stream.latestOffset(start, ReadMaxRows(10)) == offset(path, 11)
+    assert seen < 50
