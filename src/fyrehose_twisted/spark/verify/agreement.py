@@ -1,0 +1,155 @@
+"""Comparing payloads byte for byte, many at once."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fyrehose_twisted.journal.block import Block, Numbers
+
+Bytes = NDArray[np.uint8]
+Indices = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+AT_ONCE = 2**18
+"""Bytes that are compared at once, so that what comes of it stays in the cache."""
+
+
+class Rows(NamedTuple):
+    """Payloads of several buffers."""
+
+    buffers: list[Bytes]
+    which: Indices | None
+    """In which buffer each lies; ``None`` if there is one."""
+    starts: Indices
+    ends: Indices
+
+    @classmethod
+    def of(cls, block: Block) -> Rows:
+        """Return those of a block."""
+        offsets = block.offsets.astype(np.int64)
+        return cls([np.frombuffer(block.payload, np.uint8)], None, offsets[:-1], offsets[1:])
+
+    def take(self, rows: Any) -> Rows:
+        """Return those of the given rows."""
+        which = None if self.which is None else self.which[rows]
+        return Rows(self.buffers, which, self.starts[rows], self.ends[rows])
+
+
+def equal_blocks(one: Block, other: Block) -> bool:
+    """Say whether two blocks have the same numbers with the same payloads."""
+    if len(one) != len(other) or one.first != other.first or one.last != other.last:
+        return False
+    dense = one.last - one.first == len(one) - 1
+    if not dense and not np.array_equal(one.positions, other.positions):
+        return False
+    low, start = int(one.offsets[0]), int(other.offsets[0])
+    size = int(one.offsets[-1]) - low
+    if size != int(other.offsets[-1]) - start:
+        return False
+    if low == start:
+        if not np.array_equal(one.offsets, other.offsets):
+            return False
+    elif not np.array_equal(one.offsets - one.offsets[0], other.offsets - other.offsets[0]):
+        return False
+    payloads = (np.frombuffer(block.payload, np.uint8) for block in (one, other))
+    here, there = (payload[begin : begin + size] for payload, begin in zip(payloads, (low, start), strict=True))
+    return equal_bytes(here, there)
+
+
+def equal_bytes(one: Bytes, other: Bytes) -> bool:
+    """Say whether as many bytes are the same."""
+    size = len(one)
+    if size <= AT_ONCE:
+        return bool((one == other).all())
+    return all(bool((one[low : low + AT_ONCE] == other[low : low + AT_ONCE]).all()) for low in range(0, size, AT_ONCE))
+
+
+def unlike(one: Rows, other: Rows) -> Mask:
+    """Say of each row whether the two have different payloads."""
+    lengths = one.ends - one.starts
+    bad: Mask = lengths != other.ends - other.starts
+    if not len(bad):
+        return bad
+    # Where both lie next to each other, whole stretches are compared and not one row at a time.
+    cut = (one.starts[1:] != one.ends[:-1]) | (other.starts[1:] != other.ends[:-1]) | bad[1:] | bad[:-1]
+    for rows in (one, other):
+        if rows.which is not None:
+            cut |= rows.which[1:] != rows.which[:-1]
+    cuts = np.flatnonzero(cut) + 1
+    lows, highs = np.append(0, cuts), np.append(cuts, len(bad)) - 1
+    columns = [one.starts[lows], one.ends[highs], other.starts[lows], other.ends[highs]]
+    columns += [rows.which[lows] if rows.which is not None else np.zeros_like(lows) for rows in (one, other)]
+    for low, high, start, end, begin, stop, here, there in zip(
+        *(column.tolist() for column in (lows, highs, *columns)), strict=True
+    ):
+        if bad[low]:
+            continue
+        x, y = one.buffers[here][start:end], other.buffers[there][begin:stop]
+        if low == high:
+            bad[low] = not equal_bytes(x, y)
+        elif not equal_bytes(x, y):
+            filled = low + np.flatnonzero(lengths[low : high + 1])
+            bad[filled] = np.logical_or.reduceat(x != y, one.starts[filled] - start)
+    return bad
+
+
+class Union(NamedTuple):
+    """The numbers that at least one of several journals has, and who differs from whom.
+
+    A number's reference is the version of the first journal that has it.
+    """
+
+    positions: Numbers
+    owners: Indices
+    """Which block the reference is in."""
+    rows: Rows
+    """The reference's payloads; ``which`` is ``owners``."""
+    times: NDArray[np.int64]
+    differ: Numbers
+    """A bit for each block whose payload is another than the reference's."""
+
+
+def united(blocks: list[Block | None]) -> Union:
+    """Return what the blocks have together; ``None`` stands for one that has nothing. One has something."""
+    buffers = [_EMPTY if block is None else np.frombuffer(block.payload, np.uint8) for block in blocks]
+    union: Union | None = None
+    for index, block in enumerate(blocks):
+        if block is None:
+            continue
+        own = Rows.of(block)
+        if union is None:
+            owners = np.full(len(block), index)
+            rows = Rows(buffers, owners, own.starts, own.ends)
+            union = Union(block.positions, owners, rows, block.times, np.zeros(len(block), np.uint64))
+        else:
+            union = _with(union, index, block, own)
+    assert union is not None
+    return union
+
+
+_EMPTY = np.zeros(0, np.uint8)
+
+
+def _with(union: Union, index: int, block: Block, own: Rows) -> Union:
+    positions, owners, rows, times, differ = union
+    at = positions.searchsorted(block.positions)
+    found = positions[np.minimum(at, len(positions) - 1)] == block.positions
+    bad = unlike(rows.take(at[found]), own.take(found))
+    if bad.any():
+        differ[at[found][bad]] |= np.uint64(1 << index)
+    if found.all():
+        return union
+    new = np.flatnonzero(~found)
+    places = at[new]
+    owners = np.insert(owners, places, index)
+    starts, ends = np.insert(rows.starts, places, own.starts[new]), np.insert(rows.ends, places, own.ends[new])
+    return Union(
+        np.insert(positions, places, block.positions[new]),
+        owners,
+        Rows(rows.buffers, owners, starts, ends),
+        np.insert(times, places, block.times[new]),
+        np.insert(differ, places, np.uint64(0)),
+    )

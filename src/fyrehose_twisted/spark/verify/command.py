@@ -1,0 +1,132 @@
+"""``fyrehose-pipeline verify``: prove that independent journals of a stream agree, or show where they do not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+from fyrehose_twisted.spark.session import journal_options, origins_of, spark_session
+
+# What needs Spark is imported when it is needed: this module is imported for --help too.
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from fyrehose_twisted.spark.verify.output import Output
+    from fyrehose_twisted.spark.verify.verification import Verification
+
+DESCRIPTION = (
+    "Compare journals of the same stream. Status 0: all is well; 1: numbers are lost or damaged; 2: payloads differ, or"
+    " records are not in order; 3: it could not be done."
+)
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "verify", help="Compare journals of the same stream.", description=DESCRIPTION
+    )
+    journal_options(parser)
+    parser.add_argument("--out", metavar="DIR", help="write tables there; an earlier verification is replaced")
+    parser.add_argument("--no-healed", action="store_true", help="write no healed stream")
+    parser.add_argument(
+        "--tolerance",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="how far time may go back from one record to the next [%(default)g]",
+    )
+    parser.add_argument(
+        "--rows-per-partition", type=_count, default=1_000_000, metavar="N", help="numbers of a task [%(default)s]"
+    )
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command and return its exit status, 0 to 2.
+
+    :raises ConfigurationError: if an option is wrong, or a journal is given twice.
+    :raises JournalError: if a journal cannot be read, and what Spark raises if a worker cannot read one.
+    """
+    origins = origins_of(options)
+    with spark_session("fyrehose verify", options) as spark:
+        from fyrehose_twisted.spark.verify.output import Output
+        from fyrehose_twisted.spark.verify.verdict import verdict
+        from fyrehose_twisted.spark.verify.verification import Verification
+
+        output = None if options.out is None else Output(spark, options.out)
+        began = time.monotonic()
+        with Verification(
+            spark, origins, tolerance=options.tolerance, rows_per_partition=options.rows_per_partition
+        ) as verification:
+            if output is None:
+                summary = _summary(spark, verification, began)
+            else:
+                with output.replacing():
+                    summary = _write(spark, verification, output, began, healed=not options.no_healed)
+        if options.json:
+            print(json.dumps(summary))
+        else:
+            *lines, last = verdict(summary)
+            if output is not None:
+                lines.append(f"tables: {', '.join(_tables(options))} in {output.where}")
+            print("\n".join([*lines, last]))
+        status: int = summary["status"]
+        return status
+
+
+def _summary(spark: SparkSession, verification: Verification, began: float) -> dict[str, Any]:
+    from fyrehose_twisted.spark.verify.summary import summary_of
+    from fyrehose_twisted.spark.verify.watching import watching
+
+    with watching(spark, "comparing", verification):
+        summary = summary_of(verification)
+    return summary | {"seconds": round(time.monotonic() - began, 3)}
+
+
+def _write(
+    spark: SparkSession, verification: Verification, output: Output, began: float, *, healed: bool
+) -> dict[str, Any]:
+    from fyrehose_twisted.spark.verify import output as names
+    from fyrehose_twisted.spark.verify.tables import HEALED, QUARANTINE
+    from fyrehose_twisted.spark.verify.watching import watching
+
+    summary = _summary(spark, verification, began)
+    output.write(names.FINDINGS, verification.findings())
+    if healed and not verification.numbers:
+        output.write_empty(names.HEALED, HEALED)
+    elif healed:
+        with watching(spark, "healing", verification):
+            output.write_partitioned(names.HEALED, verification.healed())
+    if "divergence/payload" in summary["findings"]:
+        with watching(spark, "quarantine", verification):
+            output.write_partitioned(names.QUARANTINE, verification.quarantine())
+    else:
+        output.write_empty(names.QUARANTINE, QUARANTINE)
+    summary["seconds"] = round(time.monotonic() - began, 3)
+    output.write_summary(summary)
+    return summary
+
+
+def _tables(options: argparse.Namespace) -> list[str]:
+    return ["findings", *([] if options.no_healed else ["healed"]), "quarantine", "verify.json"]
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < 2**40:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0")
+    return seconds
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**62):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)

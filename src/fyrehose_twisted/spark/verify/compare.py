@@ -1,0 +1,283 @@
+"""Comparing the journals of a stream in one range of numbers: a merge, whose memory does not grow with the range."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fyrehose_twisted.journal.block import Block, Numbers
+from fyrehose_twisted.ranges import RangeSet
+from fyrehose_twisted.spark.verify.agreement import Indices, Mask, Union, equal_blocks, united
+from fyrehose_twisted.spark.verify.planning import LONGEST_LISTED, Part, Share
+from fyrehose_twisted.spark.verify.reading import Held, Reading
+from fyrehose_twisted.spark.verify.replica import share_reader
+from fyrehose_twisted.spark.verify.runs import DIVERGENCE, MISSING, NOBODY, PAYLOAD, Edge, Run, Runs
+
+READY_RUNS = 10_000
+"""Runs that are handed out at once."""
+
+LISTED_AT_ONCE = 65_536
+
+
+class Healed(NamedTuple):
+    """Rows of the healed stream: ascending numbers, each once."""
+
+    positions: Numbers
+    owners: Indices
+    """The journal that each is taken from, by its place in the part's shares; -1 if it is lost."""
+    agreed: Mask
+    """Whether there is a payload to be given: false for what is lost, and where journals disagree."""
+    union: Union | None
+    """Where times and payloads are, for the rows that are not lost, in order; ``None`` if all are."""
+
+
+class Version(NamedTuple):
+    """What one journal stores under numbers on which there is no agreement."""
+
+    share: int
+    segment: str
+    block: Block
+    rows: Indices
+
+
+class Window(NamedTuple):
+    """What the journals have up to a number. Each gives a place to one of them, ``None`` if it has nothing."""
+
+    last: int
+    held: list[Held | None]
+
+
+class Comparison:
+    """Compares a part. Each of its methods reads the journals once more.
+
+    :param tolerance: microseconds by which a clock may go back.
+    :param open: returns the reader of a share.
+    """
+
+    def __init__(self, part: Part, tolerance: int, open: Callable[[Share, int], Any] = share_reader) -> None:
+        self.part = part
+        self._tolerance = tolerance
+        self._open = open
+
+    def runs(self) -> Iterator[list[Run | Edge]]:
+        """Return what there is to tell, some at a time, and at the end how the records of each journal begin and end.
+
+        :raises JournalError: if a journal cannot be read as far as was planned, and what else its reader raises.
+        """
+        runs = Runs()
+        readings = self._readings(runs)
+        reached = self.part.first
+        for window in windows([reading.held() for reading in readings]):
+            one = _the_only(window)
+            union = None if one is not None else united(_blocks(window))
+            positions = one.block.positions if one is not None else union.positions  # type: ignore[union-attr]
+            for first, last in gaps(positions, reached):
+                runs.add(MISSING, NOBODY, None, first, last)
+            reached = int(positions[-1]) + 1
+            if union is not None:
+                self._tell_differences(runs, window, union)
+            if len(runs) >= READY_RUNS:
+                yield list(runs.take())
+        if reached <= self.part.last:
+            runs.add(MISSING, NOBODY, None, reached, self.part.last)
+        yield [*runs.close(), *(reading.edge for reading in readings if reading.edge is not None)]
+
+    def healed(self) -> Iterator[Healed]:
+        """Return each number once: from the first journal that has it, if all that have it agree.
+
+        Where nobody holds more than :data:`~fyrehose_twisted.spark.verify.planning.LONGEST_LISTED` numbers in a row,
+        only the first and the last of them are there.
+        """
+        readings = self._readings(Runs())
+        reached = self.part.first
+        for window in windows([reading.held() for reading in readings]):
+            one = _the_only(window)
+            if one is not None:
+                index = next(index for index, held in enumerate(window.held) if held is not None)
+                union = united([None] * index + [one.block])
+                disputed = np.zeros(len(one.block), bool)
+            else:
+                union = united(_blocks(window))
+                disputed = (union.differ | _changed(window, union)) != 0
+            yield from self._with_lost(readings, union, disputed, reached)
+            reached = int(union.positions[-1]) + 1
+        for numbers in self._listed(readings, reached, self.part.last):
+            yield _all_lost(numbers)
+
+    def quarantine(self) -> Iterator[list[Version]]:
+        """Return every version of the numbers on which there is no agreement, some numbers at a time."""
+        for window in windows([reading.held() for reading in self._readings(Runs())]):
+            if _the_only(window) is not None:
+                continue
+            union = united(_blocks(window))
+            disputed = union.positions[(union.differ | _changed(window, union)) != 0]
+            if not len(disputed):
+                continue
+            versions = []
+            for share, held in enumerate(window.held):
+                for segment, block in () if held is None else held.stored:
+                    rows = np.flatnonzero(np.isin(block.positions, disputed))
+                    if len(rows):
+                        versions.append(Version(share, segment, block, rows))
+            yield versions
+
+    def _readings(self, runs: Runs) -> list[Reading]:
+        part = self.part
+        return [Reading(self._open(share, part.epoch), part, share, self._tolerance, runs) for share in part.shares]
+
+    def _tell_differences(self, runs: Runs, window: Window, union: Union) -> None:
+        changed = _changed(window, union)
+        rows = np.flatnonzero(union.differ | changed)
+        if not len(rows):
+            return
+        keys = union.owners[rows], union.differ[rows], changed[rows]
+        cut = np.diff(union.positions[rows]) != 1
+        for key in keys:
+            cut |= key[1:] != key[:-1]
+        lows = np.append(0, np.flatnonzero(cut) + 1)
+        highs = np.append(lows[1:], len(rows)) - 1
+        for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
+            detail = self._who(*(int(key[low]) for key in keys))
+            first, last = (int(union.positions[rows[at]]) for at in (low, high))
+            runs.add(DIVERGENCE, PAYLOAD, None, first, last, detail)
+
+    def _who(self, owner: int, differ: int, changed: int) -> str:
+        names = [share.origin.journal for share in self.part.shares]
+        told = []
+        if differ:
+            verb = "differs" if differ.bit_count() == 1 else "differ"
+            told.append(f"{_listing(names, differ)} {verb} from {names[owner]}")
+        if changed:
+            verb = "stores" if changed.bit_count() == 1 else "store"
+            told.append(f"{_listing(names, changed)} {verb} more than one payload")
+        return "; ".join(told)
+
+    def _with_lost(self, readings: Sequence[Reading], union: Union, disputed: Mask, reached: int) -> Iterator[Healed]:
+        """Yield the rows of a window, and between them those of lost numbers."""
+        waiting: list[Numbers] = []
+        size = low = 0
+        positions = union.positions
+        for first, last in gaps(positions, reached):
+            for numbers in self._listed(readings, first, last):
+                waiting.append(numbers)
+                size += len(numbers)
+                if size >= LISTED_AT_ONCE:
+                    high = int(positions.searchsorted(numbers[-1]))
+                    yield _mixed(union, disputed, low, high, waiting)
+                    waiting, size, low = [], 0, high
+        yield _mixed(union, disputed, low, len(positions), waiting)
+
+    def _listed(self, readings: Sequence[Reading], first: int, last: int) -> Iterator[Numbers]:
+        """Yield the numbers that get a row of those from ``first`` to ``last``, which nobody has."""
+        if first > last:
+            return
+        if last - first < LONGEST_LISTED:
+            yield from _chunks(first, last)
+            return
+        claimed = RangeSet()
+        for reading in readings:
+            for part in reading.claimed(first, last):
+                claimed.add(*part)
+        parts = [(*part, True) for part in claimed] + [(*part, False) for part in claimed.gaps(first, last)]
+        for low, high, each in sorted(parts):
+            if each or high - low < LONGEST_LISTED:
+                yield from _chunks(low, high)
+            else:
+                yield np.array([low, high], np.uint64)
+
+
+def windows(sources: Sequence[Iterator[Held]]) -> Iterator[Window]:
+    """Return what the sources have, cut where the first of them has no more at hand."""
+    current = [next(source, None) for source in sources]
+    while True:
+        ends = [held.block.last for held in current if held is not None]
+        if not ends:
+            return
+        end = min(ends)
+        parts: list[Held | None] = []
+        for index, held in enumerate(current):
+            if held is None or held.block.first > end:
+                parts.append(None)
+            elif held.block.last <= end:
+                parts.append(held)
+                current[index] = None
+            else:
+                cut = int(held.block.positions.searchsorted(np.uint64(end), side="right"))
+                parts.append(held._replace(block=held.block.rows(0, cut)))
+                current[index] = held._replace(block=held.block.rows(cut, len(held.block)))
+        taken = [index for index, held in enumerate(current) if held is None and parts[index] is not None]
+        yield Window(end, parts)
+        for index in taken:
+            current[index] = next(sources[index], None)
+
+
+def gaps(positions: Numbers, reached: int) -> Iterator[tuple[int, int]]:
+    """Return the ranges that are left out by ``positions``, which begin to count at ``reached``."""
+    first, last = int(positions[0]), int(positions[-1])
+    if first > reached:
+        yield reached, first - 1
+    if last - first >= len(positions):
+        before = np.flatnonzero(positions[1:] - positions[:-1] != np.uint64(1))
+        lows, highs = positions[before] + np.uint64(1), positions[before + 1] - np.uint64(1)
+        yield from zip(lows.tolist(), highs.tolist(), strict=True)
+
+
+def _the_only(window: Window) -> Held | None:
+    """Return what stands for the whole window, ``None`` if there are differences to be looked at."""
+    one: Held | None = None
+    for held in window.held:
+        if held is None:
+            continue
+        if len(held.changed) or (one is not None and not equal_blocks(one.block, held.block)):
+            return None
+        one = one or held
+    return one
+
+
+def _blocks(window: Window) -> list[Block | None]:
+    return [None if held is None else held.block for held in window.held]
+
+
+def _changed(window: Window, union: Union) -> Numbers:
+    """Return a bit for each journal that stores more than one payload under a number."""
+    bits = np.zeros(len(union.positions), np.uint64)
+    for index, held in enumerate(window.held):
+        if held is not None and len(held.changed):
+            bits[np.isin(union.positions, held.changed)] |= np.uint64(1 << index)
+    return bits
+
+
+def _mixed(union: Union, disputed: Mask, low: int, high: int, lost: list[Numbers]) -> Healed:
+    owners, agreed = union.owners[low:high], ~disputed[low:high]
+    part = Union(
+        union.positions[low:high],
+        owners,
+        union.rows.take(slice(low, high)),
+        union.times[low:high],
+        union.differ[low:high],
+    )
+    if not lost:
+        return Healed(part.positions, owners, agreed, part)
+    numbers = np.concatenate(lost)
+    places = part.positions.searchsorted(numbers)
+    return Healed(
+        np.insert(part.positions, places, numbers),
+        np.insert(owners, places, -1),
+        np.insert(agreed, places, False),
+        part,
+    )
+
+
+def _all_lost(numbers: Numbers) -> Healed:
+    return Healed(numbers, np.full(len(numbers), -1), np.zeros(len(numbers), bool), None)
+
+
+def _chunks(first: int, last: int) -> Iterator[Numbers]:
+    for low in range(first, last + 1, LISTED_AT_ONCE):
+        yield np.arange(low, min(low + LISTED_AT_ONCE, last + 1), dtype=np.uint64)
+
+
+def _listing(names: Sequence[str], bits: int) -> str:
+    return ", ".join(name for index, name in enumerate(names) if bits >> index & 1)

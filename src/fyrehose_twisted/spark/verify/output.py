@@ -1,0 +1,118 @@
+"""The directory that a verification writes: all of it, or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from fyrehose_twisted.errors import ConfigurationError, OperationalError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FINDINGS, HEALED, QUARANTINE, SUMMARY = "findings", "healed", "quarantine", "verify.json"
+
+PARTITIONS = "stream", "epoch"
+
+CONCURRENT = "spark.sql.maxConcurrentOutputFileWriters"
+"""If this is above 0, Spark does not sort rows by partition before it writes them; ours are in order."""
+
+
+class Output:
+    """A directory on any file system that Spark can write to.
+
+    Tables are written to a directory beside it, ``.NAME.partial``, which takes its place in the end; what was there
+    before is moved to ``.NAME.old`` and removed. Whenever that is interrupted, what has the name is whole, or it is not
+    there, and then the next start puts back what was there before. Only one may write to it at a time.
+
+    :param where: a path, or a URI.
+    :raises ConfigurationError: if something else than an earlier verification is there.
+    """
+
+    def __init__(self, spark: SparkSession, where: str) -> None:
+        self.where = where if "://" in where else os.path.abspath(where)
+        self._spark: Any = spark
+        jvm: Any = spark._jvm
+        self._make_path = jvm.org.apache.hadoop.fs.Path
+        self._path = self._make_path(self.where.rstrip("/") or "/")
+        name, parent = self._path.getName(), self._path.getParent()
+        if parent is None or not name:
+            raise ConfigurationError(f"--out {where}: name a directory that may be replaced")
+        beside = f"{parent.toString().rstrip('/')}/.{name}"  # As one text: a name alone may have no colon.
+        self._partial, self._old = (self._make_path(f"{beside}.{end}") for end in ("partial", "old"))
+        self._files = self._path.getFileSystem(self._spark._jsc.hadoopConfiguration())
+        if not self._files.exists(self._path) and self._files.exists(self._old):
+            self._rename(self._old, self._path)
+        self._check()
+
+    def _check(self) -> None:
+        if not self._files.exists(self._path):
+            return
+        if not self._files.getFileStatus(self._path).isDirectory():
+            raise ConfigurationError(f"--out {self.where} is not a directory")
+        names = {status.getPath().getName() for status in self._files.listStatus(self._path)}
+        others = sorted(names - {FINDINGS, HEALED, QUARANTINE, SUMMARY, f".{SUMMARY}.crc"})
+        if others or (names and SUMMARY not in names):
+            raise ConfigurationError(
+                f"--out {self.where} holds {others[0] if others else min(names)}, which is not of an earlier"
+                " verification; name another directory"
+            )
+
+    @contextmanager
+    def replacing(self) -> Iterator[None]:
+        """Begin anew; when the block has ended without an error, what was written counts."""
+        self._remove(self._partial)
+        try:
+            yield
+            self._remove(self._old)
+            if self._files.exists(self._path):
+                self._rename(self._path, self._old)
+            self._rename(self._partial, self._path)
+        except BaseException:
+            with suppress(Exception):  # What went wrong first is to be told.
+                self._remove(self._partial)
+                if not self._files.exists(self._path) and self._files.exists(self._old):
+                    self._rename(self._old, self._path)
+            raise
+        self._remove(self._old)
+
+    def write(self, name: str, frame: DataFrame) -> None:
+        """Write a table, all of it in one directory."""
+        frame.write.parquet(self._inside(name))
+
+    def write_partitioned(self, name: str, frame: DataFrame) -> None:
+        """Write a table that has rows, with a directory for each stream and epoch."""
+        before = self._spark.conf.get(CONCURRENT)
+        self._spark.conf.set(CONCURRENT, "4")
+        try:
+            frame.write.partitionBy(*PARTITIONS).parquet(self._inside(name))
+        finally:
+            self._spark.conf.set(CONCURRENT, before)
+
+    def write_empty(self, name: str, ddl: str) -> None:
+        """Write a table without rows, of which the columns can be read nevertheless."""
+        frame = self._spark.createDataFrame([], ddl)
+        rest = [column for column in frame.columns if column not in PARTITIONS]
+        self.write(name, frame.select(*rest, *PARTITIONS).coalesce(1))
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Write ``verify.json``."""
+        stream = self._files.create(self._make_path(self._partial, SUMMARY), True)
+        try:
+            stream.write(bytearray(json.dumps(summary, indent=1).encode() + b"\n"))
+        finally:
+            stream.close()
+
+    def _inside(self, name: str) -> str:
+        return str(self._make_path(self._partial, name).toString())
+
+    def _remove(self, path: Any) -> None:
+        if self._files.exists(path) and not self._files.delete(path, True):
+            raise OperationalError(f"{path.toString()} cannot be removed")
+
+    def _rename(self, old: Any, new: Any) -> None:
+        if not self._files.rename(old, new):
+            raise OperationalError(f"{old.toString()} cannot be renamed to {new.toString()}")

@@ -1,0 +1,189 @@
+"""What is to be compared, cut into ranges that are compared each for itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.spark.origins import Origin
+from fyrehose_twisted.spark.verify.replica import planned_reader
+
+LONGEST_LISTED = 1_000_000
+"""Of more numbers in a row that nobody holds, only the first and the last get a row of the healed stream."""
+
+MAX_JOURNALS = 63
+"""Of one stream: there is a bit for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one journal is to give of an epoch.
+
+    :ivar bounds: how far it goes; nothing beyond is looked at, so that it reads the same each time.
+    :ivar past_damage: its watermark stands at damage, and what stands behind the damage is read too.
+    :ivar later: when the first record of a later epoch was received, UTC microseconds since 1970.
+    """
+
+    origin: Origin
+    bounds: Bounds
+    past_damage: bool = False
+    later: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A range of numbers, both ends inclusive, and the journals to compare in it."""
+
+    stream: str
+    epoch: int
+    wrap: int
+    first: int
+    last: int
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of an epoch there is of all journals together."""
+
+    stream: str
+    epoch: int
+    wrap: int
+    first: int
+    next: int
+    shares: tuple[Share, ...]
+
+
+def check_origins(origins: Sequence[Origin]) -> dict[str, list[Origin]]:
+    """Return the journals by stream.
+
+    :raises ConfigurationError: if there is none, one is there twice, or there are too many of one stream.
+    """
+    if not origins:
+        raise ConfigurationError("there is nothing to compare: name at least one journal")
+    streams: dict[str, list[Origin]] = {}
+    known: set[tuple[str, object]] = set()
+    for origin in origins:
+        place: object = origin.server if origin.path is None else os.path.realpath(origin.path)
+        for what in (origin.journal, place):
+            if (origin.stream, what) in known:
+                raise ConfigurationError(
+                    f"{origin.journal} is given twice for stream {origin.stream}; a journal cannot be compared with"
+                    " itself, and each needs a name of its own: NAME=JOURNAL"
+                )
+        known |= {(origin.stream, origin.journal), (origin.stream, place)}
+        streams.setdefault(origin.stream, []).append(origin)
+    for stream, members in streams.items():
+        if len(members) > MAX_JOURNALS:
+            raise ConfigurationError(f"{len(members)} journals of {stream}; at most {MAX_JOURNALS} can be compared")
+    return dict(sorted(streams.items()))
+
+
+def extents(origins: Sequence[Origin]) -> list[Extent]:
+    """Look how far the journals go now; nothing that they get later is compared.
+
+    :raises ConfigurationError: as :func:`check_origins`, or if numbers of a stream do not wrap alike.
+    :raises JournalError: if a journal cannot be read.
+    """
+    found: list[Extent] = []
+    for stream, members in check_origins(origins).items():
+        readers = [planned_reader(origin, refresh=True) for origin in members]
+        wraps = {reader.wrap for reader, _ in readers}
+        if len(wraps) > 1:
+            raise ConfigurationError(
+                f"the journals of {stream} cannot be compared: their numbers wrap at {' and '.join(map(str, wraps))}"
+            )
+        wrap = wraps.pop()
+        later: list[int | None] = [None] * len(members)
+        columns: list[Extent] = []
+        for epoch in sorted({epoch for reader, _ in readers for epoch in reader.epochs()}, reverse=True):
+            known = [reader.bounds(epoch) for reader, _ in readers]
+            first = min(bounds.first for bounds in known if bounds is not None)
+            next = max(bounds.next for bounds in known if bounds is not None)
+            shares = []
+            for index, ((reader, past_damage), bounds) in enumerate(zip(readers, known, strict=True)):
+                if bounds is None:  # It began later, or dropped the epoch; or has not come so far.
+                    at = next if max(reader.epochs(), default=-1) > epoch else first
+                    bounds = Bounds(at, at, at - 1)
+                shares.append(Share(members[index], bounds, past_damage, later[index]))
+                began = _began(reader, epoch, bounds)
+                if began is not None:
+                    before = later[index]
+                    later[index] = began if before is None else min(began, before)
+            columns.append(Extent(stream, epoch, wrap, first, next, tuple(shares)))
+        found += reversed(columns)
+    return found
+
+
+def plan(extents: Sequence[Extent], rows_per_partition: int) -> Iterator[Part]:
+    """Cut extents into ranges of that many numbers; where nobody holds anything, one range has it all, and a stretch of
+    more than :data:`LONGEST_LISTED` numbers that nobody holds is never cut.
+
+    :raises ConfigurationError: if ``rows_per_partition`` is below 1.
+    """
+    if rows_per_partition < 1:
+        raise ConfigurationError(f"{rows_per_partition} rows per partition: it has to be at least 1")
+    for extent in extents:
+        held = _Held(extent)
+        at = extent.first
+        while at < extent.next:
+            here = held.first_from(at, extent.next - 1)
+            if here is None or here >= at + rows_per_partition:
+                last = extent.next - 1 if here is None else here - 1
+            else:
+                last = min(at + rows_per_partition, extent.next) - 1
+                last = held.before_long_gap(at, last)
+            yield Part(extent.stream, extent.epoch, extent.wrap, at, last, extent.shares)
+            at = last + 1
+
+
+class _Held:
+    """What the journals of an extent hold, asked for a little at a time."""
+
+    def __init__(self, extent: Extent) -> None:
+        self._extent = extent
+        self._readers = [planned_reader(share.origin)[0] for share in extent.shares]
+
+    def first_from(self, first: int, last: int) -> int | None:
+        """Return the lowest number from ``first`` to ``last`` that somebody holds."""
+        lowest: int | None = None
+        for reader, share in zip(self._readers, self._extent.shares, strict=True):
+            end = min(last if lowest is None else lowest - 1, share.bounds.next - 1)
+            for found, _ in self._ranges(reader, first, end):
+                lowest = found
+                break
+        return lowest
+
+    def before_long_gap(self, first: int, last: int) -> int:
+        """Return where a range has to end instead of at ``last``: before a stretch that is too long to be listed, if
+        that goes on beyond ``last``."""
+        if last + 1 >= self._extent.next or self.first_from(last, last + 1) is not None:
+            return last
+        end = max(
+            here
+            for reader, share in zip(self._readers, self._extent.shares, strict=True)
+            for _, here in [(0, first - 1), *self._ranges(reader, first, min(last, share.bounds.next - 1))][-1:]
+        )
+        following = self.first_from(last + 1, self._extent.next - 1)
+        after = self._extent.next if following is None else following
+        return end if after - 1 - end > LONGEST_LISTED and end >= first else last
+
+    def _ranges(self, reader: Any, first: int, last: int) -> Iterator[tuple[int, int]]:
+        return iter(reader.held(self._extent.epoch, first, last)) if first <= last else iter(())
+
+
+def _began(reader: Any, epoch: int, bounds: Bounds) -> int | None:
+    """Return when the first record of an epoch was received, ``None`` if there is none."""
+    if bounds.first >= bounds.next:
+        return None
+    for block in reader.read(epoch, bounds.first, bounds.next - 1, _ignore):
+        return int(block.times[0])
+    return None
+
+
+def _ignore(damage: object) -> None:
+    """The comparison itself tells what is damaged."""

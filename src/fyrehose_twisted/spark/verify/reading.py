@@ -1,0 +1,256 @@
+"""What one journal gives of a range, in order, and what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fyrehose_twisted.journal.block import Block, Numbers, merged, runs_of
+from fyrehose_twisted.journal.catalog import Stored
+from fyrehose_twisted.journal.errors import NotInJournal
+from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.ranges import RangeSet
+from fyrehose_twisted.spark.origins import stored
+from fyrehose_twisted.spark.verify.agreement import Rows, unlike
+from fyrehose_twisted.spark.verify.planning import Part, Share
+from fyrehose_twisted.spark.verify.runs import (
+    AFTER,
+    BACKWARDS,
+    BEFORE,
+    CLOCK,
+    DAMAGED,
+    DECLARED,
+    DUPLICATE,
+    EPOCH,
+    MISSING,
+    ORDER,
+    SEGMENT,
+    TWICE,
+    Edge,
+    Runs,
+    fall,
+)
+
+GATHERED_ROWS, GATHERED_BYTES = 16_384, 4 * 2**20
+"""Small frames are put together until they have as much: to compare few at a time takes longer."""
+
+LARGE_ROWS, LARGE_BYTES = 2_048, 2**20
+"""What is as large as this stays as it is."""
+
+_NONE: Numbers = np.array([], np.uint64)
+
+
+class Held(NamedTuple):
+    """Records that a journal has next to each other, or nearly."""
+
+    block: Block
+    """As the journal gives them."""
+    stored: list[Stored]
+    """As they stand in its segments, oldest first where they replace one another."""
+    changed: Numbers
+    """Numbers that it stores with different payloads."""
+
+
+class Reading:
+    """Reads the share of one journal once, and tells what it finds in itself.
+
+    :ivar edge: how its records begin and end; known when :meth:`held` is through, ``None`` if there are none.
+    """
+
+    def __init__(self, reader: Any, part: Part, share: Share, tolerance: int, runs: Runs) -> None:
+        self._reader = reader
+        self._part = part
+        self._name = share.origin.journal
+        self._tolerance = tolerance
+        self._runs = runs
+        self._later = share.later
+        self._begin, self._next = share.bounds.first, share.bounds.next
+        self._first, self._last = max(part.first, self._begin), min(part.last, self._next - 1)
+        self._reached = part.first
+        self._damages: dict[Damage, None] = dict.fromkeys(getattr(reader, "damages", ()))
+        self._lost = RangeSet()
+        self.edge: Edge | None = None
+
+    def held(self) -> Iterator[Held]:
+        """Return what the journal holds, ascending."""
+        if self._first <= self._last:
+            self._lost = RangeSet(self._reader.losses(self._part.epoch, self._first, self._last))
+            self._check_segments()
+            for held in gathered(map(self._united, self._windows())):
+                self._look(held.block)
+                yield held
+        self._miss(self._part.last + 1)
+
+    def claimed(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Return what of ``first`` to ``last`` the journal says that it holds, also if it cannot be read."""
+        first, last = max(first, self._first), min(last, self._last)
+        return iter(self._reader.held(self._part.epoch, first, last)) if first <= last else iter(())
+
+    def _windows(self) -> Iterator[list[Stored]]:
+        first = self._first
+        while first <= self._last:
+            try:
+                for window in stored(self._reader, self._part.epoch, first, self._last, self._take_damage):
+                    first = max(one.block.last for one in window) + 1
+                    yield window
+                return
+            except NotInJournal:  # Retention was here since it was planned.
+                self._reader.refresh()
+                bounds = self._reader.bounds(self._part.epoch)
+                self._begin = self._next if bounds is None else bounds.first
+                first = max(first, self._begin)
+
+    def _take_damage(self, damage: Damage) -> None:
+        self._damages[damage] = None
+
+    def _united(self, window: list[Stored]) -> Held:
+        blocks = [self._in_order(one) for one in window]
+        block = blocks[0] if len(blocks) == 1 else merged(blocks)
+        if len(block) == sum(map(len, blocks)):
+            return Held(block, window, _NONE)
+        return Held(block, window, self._find_repeats(blocks, block))
+
+    def _in_order(self, one: Stored) -> Block:
+        block = one.block
+        if len(block) == 1 or bool(np.all(block.positions[1:] > block.positions[:-1])):
+            return block
+        low, high = int(block.positions.min()), int(block.positions.max())
+        self._runs.add(ORDER, SEGMENT, self._name, low, high, f"{one.segment}: within a frame")
+        return merged([block])
+
+    def _find_repeats(self, blocks: list[Block], block: Block) -> Numbers:
+        """Tell of numbers that are stored more than once; return those that do not have the same payload each time."""
+        every = np.sort(np.concatenate([one.positions for one in blocks]))
+        twice = np.unique(every[1:][every[1:] == every[:-1]])
+        bad = np.zeros(len(twice), bool)
+        rows = Rows.of(block).take(np.searchsorted(block.positions, twice))
+        for one in blocks:
+            here = np.flatnonzero(np.isin(one.positions, twice))
+            at = np.searchsorted(twice, one.positions[here])
+            bad[at] |= unlike(rows.take(at), Rows.of(one).take(here))
+        if not bad.all():
+            for first, last in runs_of(twice[~bad]):
+                self._runs.add(DUPLICATE, TWICE, self._name, first, last)
+        return twice[bad]
+
+    def _look(self, block: Block) -> None:
+        positions, times, first, last = block.positions, block.times, block.first, block.last
+        self._miss(first)
+        if last - first >= len(block):
+            for row in np.flatnonzero(positions[1:] - positions[:-1] != np.uint64(1)).tolist():
+                self._reached = int(positions[row]) + 1
+                self._miss(int(positions[row + 1]))
+        self._reached = last + 1
+        before = self.edge
+        if before is not None:
+            self._check_fall(before.last_time - int(times[0]), first)
+        falls = times[:-1] - times[1:]
+        if len(falls) and int(falls.max()) > self._tolerance:
+            for row in np.flatnonzero(falls > self._tolerance).tolist():
+                self._check_fall(int(falls[row]), int(positions[row + 1]))
+        if self._later is not None and int(times.max()) > self._later + self._tolerance:
+            for low, high in runs_of(positions[times > self._later + self._tolerance]):
+                self._runs.add(ORDER, EPOCH, self._name, low, high, "received after a later epoch had begun")
+        count, last_time = len(block), int(times[-1])
+        if before is None:
+            self.edge = Edge(self._name, first, last, count, int(times[0]), last_time)
+        else:
+            self.edge = before._replace(last=last, records=before.records + count, last_time=last_time)
+
+    def _check_fall(self, microseconds: int, number: int) -> None:
+        if microseconds > self._tolerance:
+            self._runs.add(CLOCK, BACKWARDS, self._name, number, number, fall(microseconds))
+
+    def _miss(self, end: int) -> None:
+        """The journal has nothing from where it was read up to ``end``, this not included: tell why."""
+        first, self._reached = self._reached, end
+        if first >= end:
+            return
+        if first < self._begin:
+            self._runs.add(MISSING, BEFORE, self._name, first, min(self._begin, end) - 1)
+            first = self._begin
+        last = min(end, self._next) - 1
+        if first <= last:
+            for part in self._lost.intersection(first, last):
+                self._runs.add(MISSING, DECLARED, self._name, *part)
+            for part in self._lost.gaps(first, last):
+                self._damaged(*part)
+        first = max(first, self._next)
+        if first < end:
+            self._runs.add(MISSING, AFTER, self._name, first, end - 1)
+
+    def _damaged(self, first: int, last: int) -> None:
+        known = sorted(self._damages, key=lambda damage: damage[:4])
+        left = RangeSet([(first, last)])
+        parts: list[tuple[int, int, str]] = []
+        for damage in known:
+            if damage.epoch == self._part.epoch and damage.first is not None and damage.last is not None:
+                for part in list(left.intersection(damage.first, damage.last)):
+                    parts.append((*part, str(damage)))
+                    left.discard(*part)
+        elsewhere = [str(damage) for damage in known if damage.first is None]
+        more = f" and {len(elsewhere) - 2} more" if len(elsewhere) > 2 else ""
+        reason = "; ".join(elsewhere[:2]) + more if elsewhere else "neither held nor declared lost"
+        parts += [(*part, reason) for part in left]
+        for low, high, detail in sorted(parts):
+            self._runs.add(MISSING, DAMAGED, self._name, low, high, detail)
+
+    def _check_segments(self) -> None:
+        """Look whether the frames of ordered segments are in order, in those whose first record is in the range."""
+        epoch = self._part.epoch
+        for segment in getattr(self._reader, "segments", ()):
+            shelf = segment.shelves.get(epoch) if segment.ordered else None
+            if shelf is None or not self._first <= shelf.first <= self._last:
+                continue
+            reached = -1
+            for header in sorted(shelf, key=lambda header: int(header.offset)):
+                if header.base <= reached:
+                    detail = f"{segment.name}: after {reached}"
+                    self._runs.add(ORDER, SEGMENT, self._name, header.base, header.last, detail)
+                reached = max(reached, header.last)
+
+
+def gathered(pieces: Iterator[Held]) -> Iterator[Held]:
+    """Return pieces, small ones put together."""
+    waiting: list[Held] = []
+    rows = size = 0
+    for piece in pieces:
+        block = piece.block
+        count, length = len(block), int(block.offsets[-1]) - int(block.offsets[0])
+        large = count >= LARGE_ROWS or length >= LARGE_BYTES
+        if waiting and (large or rows + count > GATHERED_ROWS or size + length > GATHERED_BYTES):
+            yield _together(waiting)
+            waiting, rows, size = [], 0, 0
+        if large:
+            yield piece
+            continue
+        waiting.append(piece)
+        rows, size = rows + count, size + length
+    if waiting:
+        yield _together(waiting)
+
+
+def _together(pieces: list[Held]) -> Held:
+    if len(pieces) == 1:
+        return pieces[0]
+    blocks = [piece.block for piece in pieces]
+    lengths = np.concatenate([np.diff(block.offsets) for block in blocks])
+    offsets = np.zeros(len(lengths) + 1, np.uint32)
+    np.cumsum(lengths, out=offsets[1:])
+    payload = b"".join([block.payload[int(block.offsets[0]) : int(block.offsets[-1])] for block in blocks])
+    one = blocks[0]
+    block = Block(
+        one.stream,
+        one.epoch,
+        np.concatenate([block.positions for block in blocks]),
+        np.concatenate([block.times for block in blocks]),
+        offsets,
+        memoryview(payload),
+        one.wrap,
+    )
+    changed = [piece.changed for piece in pieces if len(piece.changed)]
+    stored = list(chain.from_iterable(piece.stored for piece in pieces))
+    return Held(block, stored, np.concatenate(changed) if changed else _NONE)

@@ -1,0 +1,89 @@
+"""Opening one of the journals that are compared."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.remote import RemoteReader
+from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.spark.origins import Origin, reader_of, reader_up_to
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.spark.verify.planning import Share
+
+Reader = JournalReader | RemoteReader
+
+
+class PastDamage(JournalReader):
+    """Reads on where damage makes the watermark stand still, up to the last record that there is.
+
+    What is neither held nor lost below that is damaged, or not repaired yet if somebody still writes to the journal.
+    """
+
+    def _load_once(self, found: dict[str, Segment]) -> None:
+        super()._load_once(found)
+        for epoch in self._catalog.epochs():
+            bounds = self._catalog.bounds(epoch)
+            assert bounds is not None, epoch
+            self._catalog.nexts[epoch] = max(bounds.next, bounds.last + 1)
+
+
+_past_damage: dict[tuple[int, Origin], PastDamage] = {}
+"""Of this process, as :func:`~fyrehose_twisted.spark.origins.reader_of` keeps the others."""
+
+
+def planned_reader(origin: Origin, *, refresh: bool = False) -> tuple[Reader, bool]:
+    """Return a reader, and whether it reads past damage.
+
+    :param refresh: look first what has been written since.
+    :raises JournalError: if the journal cannot be read.
+    """
+    reader = reader_of(origin)
+    if refresh:
+        reader.refresh()
+    if not (isinstance(reader, JournalReader) and reader.damages and any(map(_stands_still, _all(reader)))):
+        return reader, False
+    further = _reader_past_damage(origin)
+    if refresh:
+        further.refresh()
+    return further, True
+
+
+def share_reader(share: Share, epoch: int) -> Reader:
+    """Return a reader that goes as far as was planned.
+
+    :raises JournalError: if the journal does not any more.
+    """
+    if share.bounds.first >= share.bounds.next:
+        return reader_of(share.origin)  # It is asked for nothing.
+    if not share.past_damage:
+        return reader_up_to(share.origin, epoch, share.bounds.next)
+    return _reader_past_damage(share.origin)
+
+
+def _reader_past_damage(origin: Origin) -> PastDamage:
+    assert origin.path is not None, origin
+    key = os.getpid(), origin
+    reader = _past_damage.get(key)
+    if reader is None:
+        for other in [known for known in _past_damage if known[0] != key[0]]:
+            del _past_damage[other]
+        try:
+            reader = _past_damage[key] = PastDamage(LocalDirectory(Path(origin.path)))
+        except FileNotFoundError:
+            raise JournalError(f"there is no journal in {origin.path} on this machine any more") from None
+    return reader
+
+
+def _all(reader: JournalReader) -> list[Bounds]:
+    return [bounds for bounds in map(reader.bounds, reader.epochs()) if bounds is not None]
+
+
+def _stands_still(bounds: Bounds) -> bool:
+    return bounds.last >= bounds.next

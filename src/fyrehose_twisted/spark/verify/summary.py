@@ -1,0 +1,137 @@
+"""What a verification comes to, in a few figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fyrehose_twisted.spark.verify.runs import (
+    AFTER,
+    BACKWARDS,
+    BEFORE,
+    CLOCK,
+    DAMAGED,
+    DECLARED,
+    DIVERGENCE,
+    DUPLICATE,
+    EPOCH,
+    MISSING,
+    NOBODY,
+    ORDER,
+    PAYLOAD,
+    SEGMENT,
+    TWICE,
+)
+from fyrehose_twisted.spark.verify.verification import Verification
+
+FINE, LOSSES, DISAGREEMENT = 0, 1, 2
+"""Exit statuses, and ``status`` in a summary."""
+
+SHOWN = 5
+"""Findings of a kind that a summary names."""
+
+FORMAT = "fyrehose verification"
+
+_OF_JOURNALS = {
+    (MISSING, DECLARED): "lost",
+    (MISSING, DAMAGED): "damaged",
+    (MISSING, BEFORE): "before",
+    (MISSING, AFTER): "after",
+    (DUPLICATE, TWICE): "duplicates",
+    (ORDER, SEGMENT): "disordered",
+    (ORDER, EPOCH): "overdue",
+    (CLOCK, BACKWARDS): "backwards",
+}
+"""What to call the numbers that a journal has of each finding."""
+
+
+def summary_of(verification: Verification) -> dict[str, Any]:
+    """Return what ``verify.json`` has, but for ``seconds``: figures for each journal and epoch, and for each finding.
+
+    :raises JournalError: and other errors, through Spark, if a journal could not be read.
+    """
+    counts = _counts(verification)
+    findings = _findings(verification, counts)
+    journals = _journals(verification, counts)
+    nobody, disputed = (
+        sum(one["numbers"] for name, one in findings.items() if name == f"{kind}/{reason}")
+        for kind, reason in ((MISSING, NOBODY), (DIVERGENCE, PAYLOAD))
+    )
+    return {
+        "format": FORMAT,
+        "status": _status(findings),
+        "streams": sorted({origin.stream for origin in verification.origins}),
+        "journals": journals,
+        "findings": findings,
+        "numbers": verification.numbers,
+        "records": sum(one["records"] for one in journals),
+        "healed": verification.numbers - nobody - disputed,
+        "tolerance": verification.tolerance / 1_000_000,
+    }
+
+
+def _status(findings: dict[str, Any]) -> int:
+    if any(name.startswith((f"{DIVERGENCE}/", f"{ORDER}/")) for name in findings):
+        return DISAGREEMENT
+    losses = {f"{MISSING}/{reason}" for reason in (DECLARED, DAMAGED, NOBODY)}
+    return LOSSES if losses & findings.keys() else FINE
+
+
+def _counts(verification: Verification) -> list[Any]:
+    """Return how many runs and numbers there are of each finding of each journal."""
+    from pyspark.sql import functions as F
+
+    keys = "stream", "epoch", "journal", "kind", "reason"
+    counted = verification.findings().groupBy(*keys)
+    return counted.agg(F.count("*").alias("runs"), F.sum("count").alias("numbers")).collect()
+
+
+def _findings(verification: Verification, counts: Sequence[Any]) -> dict[str, Any]:
+    """Return how many runs and numbers there are of each kind and reason, and the first few runs."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    found = verification.findings()
+    if not counts:
+        return {}
+    ordered = Window.partitionBy("kind", "reason").orderBy("stream", "epoch", "first", "journal")
+    first = found.withColumn("place", F.row_number().over(ordered)).where(F.col("place") <= SHOWN)
+    shown: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in first.orderBy("kind", "reason", "place").collect():
+        one = {name: row[name] for name in ("stream", "epoch", "journal", "first", "last", "count", "detail")}
+        shown.setdefault((row.kind, row.reason), []).append(one)
+    totals: dict[str, dict[str, Any]] = {
+        f"{kind}/{reason}": {"runs": 0, "numbers": 0, "examples": shown[kind, reason]} for kind, reason in sorted(shown)
+    }
+    for row in counts:
+        total = totals[f"{row.kind}/{row.reason}"]
+        total["runs"] += row.runs
+        total["numbers"] += int(row.numbers)
+    return totals
+
+
+def _journals(verification: Verification, counts: Sequence[Any]) -> list[dict[str, Any]]:
+    from pyspark.sql import functions as F
+
+    keys = "stream", "epoch", "journal"
+    records = verification.edges().groupBy(*keys).agg(F.sum("count").alias("records")).collect()
+    held = {(row.stream, row.epoch, row.journal): int(row.records) for row in records}
+    counted: dict[tuple[str, int, str], dict[str, int]] = {}
+    for row in counts:
+        if row.journal is not None:
+            name = _OF_JOURNALS[row.kind, row.reason]
+            counted.setdefault((row.stream, row.epoch, row.journal), {})[name] = int(row.numbers)
+    found = []
+    for extent in verification.extents:
+        for share in extent.shares:
+            key = extent.stream, extent.epoch, share.origin.journal
+            one = {
+                "journal": share.origin.journal,
+                "stream": extent.stream,
+                "epoch": extent.epoch,
+                "first": share.bounds.first,
+                "next": share.bounds.next,
+                "records": held.get(key, 0),
+            }
+            found.append(one | dict.fromkeys(_OF_JOURNALS.values(), 0) | counted.get(key, {}))
+    return found

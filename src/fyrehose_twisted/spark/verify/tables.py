@@ -1,0 +1,232 @@
+"""What a comparison gives, as Arrow record batches: no object for each record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fyrehose_twisted.journal.block import Numbers
+from fyrehose_twisted.spark.verify.agreement import Bytes, Indices, Mask, Rows
+from fyrehose_twisted.spark.verify.compare import Comparison, Healed, Version
+from fyrehose_twisted.spark.verify.planning import Part
+from fyrehose_twisted.spark.verify.runs import Edge, Run
+
+TOLD = (
+    "stream string, epoch bigint, kind string, reason string, journal string, first bigint, last bigint, count bigint,"
+    " detail string, first_time bigint, last_time bigint"
+)
+"""Runs, and edges, whose ``kind`` is :data:`EDGE`; only these have times, UTC microseconds since 1970."""
+
+HEALED = (
+    "stream string, epoch bigint, sequence bigint, received_at timestamp, payload binary, status string, journal string"
+)
+QUARANTINE = (
+    "stream string, epoch bigint, sequence bigint, journal string, segment string, received_at timestamp,"
+    " payload binary"
+)
+
+EDGE = "edge"
+
+OK, LOST, QUARANTINED = "ok", "lost", "quarantined"
+"""Values of ``status`` in the healed stream."""
+
+BATCH_BYTES = 32 * 2**20
+"""Bytes of payload in a batch, about."""
+
+
+def arrow_schema(ddl: str) -> Any:
+    """Return the columns of a table as :class:`pyarrow.Schema`."""
+    import pyarrow
+
+    types = {
+        "string": pyarrow.string(),
+        "bigint": pyarrow.int64(),
+        "timestamp": pyarrow.timestamp("us", "UTC"),
+        "binary": pyarrow.binary(),
+    }
+    columns = (column.split() for column in ddl.split(","))
+    return pyarrow.schema([pyarrow.field(name, types[kind]) for name, kind in columns])
+
+
+def told(comparison: Comparison) -> Iterator[Any]:
+    """Return the runs and edges of a part as batches with the columns :data:`TOLD`."""
+    import pyarrow
+
+    schema = arrow_schema(TOLD)
+    for runs in comparison.runs():
+        if runs:
+            rows = [_told(comparison.part, one) for one in runs]
+            columns = [
+                pyarrow.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)
+            ]
+            yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def healed(comparison: Comparison) -> Iterator[Any]:
+    """Return the healed stream of a part as batches with the columns :data:`HEALED`."""
+    for rows in comparison.healed():
+        for low, high in _cuts(rows):
+            yield _healed(comparison.part, rows, low, high)
+
+
+def quarantine(comparison: Comparison) -> Iterator[Any]:
+    """Return what there is no agreement on of a part as batches with the columns :data:`QUARANTINE`."""
+    for versions in comparison.quarantine():
+        yield from _quarantined(comparison.part, versions)
+
+
+def _told(part: Part, one: Run | Edge) -> tuple[Any, ...]:
+    if isinstance(one, Run):
+        return part.stream, part.epoch, *one, None, None
+    begin, end = one.first_time, one.last_time
+    return part.stream, part.epoch, EDGE, "", one.journal, one.first, one.last, one.records, None, begin, end
+
+
+def _cuts(rows: Healed) -> Iterator[tuple[int, int]]:
+    """Yield first and last row, the latter exclusive, of pieces that are not too large."""
+    if rows.union is None:
+        yield 0, len(rows.positions)
+        return
+    sizes = np.zeros(len(rows.positions), np.int64)
+    sizes[rows.owners >= 0] = rows.union.rows.ends - rows.union.rows.starts
+    yield from _pieces(sizes * rows.agreed)
+
+
+def _pieces(sizes: Indices) -> Iterator[tuple[int, int]]:
+    ends = np.cumsum(sizes)
+    low = 0
+    while low < len(sizes):
+        limit = int(ends[low] - sizes[low]) + BATCH_BYTES
+        high = max(low + 1, int(ends.searchsorted(limit, side="right")))
+        yield low, high
+        low = high
+
+
+def _healed(part: Part, rows: Healed, low: int, high: int) -> Any:
+    owners, agreed = rows.owners[low:high], rows.agreed[low:high]
+    kept = owners >= 0
+    count = high - low
+    times = np.zeros(count, np.int64)
+    starts, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    buffers: list[Bytes] = []
+    if rows.union is not None:
+        begin = int(np.count_nonzero(rows.owners[:low] >= 0))
+        there = slice(begin, begin + int(np.count_nonzero(kept)))
+        source = rows.union.rows.take(there)
+        times[kept] = rows.union.times[there]
+        starts[kept], ends[kept] = source.starts, source.ends
+        buffers = source.buffers
+    ends = np.where(agreed, ends, starts)
+    names = [share.origin.journal for share in part.shares]
+    status = np.where(agreed, 0, np.where(kept, 2, 1)).astype(np.int8)
+    return _batch(
+        HEALED,
+        part,
+        count,
+        {
+            "sequence": _sequences(part, rows.positions[low:high]),
+            "received_at": (times, kept),
+            "payload": (Rows(buffers, np.maximum(owners, 0), starts, ends), agreed),
+            "status": (status, [OK, LOST, QUARANTINED]),
+            "journal": (np.maximum(owners, 0).astype(np.int8), names, agreed),
+        },
+    )
+
+
+def _quarantined(part: Part, versions: Sequence[Version]) -> Iterator[Any]:
+    blocks = [version.block for version in versions]
+    which = np.repeat(np.arange(len(versions)), [len(version.rows) for version in versions])
+    rows = np.concatenate([version.rows for version in versions])
+    positions = np.concatenate([version.block.positions[version.rows] for version in versions])
+    order = np.lexsort((which, positions))
+    which, rows, positions = which[order], rows[order], positions[order]
+    own = [Rows.of(block) for block in blocks]
+    starts, ends = _picked([one.starts for one in own], which, rows), _picked([one.ends for one in own], which, rows)
+    times = _picked([block.times for block in blocks], which, rows)
+    shares = np.array([version.share for version in versions], np.int8)
+    names = [share.origin.journal for share in part.shares]
+    segments = sorted({version.segment for version in versions})
+    places = np.array([segments.index(version.segment) for version in versions], np.int32)
+    known = np.array([version.segment != "" for version in versions])
+    buffers = [one.buffers[0] for one in own]
+    for low, high in _pieces(ends - starts):
+        here = which[low:high]
+        yield _batch(
+            QUARANTINE,
+            part,
+            high - low,
+            {
+                "sequence": _sequences(part, positions[low:high]),
+                "journal": (shares[here], names),
+                "segment": (places[here], segments, known[here]),
+                "received_at": (times[low:high], np.ones(high - low, bool)),
+                "payload": (Rows(buffers, here, starts[low:high], ends[low:high]), np.ones(high - low, bool)),
+            },
+        )
+
+
+def _picked(columns: Sequence[Any], which: Indices, rows: Indices) -> Any:
+    """Return of each row what the column that ``which`` names has there."""
+    firsts = np.cumsum([0, *map(len, columns)])[:-1]
+    return np.concatenate(columns)[firsts[which] + rows]
+
+
+def _sequences(part: Part, positions: Numbers) -> Numbers:
+    return positions % np.uint64(part.wrap) if part.wrap else positions
+
+
+def _batch(ddl: str, part: Part, count: int, columns: dict[str, Any]) -> Any:
+    import pyarrow
+
+    schema = arrow_schema(ddl)
+    arrays = []
+    for field in schema:
+        if field.name == "stream":
+            array = pyarrow.DictionaryArray.from_arrays(np.zeros(count, np.int8), [part.stream]).dictionary_decode()
+        elif field.name == "epoch":
+            array = pyarrow.array(np.full(count, part.epoch, np.int64))
+        elif field.name == "sequence":
+            array = pyarrow.array(columns["sequence"].astype(np.int64))
+        elif field.name == "received_at":
+            times, valid = columns["received_at"]
+            array = pyarrow.array(times, pyarrow.int64(), mask=None if valid.all() else ~valid).cast(field.type)
+        elif field.name == "payload":
+            array = _binary(*columns["payload"])
+        else:
+            codes, values, *given = columns[field.name]
+            mask = None if not given or given[0].all() else ~given[0]
+            array = pyarrow.DictionaryArray.from_arrays(pyarrow.array(codes, mask=mask), values).dictionary_decode()
+        arrays.append(array)
+    return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _binary(rows: Rows, valid: Mask) -> Any:
+    """Return payloads as an array; where one is not valid, it is null and has no bytes."""
+    import pyarrow
+
+    count = len(rows.starts)
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(rows.ends - rows.starts, out=offsets[1:])
+    bits = None if valid.all() else pyarrow.py_buffer(np.packbits(valid, bitorder="little"))
+    return pyarrow.Array.from_buffers(
+        pyarrow.binary(), count, [bits, pyarrow.py_buffer(offsets), pyarrow.py_buffer(gathered(rows))]
+    )
+
+
+def gathered(rows: Rows) -> Any:
+    """Return the bytes of all rows, one after the other. Neighbours are copied together, or not at all."""
+    filled = np.flatnonzero(rows.ends > rows.starts)
+    if not len(filled):
+        return b""
+    starts, ends = rows.starts[filled], rows.ends[filled]
+    which = np.zeros(len(filled), np.int64) if rows.which is None else rows.which[filled]
+    cuts = np.flatnonzero((starts[1:] != ends[:-1]) | (which[1:] != which[:-1])) + 1
+    lows, highs = np.append(0, cuts), np.append(cuts, len(filled)) - 1
+    columns = (which[lows], starts[lows], ends[highs])
+    pieces = [
+        rows.buffers[buffer][start:end]
+        for buffer, start, end in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    return pieces[0] if len(pieces) == 1 else b"".join([piece.data for piece in pieces])

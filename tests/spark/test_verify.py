@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet.threads import deferToThread
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.reader import open_reader
+from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.serving import JournalServerFactory
+from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.record import Record
+from fyrehose_twisted.spark import origins as origins_module
+from fyrehose_twisted.spark.origins import Origin, origins_on
+from fyrehose_twisted.spark.verify import tables
+from fyrehose_twisted.spark.verify.compare import Comparison
+from fyrehose_twisted.spark.verify.planning import Part, extents, plan
+from fyrehose_twisted.spark.verify.runs import Run, joined
+from fyrehose_twisted.spark.verify.summary import summary_of
+from fyrehose_twisted.spark.verify.verification import Verification
+
+STREAM = "fyrehose://test"
+START = 1_700_000_000_000_000
+SECOND = 1_000_000
+TOLERANCE = 60 * SECOND
+
+
+def origin(name: str, path: Path, stream: str = STREAM) -> Origin:
+    return Origin(name, stream, str(path))
+
+
+def parts(origins: Sequence[Origin], rows: int = 1_000_000) -> list[Part]:
+    return list(plan(extents(origins), rows))
+
+
+def found(origins: Sequence[Origin], rows: int = 1_000_000) -> list[Run]:
+    """Return the runs of all journals, of one stream and epoch, without a Spark."""
+    comparisons = [Comparison(part, TOLERANCE) for part in parts(origins, rows)]
+    return list(joined(run for one in comparisons for some in one.runs() for run in some if isinstance(run, Run)))
+
+
+def healed(origins: Sequence[Origin], rows: int = 1_000_000) -> list[dict[str, Any]]:
+    return [
+        row
+        for part in parts(origins, rows)
+        for batch in tables.healed(Comparison(part, TOLERANCE))
+        for row in batch.to_pylist()
+    ]
+
+
+def told(runs: Sequence[Run]) -> list[tuple[Any, ...]]:
+    return [run[1:5] for run in runs]
+
+
+def put_in_order(path: Path) -> None:
+    """Let all segments but the last be sealed."""
+    with closing(Journal(LocalDirectory(path), STREAM)) as journal:
+        journal.roll()
+        journal.tidy()
+
+
+def flip(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+class TestDamage:
+    @pytest.fixture
+    def good(self, write_journal: Any) -> Origin:
+        return origin("good", write_journal(range(1, 501), group=100))
+
+    @pytest.fixture
+    def bad(self, write_journal: Any) -> Path:
+        path: Path = write_journal(range(1, 501), group=100)
+        return path
+
+    def frame(self, path: Path, number: int) -> tuple[Path, int, int]:
+        """Return the file, offset and size of the frame that has a number."""
+        with closing(open_reader(path)) as reader:
+            for segment in reader.segments:
+                for header in segment.shelves[0].covering(number, number) if 0 in segment.shelves else ():
+                    return path / segment.name, header.offset, header.size
+        raise AssertionError(number)
+
+    def check(self, good: Origin, bad: Path, first: int, last: int, detail: str) -> None:
+        both = [origin("bad", bad), good]
+        runs = found(both)
+        assert told(runs) == [("damaged", "bad", first, last)]
+        assert detail in str(runs[0].detail)
+        assert found(both, 30) == runs
+        rows = healed(both, 170)
+        assert [row["sequence"] for row in rows] == list(range(1, 501))
+        assert [row["payload"] for row in rows] == [b"message %d" % number for number in range(1, 501)]
+        assert {row["journal"] for row in rows if first <= row["sequence"] <= last} == {"good"}
+        assert {row["journal"] for row in rows if not first <= row["sequence"] <= last} <= {"bad", "good"}
+
+    def test_a_body_in_an_open_segment(self, good: Origin, bad: Path) -> None:
+        file, offset, size = self.frame(bad, 250)
+        flip(file, offset + size - 20)
+        self.check(good, bad, 201, 300, "numbers 201 to 300 of epoch 0: the checksum of the body is wrong")
+
+    def test_a_header_in_an_open_segment(self, good: Origin, bad: Path) -> None:
+        file, offset, _ = self.frame(bad, 250)
+        flip(file, offset + 20)
+        self.check(good, bad, 201, 300, "the checksum of the header is wrong")
+
+    def test_a_body_in_a_sealed_segment(self, good: Origin, bad: Path) -> None:
+        put_in_order(bad)
+        file, offset, size = self.frame(bad, 250)
+        assert file.suffix == ".seg"
+        flip(file, offset + size - 20)
+        self.check(good, bad, 1, 500, "the checksum of the body is wrong")
+
+    def test_a_sealed_segment_that_is_cut(self, good: Origin, write_journal: Any) -> None:
+        path = write_journal(range(1, 401), group=100, segment_bytes=4_000)
+        put_in_order(path)
+        write_journal(range(401, 501), path=path)
+        file, offset, size = self.frame(path, 250)
+        first, last = self.range_of(path, 250)
+        file.write_bytes(file.read_bytes()[: offset + size // 2])
+        self.check(good, path, first, last, file.name)
+
+    def test_a_sealed_segment_without_an_index_that_is_damaged(self, good: Origin, write_journal: Any) -> None:
+        path = write_journal(range(1, 401), group=100, segment_bytes=4_000)
+        put_in_order(path)
+        write_journal(range(401, 501), path=path)
+        file, offset, _ = self.frame(path, 250)
+        first, last = self.range_of(path, 250)
+        file.with_suffix(".idx").unlink()
+        flip(file, offset + 20)
+        self.check(good, path, first, last, f"{file.name}, bytes")
+
+    def test_an_open_segment_that_is_cut_ends_where_it_is_cut(self, good: Origin, bad: Path) -> None:
+        file, offset, size = self.frame(bad, 450)
+        file.write_bytes(file.read_bytes()[: offset + size // 2])
+        runs = found([origin("bad", bad), good])
+        assert [(run.journal, run.first, run.last) for run in runs] == [("bad", 401, 500)]
+        assert runs[0].reason in ("after", "damaged")
+
+    def test_what_only_a_damaged_journal_has_is_not_lost(self, bad: Path) -> None:
+        file, offset, _ = self.frame(bad, 250)
+        flip(file, offset + 20)
+        alone = [origin("bad", bad)]
+        assert told(found(alone)) == [("damaged", "bad", 201, 300), ("nobody", None, 201, 300)]
+        rows = healed(alone)
+        assert [row["sequence"] for row in rows if row["status"] == "ok"] == [*range(1, 201), *range(301, 501)]
+        assert [row["sequence"] for row in rows if row["status"] == "lost"] == list(range(201, 301))
+
+    def range_of(self, path: Path, number: int) -> tuple[int, int]:
+        with closing(open_reader(path)) as reader:
+            for segment in reader.segments:
+                if 0 in segment.shelves and segment.shelves[0].covering(number, number):
+                    return segment.shelves[0].first, segment.shelves[0].last
+        raise AssertionError(number)
+
+
+class TestOneJournal:
+    def test_a_number_that_came_again_with_another_payload(self, write_journal: Any) -> None:
+        records = [1, 2, (4, b"four"), (5, b"five"), (4, b"four"), (5, b"other"), 3, 6]
+        path = write_journal(records, group=1)
+        assert told(found([origin("a", path)])) == [("payload", None, 5, 5)]
+        rows = {row["sequence"]: row for row in healed([origin("a", path)])}
+        assert (rows[4]["status"], rows[4]["payload"]) == ("ok", b"four")
+        assert (rows[5]["status"], rows[5]["payload"], rows[5]["journal"]) == ("quarantined", None, None)
+        [part] = parts([origin("a", path)])
+        versions = [row for batch in tables.quarantine(Comparison(part, 0)) for row in batch.to_pylist()]
+        assert [(row["sequence"], row["segment"], row["payload"]) for row in versions] == [
+            (5, "0000000001.log", b"five"),
+            (5, "0000000001.log", b"other"),
+        ]
+
+    def test_repairs_are_no_finding(self, write_journal: Any) -> None:
+        late = [Record(STREAM, 0, number, START + number * 1_000 + 3 * SECOND, b"late") for number in range(40, 50)]
+        path = write_journal([*range(1, 40), *range(50, 100), *late], group=7)
+        assert found([origin("a", path)]) == []
+
+    def test_an_epoch_that_goes_on_when_a_later_one_has_begun(self, write_journal: Any) -> None:
+        path = write_journal(
+            [Record(STREAM, 1, number, START + number * 40 * SECOND, b"") for number in range(1, 6)], epoch=1
+        )
+        write_journal([Record(STREAM, 2, 1, START + 100 * SECOND, b"")], epoch=2, path=path)
+        assert told(found([origin("a", path)])) == [("epoch", "a", 5, 5)]
+
+    def test_a_segment_whose_frames_are_not_in_order(self, write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = write_journal([*range(100, 200), *range(1, 100)], group=50, begin=1)
+        monkeypatch.setattr("fyrehose_twisted.journal.segment.Segment.ordered", True)
+        runs = found([origin("a", path)])
+        assert told(runs) == [("segment", "a", 1, 99)]
+        assert found([origin("a", path)], 20) == runs
+
+    def test_payloads_of_any_size_and_kind(self, write_journal: Any) -> None:
+        large = [(number, bytes([number]) * 65_478) for number in range(1, 40)]
+        path, other = write_journal(large), write_journal([*large[:20], (21, b"\xff" * 65_478), *large[21:]])
+        both = [origin("a", path), origin("b", other)]
+        assert told(found(both)) == [("payload", None, 21, 21)]
+        assert [row["payload"] for row in healed(both)] == [
+            None if number == 21 else payload for number, payload in large
+        ]
+
+
+class TestSeveral:
+    def test_one_that_has_nothing(self, write_journal: Any, tmp_path: Path) -> None:
+        both = [origin("a", write_journal(range(1, 11))), origin("empty", write_journal([]))]
+        assert told(found(both)) == [("after", "empty", 1, 10)]
+        assert found(both[1:]) == []
+
+    def test_epochs_that_a_journal_does_not_have(self, write_journal: Any) -> None:
+        path = write_journal([Record(STREAM, 1, 1, START, b"")], epoch=1)
+        write_journal([Record(STREAM, 2, 1, START, b"")], epoch=2, path=path)
+        late = write_journal([Record(STREAM, 2, 1, START, b"")], epoch=2)
+        early = write_journal([Record(STREAM, 1, 1, START, b"")], epoch=1)
+        runs = found([origin("a", path), origin("late", late), origin("early", early)])
+        assert told(runs) == [("after", "early", 1, 1), ("before", "late", 1, 1)]
+
+    def test_retention_that_comes_between(self, write_journal: Any) -> None:
+        path = write_journal(range(1, 301), group=50, segment_bytes=2_000)
+        good = origin("good", write_journal(range(1, 301)))
+        planned = parts([origin("trimmed", path), good], 100)
+        config = JournalConfig(segment_bytes=2_000, retention=Retention(size=6_000))
+        with closing(Journal(LocalDirectory(path), STREAM, config=config)) as journal:
+            assert journal.trim()
+            bounds = journal.bounds(0)
+        assert bounds is not None
+        assert 50 < bounds.first < 300
+        origins_module._readers.clear()
+        runs = [run for part in planned for some in Comparison(part, 0).runs() for run in some if isinstance(run, Run)]
+        assert told(list(joined(runs))) == [("before", "trimmed", 1, bounds.first - 1)]
+
+    def test_a_journal_that_is_gone(self, write_journal: Any) -> None:
+        path = write_journal(range(1, 11))
+        [part] = parts([origin("a", path)])
+        moved = [replace(share, origin=origin("a", path.parent / "gone")) for share in part.shares]
+        with pytest.raises(JournalError, match="gone on this machine"):
+            list(Comparison(replace(part, shares=tuple(moved)), 0).runs())
+
+    @pytest.mark.parametrize("same", ["name", "place"])
+    def test_the_same_twice(self, write_journal: Any, same: str) -> None:
+        path, other = write_journal([1]), write_journal([1])
+        two = [origin("a", path), origin("a", other) if same == "name" else origin("b", path / "." / "..")]
+        if same == "place":
+            two[1] = origin("b", path.parent / path.name / ".")
+        with pytest.raises(ConfigurationError, match="given twice"):
+            extents(two)
+
+    def test_nothing(self) -> None:
+        with pytest.raises(ConfigurationError, match="name at least one"):
+            extents([])
+
+
+@pytest_twisted.ensureDeferred
+async def test_journals_that_are_served(write_journal: Any) -> None:
+    from twisted.internet import reactor
+
+    path, other = write_journal(range(1, 301)), write_journal(range(51, 301), lost=[(301, 320)])
+    readers = {STREAM: open_reader(path)}
+    factory = JournalServerFactory(lambda: readers, None)
+    port = reactor.listenTCP(0, factory, interface="127.0.0.1")  # type: ignore[attr-defined]
+
+    def compare() -> list[Run]:
+        served = origins_on(f"127.0.0.1:{port.getHost().port}", name="served")
+        return found([*served, origin("file", other)], 100)
+
+    try:
+        runs = await deferToThread(compare)
+    finally:
+        await port.stopListening()
+    assert told(runs) == [
+        ("after", "served", 301, 320),
+        ("before", "file", 1, 50),
+        ("lost", "file", 301, 320),
+        ("nobody", None, 301, 320),
+    ]
+
+
+@pytest.fixture
+def replicas(write_journal: Callable[..., Path]) -> list[Origin]:
+    """Two streams: one in two journals, with something of everything, and one in one of them."""
+
+    def record(number: int, payload: bytes | None = None, late: int = 0) -> Record:
+        when = START + number * 1_000 - late * SECOND
+        return Record(STREAM, 0, number, when, b"%d" % number if payload is None else payload)
+
+    some = [record(number) for number in range(1, 1_001) if not 395 <= number <= 410]
+    others = [
+        record(number, b"\xff\xfe" if number in (299, 300, 301) else None, 100 if number == 501 else 0)
+        for number in range(51, 901)
+        if not 195 <= number <= 206 and not 400 <= number <= 405
+    ]
+    first = write_journal(some, lost=[(395, 410)])
+    second = write_journal(others, lost=[(195, 206), (400, 405)], begin=51)
+    alone = write_journal([Record("fyrehose://alone", 0, 1, START, b"")], stream="fyrehose://alone")
+    return [origin("a", first), origin("b", second), origin("a", alone, "fyrehose://alone")]
+
+
+def rows_of(frame: Any) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in frame.collect()), key=str)
+
+
+def test_spark_finds_the_same_however_the_numbers_are_cut(spark: Any, replicas: list[Origin]) -> None:
+    with Verification(spark, replicas, rows_per_partition=300) as verification:
+        findings = verification.findings().collect()
+        assert {(row.kind, row.reason, row.journal, row["first"], row["last"], row["count"]) for row in findings} == {
+            ("missing", "lost", "a", 395, 410, 16),
+            ("missing", "before", "b", 1, 50, 50),
+            ("missing", "lost", "b", 195, 206, 12),
+            ("missing", "lost", "b", 400, 405, 6),
+            ("missing", "after", "b", 901, 1_000, 100),
+            ("missing", "nobody", None, 400, 405, 6),
+            ("divergence", "payload", None, 299, 301, 3),
+            ("clock", "backwards", "b", 501, 501, 1),
+        }
+        assert {row.detail for row in findings} == {None, "b differs from a", "by 99.999000 s"}
+        summary = summary_of(verification)
+        tables_of = [rows_of(frame) for frame in (verification.healed(), verification.quarantine())]
+    with Verification(spark, replicas) as whole:
+        assert rows_of(whole.findings()) == sorted((tuple(row) for row in findings), key=str)
+        assert rows_of(whole.healed()) == tables_of[0]
+    assert (summary["status"], summary["numbers"], summary["healed"]) == (2, 1_001, 1_001 - 6 - 3)
+    assert [(one["journal"], one["records"], one["lost"], one["before"]) for one in summary["journals"]] == [
+        ("a", 1, 0, 0),
+        ("a", 984, 16, 0),
+        ("b", 832, 18, 50),
+    ]
+    assert summary["findings"]["missing/lost"]["numbers"] == 34
+    assert json.loads(json.dumps(summary)) == summary
+    counted: dict[str, int] = {}
+    for row in tables_of[0]:
+        counted[row[5]] = counted.get(row[5], 0) + 1
+    assert counted == {"ok": 992, "lost": 6, "quarantined": 3}
+    assert len(tables_of[1]) == 6
