@@ -1,0 +1,133 @@
+"""``fyrehose-pipeline run``: journals to tables."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TYPE_CHECKING, Any
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.spark.session import journal_options, origins_of, spark_session
+
+# What needs pyspark is imported when it runs: this module is imported for --help too.
+if TYPE_CHECKING:
+    from fyrehose_twisted.spark.pipeline.run import Summary
+
+DESCRIPTION = "Make tables of journals: bronze as journalled, silver with each number once, gold counted over time."
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`."""
+    parser: argparse.ArgumentParser = commands.add_parser("run", help=DESCRIPTION, description=DESCRIPTION)
+    journal_options(parser)
+    add = parser.add_argument
+    add(
+        "--out", required=True, metavar="DIR", help="where the tables go: a directory, or a URI that Spark can write to"
+    )
+    add("--once", action="store_true", help="end when all that is there now is done; else go on until interrupted")
+    add("--trigger", type=_seconds, default=10.0, metavar="SECONDS", help="between two batches [%(default)g]")
+    add(
+        "--refresh",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="bring silver and gold up to date so often [%(default)g]",
+    )
+    add("--max-rows-per-batch", type=_count, default=5_000_000, metavar="N", help="rows of a batch [%(default)s]")
+    tables = parser.add_argument_group("tables", "What is said here is kept with the tables, and need not be repeated.")
+    add = tables.add_argument
+    json = tables.add_mutually_exclusive_group()
+    json.add_argument(
+        "--schema", metavar="DDL", help="of JSON messages: 'price DOUBLE, at TIMESTAMP', or a file with it"
+    )
+    json.add_argument(
+        "--infer-sample",
+        type=_count,
+        default=10_000,
+        metavar="N",
+        help="messages that the schema is inferred from if none is given [%(default)s]",
+    )
+    json.add_argument("--no-json", action="store_true", help="do not read messages as JSON")
+    add("--window", metavar="DURATION", help="how long a window of gold is ['1 minute']")
+    add("--sent-at", metavar="FIELD", help="field of the JSON that says when it was sent: latency counts from there")
+    add("--sql", metavar="DIR", help="directory of queries NAME.sql, each of which makes the table gold/NAME")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command and return its exit status.
+
+    :raises FyrehoseError: if something cannot be done as asked; raises what Spark raises, too.
+    """
+    from fyrehose_twisted.spark.pipeline.gold import check_window
+    from fyrehose_twisted.spark.pipeline.messages import check_field
+
+    if options.window is not None:
+        check_window(options.window)
+    if options.sent_at:
+        check_field(options.sent_at)
+        if options.no_json:
+            raise ConfigurationError("--sent-at names a field of JSON messages; it does not go with --no-json")
+    origins = origins_of(options)
+    with spark_session("fyrehose run", options) as spark:
+        from fyrehose_twisted.spark.listener import stream_progress
+        from fyrehose_twisted.spark.pipeline.queries import read_queries
+        from fyrehose_twisted.spark.pipeline.run import Pipeline, Plan, stopped_by_signals
+        from fyrehose_twisted.spark.pipeline.settings import Wanted
+
+        plan = Plan(
+            origins=origins,
+            out=options.out,
+            once=options.once,
+            trigger=options.trigger,
+            refresh=options.refresh,
+            max_rows=options.max_rows_per_batch,
+            secret_file=options.secret_file,
+            wanted=Wanted(options.schema, options.infer_sample, options.no_json, options.window, options.sent_at),
+            queries=read_queries(spark, options.sql) if options.sql else {},
+        )
+        pipeline = Pipeline(spark, plan)
+        with stopped_by_signals(pipeline), stream_progress(spark):
+            summary = pipeline.run()
+    for line in described(summary):
+        print(line)
+    return 0
+
+
+def described(summary: Summary) -> list[str]:
+    """Return what was achieved, as lines for a user."""
+    lines = [
+        f"{summary.out}",
+        f"  bronze      {_counted(summary.bronze_rows, 'row')} in {_batches(summary.batches)},"
+        f" {summary.new_batches:,} of them new",
+        f"  silver      {_counted(summary.numbers, 'number')}, {summary.lost:,} of them lost"
+        f"{'; messages are read as JSON' if summary.reads_json else ''}",
+        f"  quarantine  {_counted(summary.quarantined, 'number')} on which journals disagree",
+    ]
+    lines += [f"  gold/{name.ljust(11)} {_counted(rows, 'row')}" for name, rows in summary.tables.items()]
+    return lines
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _batches(count: int) -> str:
+    return "1 batch" if count == 1 else f"{count:,} batches"
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return seconds
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)

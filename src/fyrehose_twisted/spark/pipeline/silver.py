@@ -1,0 +1,168 @@
+"""Silver: each number once, in order, from whichever journals have it, and what disagrees set apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fyrehose_twisted.spark.pipeline.buckets import PARTITIONS, bucketed
+from fyrehose_twisted.spark.pipeline.envelopes import unwrapped
+from fyrehose_twisted.spark.pipeline.messages import schema_of_text, with_messages
+from fyrehose_twisted.spark.pipeline.messages import sent_at as sent_micros
+from fyrehose_twisted.spark.schema import LOST, OK
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+QUARANTINED = "quarantined"
+
+SILVER = (
+    "stream STRING, epoch BIGINT, bucket BIGINT, sequence BIGINT, received_at TIMESTAMP, payload BINARY,"
+    " status STRING, publisher STRING, counter BIGINT, copies INT, late_copies INT, latency_us BIGINT,"
+    " `repeat` BOOLEAN, bad_json STRING"
+)
+"""The columns; before ``bad_json`` stands ``message`` if payloads are read as JSON."""
+
+QUARANTINE = (
+    "stream STRING, epoch BIGINT, bucket BIGINT, sequence BIGINT, journal STRING, segment STRING,"
+    " received_at TIMESTAMP, payload BINARY"
+)
+
+JUMP_US = 3_600_000_000
+NEIGHBOURS = 16
+"""A record received more than an hour before each of so many that precede it is one whose clock was wrong. Nothing
+counts as late because of it."""
+
+
+def silver(
+    bronze: DataFrame,
+    *,
+    schema: StructType | None = None,
+    sent_at: str | None = None,
+    earlier: DataFrame | None = None,
+) -> DataFrame:
+    """Return a row for each number that bronze has; whole buckets must be given.
+
+    Whether payloads agree is found by comparing them. A number is ``lost`` if no journal has it, ``quarantined`` if
+    journals disagree, and then it has no payload.
+
+    A copy is late if a higher number of its bucket came to the same journal before it: it was repaired. Its delay is
+    counted from there, or from when the number came to any journal, whichever was earlier. This needs clocks that agree
+    if there are several journals.
+
+    :param schema: that of JSON messages; without it there is no column ``message``.
+    :param sent_at: the field of the JSON that says when a message was sent; then latency is counted from there.
+    :param earlier: rows of silver for the buckets before those of ``bronze``: ``repeat`` says that its publisher had
+        sent a message before, within the same bucket or the one before.
+    """
+    numbers = unwrapped(_numbers(bronze))
+    if sent_at is not None:
+        from pyspark.sql import functions as fn
+
+        numbers = numbers.withColumn("latency_us", fn.col("_last_at") - sent_micros(sent_at))
+    rows = with_messages(_with_repeats(numbers.drop("_last_at"), earlier), schema)
+    return rows.select(*columns(schema))
+
+
+def columns(schema: StructType | None) -> list[str]:
+    """Return the names of the columns, in order."""
+    names = schema_of_text(SILVER).fieldNames()
+    return names if schema is None else [*names[:-1], "message", names[-1]]
+
+
+def silver_schema(schema: StructType | None) -> StructType:
+    """Return the columns of silver and their types, ``schema`` being that of messages."""
+    from pyspark.sql.types import StructField, StructType
+
+    fields = {field.name: field for field in schema_of_text(SILVER).fields}
+    if schema is not None:
+        fields["message"] = StructField("message", schema)
+    return StructType([fields[name] for name in columns(schema)])
+
+
+def quarantine(bronze: DataFrame) -> DataFrame:
+    """Return every version of those numbers of which journals have different payloads."""
+    from pyspark.sql import functions as fn
+
+    rows = bucketed(bronze.where(fn.col("status") == OK))
+    disputed = (
+        rows.groupBy(*PARTITIONS, "sequence")
+        .agg(fn.min("payload").alias("least"), fn.max("payload").alias("greatest"))
+        .where("least <> greatest")
+        .drop("least", "greatest")
+    )
+    chosen = rows.join(disputed, [*PARTITIONS, "sequence"], "left_semi")
+    return chosen.select(*PARTITIONS, "sequence", "journal", "segment", "received_at", "payload")
+
+
+def _copies(bronze: DataFrame) -> DataFrame:
+    """Return the rows of bronze with ``at``, in microseconds, and ``earliest_higher``: when the first of the higher
+    numbers came to the same journal."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as fn
+
+    rows = bucketed(bronze).select(
+        *PARTITIONS, "sequence", "journal", "status", "payload", fn.unix_micros("received_at").alias("at")
+    )
+    # One exchange serves this window and the grouping by number. The order is descending because Spark lets a frame
+    # grow from the first row on without looking at each row twice, but not shrink.
+    descending = Window.partitionBy(*PARTITIONS, "journal").orderBy(fn.desc("sequence"))
+    before = fn.min("at").over(descending.rowsBetween(1, NEIGHBOURS))
+    # A number in the same journal twice, which is none of the source's doing, must not count as two copies.
+    again = fn.lag("sequence").over(descending) == fn.col("sequence")
+    higher = descending.rowsBetween(Window.unboundedPreceding, -1)
+    return (
+        rows.repartition(*PARTITIONS)
+        .withColumn("is_jump", fn.coalesce(fn.col("at") < before - JUMP_US, fn.lit(False)))
+        .withColumn("is_again", fn.coalesce(again, fn.lit(False)))
+        .withColumn("earliest_higher", fn.min(fn.when(~fn.col("is_jump"), fn.col("at"))).over(higher))
+    )
+
+
+def _numbers(bronze: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as fn
+
+    held = fn.col("status") == OK
+    late = fn.col("at") > fn.col("earliest_higher")
+    grouped = (
+        _copies(bronze)
+        .groupBy(*PARTITIONS, "sequence")
+        .agg(
+            fn.count_if(held & ~fn.col("is_again")).cast("int").alias("copies"),
+            fn.count_if(fn.coalesce(held & late & ~fn.col("is_again"), fn.lit(False))).cast("int").alias("late_copies"),
+            fn.min(fn.when(held, fn.col("payload"))).alias("least"),
+            fn.max(fn.when(held, fn.col("payload"))).alias("greatest"),
+            fn.min("at").alias("first_at"),
+            fn.max("at").alias("_last_at"),
+            fn.max(fn.col("at") - fn.col("earliest_higher")).alias("behind"),
+        )
+    )
+    agreed = fn.col("least") == fn.col("greatest")
+    status = fn.when(fn.col("copies") == 0, LOST).when(agreed, OK).otherwise(QUARANTINED)
+    return grouped.select(
+        *PARTITIONS,
+        "sequence",
+        fn.timestamp_micros("first_at").alias("received_at"),
+        fn.when(agreed, fn.col("least")).alias("payload"),
+        status.alias("status"),
+        "copies",
+        "late_copies",
+        fn.greatest(fn.col("_last_at") - fn.col("first_at"), fn.col("behind")).alias("latency_us"),
+        "_last_at",
+    )
+
+
+def _with_repeats(rows: DataFrame, earlier: DataFrame | None) -> DataFrame:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as fn
+
+    rows = rows.withColumn("_earlier", fn.lit(False))
+    if earlier is not None:
+        keys = earlier.where("publisher is not null").select(*PARTITIONS, "sequence", "publisher", "counter")
+        rows = rows.unionByName(keys.withColumn("_earlier", fn.lit(True)), allowMissingColumns=True)
+    # Those without a publisher must not all come to one task.
+    which = fn.coalesce(fn.col("counter"), fn.col("sequence"))
+    same = Window.partitionBy("stream", "epoch", "publisher", which).orderBy("sequence")
+    previous = fn.lag("bucket").over(same)
+    repeated = fn.col("publisher").isNotNull() & (previous >= fn.col("bucket") - 1)
+    return rows.withColumn("repeat", fn.coalesce(repeated, fn.lit(False))).where("not _earlier").drop("_earlier")
