@@ -1,0 +1,251 @@
+"""A client node on a plain UDP socket, run by a thread of its own: Spark's workers have no reactor."""
+
+from __future__ import annotations
+
+import select
+import selectors
+import socket
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from threading import Condition, Thread
+from time import time
+
+from fyrehose_twisted.effects import Address, Send
+from fyrehose_twisted.errors import NotConnected, PublishTimeout
+from fyrehose_twisted.fyrehose.client import Client
+from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Failed
+from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
+from fyrehose_twisted.net.batch import Batch
+
+LARGEST_DATAGRAM = 65_507
+RECEIVED_BYTES = 4 * 65_536
+RECEIVED_DATAGRAMS = 512
+
+WAITING_BYTES = 4 * 2**20
+"""DATA that may wait for the outbox to have room; whoever has more waits."""
+
+SEND_PATIENCE = 0.1
+"""Seconds to wait for the kernel to take a datagram; the outbox sends again what was dropped."""
+
+
+class Exchange(Thread):
+    """Runs a client node until :meth:`close`, also while nobody calls it: a backbone forgets clients after 5 s.
+
+    The node belongs to the thread; what others see of it is guarded by a condition.
+
+    :param sock: bound and not blocking; closed with this.
+    :ivar published: messages that came back.
+    :ivar first: the lowest number that one got; 0 if there is none.
+    :ivar last: the highest.
+    """
+
+    def __init__(self, node: Client, sock: socket.socket) -> None:
+        super().__init__(name="fyrehose exchange", daemon=True)
+        self.published = self.first = self.last = 0
+        self._node = node
+        self._socket = sock
+        self._receive_buffer = bytearray(RECEIVED_BYTES)
+        self._wake, self._alarm = socket.socketpair()
+        self._wake.setblocking(False)
+        self._alarm.setblocking(False)
+        self._changed = Condition()
+        self._connected = False
+        self._answered_at = 0.0
+        self._leaving = False
+        self._offered = 0
+        self._error: Exception | None = None
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._send_error: OSError | None = None
+
+    # For other threads
+
+    def wait_connected(self, timeout: float) -> bool:
+        """Wait until the backbone has answered; say whether it has.
+
+        :param timeout: seconds.
+        :raises FyrehoseError: if the node failed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._connected or self._error is not None, timeout)
+            self._check()
+            return self._connected
+
+    def offer(self, messages: Sequence[bytes]) -> None:
+        """Publish DATA; return when there is room for more.
+
+        :raises PublishTimeout: if an earlier one did not come back in time.
+        :raises FyrehoseError: if the node failed.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting_bytes < WAITING_BYTES or self._error is not None)
+            self._check()
+            self._waiting.extend(messages)
+            self._waiting_bytes += sum(map(len, messages))
+            self._offered += len(messages)
+        self._ring()
+
+    def flush(self) -> None:
+        """Wait until all that was offered came back. Raises what :meth:`offer` does."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.published == self._offered or self._error is not None)
+            self._check()
+
+    def close(self) -> None:
+        """Say goodbye to the backbone and end."""
+        self._leaving = True
+        self._ring()
+        self.join()
+        for sock in (self._socket, self._wake, self._alarm):
+            sock.close()
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _ring(self) -> None:
+        with suppress(BlockingIOError):  # It has been rung.
+            self._alarm.send(b"!")
+
+    # The thread's own
+
+    def run(self) -> None:
+        """See :class:`threading.Thread`."""
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._socket, selectors.EVENT_READ)
+                selector.register(self._wake, selectors.EVENT_READ)
+                while not (self._leaving or self._failed()):
+                    self._refill()
+                    self._carry_out()
+                    self._wait(selector)
+            self._node.drain()  # What it would still do is not done.
+            self._node.leave(time())
+            for effect in self._node.drain().effects:
+                self._send(effect)
+        except Exception as error:  # Whoever waits has to be told of any.
+            self._fail(error)
+
+    def _wait(self, selector: selectors.BaseSelector) -> None:
+        deadline = self._node.next_deadline()
+        timeout = None if deadline is None else max(0.0, deadline - time())
+        for key, _ in selector.select(timeout):
+            if key.fileobj is self._wake:
+                self._wake.recv(4_096)
+            else:
+                batch = received(self._socket, self._receive_buffer)
+                if len(batch):
+                    self._node.receive_batch(batch, time())
+        now, deadline = time(), self._node.next_deadline()
+        if deadline is not None and deadline <= now:
+            self._node.tick(now)
+
+    def _refill(self) -> None:
+        node, now = self._node, time()
+        if not self._waiting:
+            return
+        with self._changed:
+            while self._waiting and node.outbox.fill < 0.5:
+                data = self._waiting.popleft()
+                self._waiting_bytes -= len(data)
+                node.publish(data, now)
+            self._changed.notify_all()
+
+    def _carry_out(self) -> None:
+        events: list[object] = [self]
+        while events and not self._failed():
+            _, effects, events = self._node.drain()
+            for event in events:
+                self._take(event)
+            for effect in () if self._failed() else effects:
+                self._send(effect)
+
+    def _take(self, event: object) -> None:
+        match event:
+            case Published(messages):
+                numbers = [sequence for _, sequence in messages]
+                with self._changed:
+                    self.published += len(messages)
+                    self.first = min(self.first or numbers[0], *numbers)
+                    self.last = max(self.last, *numbers)
+                    self._changed.notify_all()
+            case PublishFailed(tickets):
+                self._fail(self._late(tickets))
+            case Failed(error):
+                self._fail(error)
+            case Acknowledged():
+                self._answered_at = time()
+            case Connected():
+                with self._changed:
+                    self._connected = True
+                    self._changed.notify_all()
+
+    def _late(self, tickets: list[int]) -> Exception:
+        host, port = self._node.backbone
+        text = (
+            f"message {min(tickets):,}, counted from 0, did not come back from the backbone {host}:{port} within"
+            f" {self._node.config.outbox.timeout:g} s; {self.published:,} did. The backbone answered last"
+            f" {max(0.0, time() - self._answered_at):.1f} s ago"
+        )
+        if self._send_error is not None:
+            text += f"; a datagram could not be sent: {self._send_error.strerror}"
+        return PublishTimeout(text)
+
+    def _failed(self) -> bool:
+        return self._error is not None
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def _send(self, effect: Send) -> None:
+        for peer in effect.peers:
+            for datagram in effect.datagrams:
+                try:
+                    self._socket.sendto(datagram, peer)
+                except BlockingIOError:
+                    select.select([], [self._socket], [], SEND_PATIENCE)
+                    with suppress(OSError):
+                        self._socket.sendto(datagram, peer)
+                except OSError as error:
+                    self._send_error = error
+
+
+def bound_towards(peer: Address, buffer: int) -> socket.socket:
+    """Return a UDP socket, not blocking, on the address of this host from which packets to ``peer`` leave.
+
+    :param buffer: bytes to ask of the kernel for each direction.
+    :raises NotConnected: if there is no route.
+    """
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(peer)
+            host = probe.getsockname()[0]
+    except OSError as error:
+        raise NotConnected(f"there is no route to the backbone {peer[0]}:{peer[1]}: {error.strerror}") from error
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
+    sock.bind((host, 0))
+    sock.setblocking(False)
+    return sock
+
+
+def received(sock: socket.socket, buffer: bytearray) -> Batch:
+    """Return the datagrams that are there, as many as ``buffer`` has room for."""
+    offsets: list[int] = []
+    sizes: list[int] = []
+    peers: list[Address] = []
+    position, view = 0, memoryview(buffer)
+    while position < len(buffer) - LARGEST_DATAGRAM and len(sizes) < RECEIVED_DATAGRAMS:
+        try:
+            size, peer = sock.recvfrom_into(view[position:])
+        except OSError:  # There is no more, or an earlier datagram was refused somewhere.
+            break
+        offsets.append(position)
+        sizes.append(size)
+        peers.append(peer)
+        position += size
+    return Batch(buffer, offsets, sizes, peers)

@@ -1,0 +1,110 @@
+"""What a user may say to ``df.write.format("fyrehose")``, and what it means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.secret import read_secret
+from fyrehose_twisted.spark.sink.publisher import (
+    ACK_TIMEOUT,
+    MAX_IN_FLIGHT,
+    PUBLISH_TIMEOUT,
+    BlockingPublisher,
+    host_and_port,
+)
+
+LONGEST_WAIT = 3_600.0
+_FLAGS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options of a write, checked. Pickled to workers.
+
+    :ivar backbone: ``HOST:PORT``.
+    :ivar column: what to publish; ``None`` for ``payload``, or else the row as JSON.
+    :ivar id_column: what tells messages apart; ``None`` for where they stand.
+    :ivar id_scope: within what ids are unique; ``None`` for the query, or the one write.
+    :ivar raw: publish bytes as they are, without an envelope.
+    :ivar ack_timeout: seconds to wait for the backbone's first answer.
+    :ivar publish_timeout: seconds for one message to come back.
+    :ivar max_in_flight: messages that one task may have under way.
+    """
+
+    backbone: str
+    column: str | None = None
+    id_column: str | None = None
+    id_scope: str | None = None
+    raw: bool = False
+    ack_timeout: float = ACK_TIMEOUT
+    publish_timeout: float = PUBLISH_TIMEOUT
+    max_in_flight: int = MAX_IN_FLIGHT
+    secret: bytes | None = field(default=None, repr=False)
+
+    def publisher(self) -> BlockingPublisher:
+        """Return a publisher that is not connected yet."""
+        return BlockingPublisher(
+            self.backbone,
+            secret=self.secret,
+            ack_timeout=self.ack_timeout,
+            publish_timeout=self.publish_timeout,
+            max_in_flight=self.max_in_flight,
+        )
+
+
+def sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Return what options, case-insensitive, mean. Spark adds some of its own, so unknown ones are let pass.
+
+    :raises ConfigurationError: if one is missing, out of range, or contradicts another.
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    backbone = options.get("backbone")
+    if backbone is None:
+        raise ConfigurationError('say where to publish: .option("backbone", "HOST:PORT")')
+    host_and_port(backbone)
+    if "secret" in options:
+        raise ConfigurationError("option secret would show the secret to whoever sees the plan; use secretFile")
+    raw, id_column, id_scope = _flag(options, "raw"), options.get("idcolumn"), options.get("idscope")
+    if raw and id_column is not None:
+        raise ConfigurationError("raw and idColumn exclude each other: an id is carried by the envelope")
+    if id_scope is not None and id_column is None:
+        raise ConfigurationError("idScope says within what the ids of idColumn are unique; there is no idColumn")
+    return SinkOptions(
+        backbone=backbone,
+        column=options.get("column"),
+        id_column=id_column,
+        id_scope=id_scope,
+        raw=raw,
+        ack_timeout=_seconds(options, "ackTimeout", ACK_TIMEOUT),
+        publish_timeout=_seconds(options, "publishTimeout", PUBLISH_TIMEOUT),
+        max_in_flight=_in_flight(options),
+        secret=read_secret(options["secretfile"]) if options.get("secretfile") else None,
+    )
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name.lower(), "false")
+    if text.lower() not in _FLAGS:
+        raise ConfigurationError(f"{name} {text!r} is neither true nor false")
+    return _FLAGS[text.lower()]
+
+
+def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
+    text = options.get(name.lower(), str(default))
+    try:
+        seconds = float(text.strip().removesuffix("s"))
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= LONGEST_WAIT:
+        raise ConfigurationError(f"{name} {text!r}: give seconds above 0 and up to {LONGEST_WAIT:g}, such as 5s")
+    return seconds
+
+
+def _in_flight(options: Mapping[str, str]) -> int:
+    text = options.get("maxinflight", str(MAX_IN_FLIGHT))
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 16_384):
+        raise ConfigurationError(f"maxInFlight {text!r}: give a number of messages from 1 to 16384")
+    return int(text)

@@ -1,0 +1,161 @@
+"""What of a row is published: the bytes of a column, or all of it as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fyrehose_twisted.errors import ConfigurationError, LocalError, MessageTooLarge
+from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
+from fyrehose_twisted.spark.sink.options import SinkOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+PAYLOAD = "payload"
+_BYTES = ("binary", "string")
+_IDS = (*_BYTES, "tinyint", "smallint", "int", "bigint")
+_NO_JSON = ("variant", "geometry", "geography")
+
+
+class RowNotPublishable(LocalError):
+    """A row has no payload, or no id."""
+
+
+class RowTooLarge(MessageTooLarge):
+    """A row is longer than a UDP datagram can carry."""
+
+    def __init__(self, size: int, limit: int, row: int, partition: int) -> None:
+        super().__init__(size, limit)
+        self.args = (f"row {row:,} of partition {partition}, counted from 0: {self.args[0]}",)
+
+
+class Row(NamedTuple):
+    """What is published of a row."""
+
+    payload: bytes
+    row_id: bytes = b""
+
+
+class Rows:
+    """Takes record batches apart. Pickled to workers.
+
+    :raises ConfigurationError: if the table has not the columns that the options want, or of another type.
+    """
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        names = schema.fieldNames()
+        kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ConfigurationError(f"the table has two columns {twice[0]!r}; give each a name of its own")
+        column = options.column
+        if column is None and kinds.get(PAYLOAD) in _BYTES:
+            column = PAYLOAD
+        for option, name, allowed in (("column", column, _BYTES), ("idColumn", options.id_column, _IDS)):
+            if name is None:
+                continue
+            if name not in kinds:
+                raise ConfigurationError(f"{option} {name!r} is not in the table, which has {', '.join(names)}")
+            if kinds[name] not in allowed:
+                raise ConfigurationError(
+                    f"{option} {name!r} is {kinds[name].upper()}; cast it to one of {', '.join(allowed).upper()}"
+                )
+        unwritable = [name for name, kind in kinds.items() if any(word in kind for word in _NO_JSON)]
+        if column is None and unwritable:
+            name = unwritable[0]
+            raise ConfigurationError(f"column {name!r} is {kinds[name].upper()}, which is not written as JSON; cast it")
+        self._column = column
+        self._id_column = options.id_column
+        self._limit = MAX_DELIVERABLE if options.raw else MAX_ENVELOPED
+
+    def of(self, batches: Iterable[Any], partition: int) -> Iterator[Row]:
+        """Yield the rows of Arrow record batches.
+
+        :raises RowNotPublishable: if one has no payload, or no id.
+        :raises RowTooLarge: if one does not fit a datagram.
+        """
+        number = 0
+        for batch in batches:
+            payloads = self._payloads(batch)
+            ids = None if self._id_column is None else map(_id, batch.column(self._id_column).to_pylist())
+            for payload in payloads:
+                row_id = b"" if ids is None else next(ids)
+                if payload is None or row_id is None:
+                    what = self._column if payload is None else self._id_column
+                    raise RowNotPublishable(
+                        f"row {number:,} of partition {partition}, counted from 0, has no {what}: it is null;"
+                        f' leave such rows out with .where("{what} is not null")'
+                    )
+                if len(payload) > self._limit:
+                    raise RowTooLarge(len(payload), self._limit, number, partition)
+                yield Row(payload, row_id)
+                number += 1
+
+    def _payloads(self, batch: Any) -> Iterator[bytes | None]:
+        if self._column is not None:
+            return map(_bytes, batch.column(self._column).to_pylist())
+        return map(json_of, batch.to_pylist(maps_as_pydicts="strict"))
+
+
+def chunks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    """Yield ``rows`` in lists of ``size``; the last may have fewer."""
+    iterator = iter(rows)
+    while chunk := list(islice(iterator, size)):
+        yield chunk
+
+
+def json_of(row: dict[str, Any]) -> bytes:
+    """Return a row as JSON in UTF-8, nulls included, without spaces.
+
+    Instants are ISO 8601 in UTC, bytes Base64, decimals strings, durations seconds, and what is no number is null.
+    """
+    return json.dumps({name: _plain(value) for name, value in row.items()}, **_COMPACT).encode()
+
+
+_COMPACT: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if isinstance(value, dict):
+        return {str(_plain(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    for kind, written in _WRITTEN:
+        if isinstance(value, kind):
+            return written(value)
+    raise ConfigurationError(f"a {type(value).__name__} is not written as JSON; cast its column to STRING")
+
+
+def _instant(value: datetime) -> str:
+    if value.tzinfo is None:
+        return value.isoformat()
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+_WRITTEN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (datetime, _instant),
+    (date, date.isoformat),
+    (bytes, lambda value: b64encode(value).decode("ascii")),
+    (Decimal, str),
+    (timedelta, timedelta.total_seconds),
+)
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _id(value: bytes | str | int | None) -> bytes | None:
+    return str(value).encode() if isinstance(value, int) else _bytes(value)

@@ -1,0 +1,64 @@
+"""What a Spark task does: publish its partition, and say what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fyrehose_twisted.spark.sink.identity import CHUNK, scope_of, wrapped_by_id, wrapped_by_place
+from fyrehose_twisted.spark.sink.options import SinkOptions
+from fyrehose_twisted.spark.sink.rows import Row, Rows, chunks
+
+
+class Receipt(NamedTuple):
+    """What came back of a partition.
+
+    :ivar first: the lowest number that a message got, 0 if there are none.
+    :ivar last: the highest.
+    """
+
+    partition: int
+    messages: int = 0
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PublishTask:
+    """Publishes partitions. Pickled to workers.
+
+    The same scope, partition and rows give the same envelopes.
+    """
+
+    options: SinkOptions
+    rows: Rows
+
+    def publish(self, batches: Iterable[Any], partition: int, scope: str, *within: object) -> Receipt:
+        """Publish Arrow record batches; return when all are back.
+
+        :param scope: the query's id, or one that was made for this write.
+        :param within: what of it this is, such as the number of a micro-batch.
+        :raises FyrehoseError: what publishing raises, and what is wrong with a row.
+        """
+        parts = chunks(self.rows.of(batches, partition), CHUNK)
+        part = next(parts, None)
+        if part is None:
+            return Receipt(partition)
+        place = scope_of(scope, *within, partition)
+        unique = scope_of(scope if self.options.id_scope is None else self.options.id_scope)
+        number = 0
+        with self.options.publisher() as publisher:
+            while part is not None:
+                publisher.publish(self._messages(part, number, place, unique))
+                part, number = next(parts, None), number + 1
+            publisher.flush()
+            return Receipt(partition, publisher.published, *publisher.numbers)
+
+    def _messages(self, part: list[Row], number: int, place: bytes, unique: bytes) -> Sequence[bytes]:
+        payloads = [row.payload for row in part]
+        if self.options.raw:
+            return payloads
+        if self.options.id_column is None:
+            return wrapped_by_place(place, number, payloads)
+        return wrapped_by_id(unique, [row.row_id for row in part], payloads)

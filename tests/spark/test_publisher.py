@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import random
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+from time import monotonic, time
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.errors import (
+    ConfigurationError,
+    MessageTooLarge,
+    NotConnected,
+    OperationalError,
+    PublishTimeout,
+    SequenceRegressed,
+)
+from fyrehose_twisted.fyrehose.backbone import Backbone
+from fyrehose_twisted.fyrehose.codec import decode
+from fyrehose_twisted.fyrehose.config import BackboneConfig
+from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Seen, unwrap
+from fyrehose_twisted.fyrehose.events import Failed
+from fyrehose_twisted.fyrehose.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE, Deliver, Flags, Keepalive, Push
+from fyrehose_twisted.interfaces import Drained
+from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.spark.sink.exchange import Exchange, bound_towards
+from fyrehose_twisted.spark.sink.identity import wrapped_by_place
+from fyrehose_twisted.spark.sink.publisher import BlockingPublisher
+
+SECRET = b"a secret that is long enough"
+
+
+class LoopbackBackbone(threading.Thread):
+    """The backbone's node on a socket, in a thread; it loses what it is told to."""
+
+    def __init__(
+        self, *, loss_in: float = 0.0, loss_out: float = 0.0, secret: bytes | None = None, last: int = 0
+    ) -> None:
+        super().__init__(daemon=True)
+        rng = random.Random(7)
+        self.node = Backbone(BackboneConfig(secret=secret), RandomForward(rng), last=last, bound=last)
+        self.loss_in, self.loss_out = loss_in, loss_out
+        self.numbered: dict[int, bytes] = {}
+        self.pushed: set[bytes] = set()
+        self.keepalives = 0
+        self.changed = threading.Condition()
+        self._random = rng.random
+        self._stopping = False
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 2**20)
+        self.socket.bind(("127.0.0.1", 0))
+        self.text = f"127.0.0.1:{self.socket.getsockname()[1]}"
+        self.start()
+
+    def run(self) -> None:
+        while not self._stopping:
+            deadline = self.node.next_deadline()
+            self.socket.settimeout(None if deadline is None else max(0.001, deadline - time()))
+            try:
+                datagram, peer = self.socket.recvfrom(65_536)
+            except TimeoutError:
+                self.node.tick(time())
+            else:
+                if not datagram:
+                    continue
+                with self.changed:
+                    self._look(datagram)
+                    if not (datagram[0] == 0x02 and self._random() < self.loss_in):
+                        self.node.receive_batch(Batch.pack([(datagram, peer)]), time())
+            with self.changed:
+                self._send()
+                self.changed.notify_all()
+
+    def _look(self, datagram: bytes) -> None:
+        packet = decode(datagram)
+        self.keepalives += isinstance(packet, Keepalive)
+        if isinstance(packet, Push):
+            self.pushed.add(packet.data)
+
+    def _send(self) -> None:
+        for effect in self.node.drain().effects:
+            for datagram in map(bytes, effect.datagrams):
+                packet = decode(datagram)
+                if isinstance(packet, Deliver):
+                    self.numbered[packet.sequence] = packet.data
+                for peer in effect.peers:
+                    if not (isinstance(packet, Deliver) and self._random() < self.loss_out):
+                        self.socket.sendto(datagram, peer)
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, 20)
+
+    def distinct(self) -> list[bytes]:
+        """Payloads as a subscriber would hand them over: repeats are left out."""
+        seen, found = Seen(), []
+        with self.changed:
+            for _, data in sorted(self.numbered.items()):
+                envelope = unwrap(data)
+                if envelope is None or seen.add(envelope):
+                    found.append(data[ENVELOPE_SIZE:] if envelope else data)
+        return found
+
+    def stop(self) -> None:
+        """Fall silent, like a machine that lost its power. The port stays taken, so that nobody else gets it."""
+        self._stopping = True
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bell:
+            bell.sendto(b"", self.socket.getsockname())
+        self.join(20)
+
+
+Start = Callable[..., LoopbackBackbone]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    backbones: list[LoopbackBackbone] = []
+
+    def started(**options: Any) -> LoopbackBackbone:
+        backbones.append(LoopbackBackbone(**options))
+        return backbones[-1]
+
+    yield started
+    for backbone in backbones:
+        backbone.stop()
+        backbone.socket.close()
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def wrapped(payloads: list[bytes]) -> list[bytes]:
+    return wrapped_by_place(b"test", 0, payloads)
+
+
+def test_all_arrive_in_order_and_are_counted(start: Start) -> None:
+    backbone = start(last=10)
+    with BlockingPublisher(backbone.text) as publisher:
+        publisher.publish(iter(wrapped(numbers(3_000))))
+        publisher.flush()
+        first, last = publisher.numbers
+        assert (publisher.published, first) == (3_000, 11)
+        assert last >= 3_010, "a message that comes back late is sent again, and gets another number"
+        publisher.publish(wrapped_by_place(b"test", 1, [b"one more"]))
+        publisher.flush()
+        assert (publisher.published, publisher.numbers[0]) == (3_001, 11)
+        assert publisher.numbers[1] > last
+    assert backbone.distinct() == [*numbers(3_000), b"one more"]
+
+
+def test_nothing_to_publish_waits_for_nothing(start: Start) -> None:
+    with BlockingPublisher(start().text) as publisher:
+        publisher.publish([])
+        publisher.flush()
+        assert (publisher.published, publisher.numbers) == (0, (0, 0))
+
+
+def test_what_the_network_loses_is_published_all_the_same(start: Start) -> None:
+    backbone = start(loss_in=0.1, loss_out=0.1)
+    with BlockingPublisher(backbone.text) as publisher:
+        publisher.publish(wrapped(numbers(1_000)))
+        publisher.flush()
+        assert publisher.published == 1_000
+    assert sorted(backbone.distinct()) == sorted(numbers(1_000))
+    assert len(backbone.numbered) > 1_000, "nothing was published twice, so nothing was lost"
+
+
+def test_what_is_published_again_is_recognised(start: Start) -> None:
+    backbone = start()
+    for _ in range(2):
+        with BlockingPublisher(backbone.text) as publisher:
+            publisher.publish(wrapped(numbers(500)))
+            publisher.flush()
+    assert len(backbone.numbered) >= 1_000
+    assert backbone.distinct() == numbers(500)
+
+
+def test_the_longest_message_and_one_that_is_longer(start: Start) -> None:
+    backbone = start()
+    with BlockingPublisher(backbone.text) as publisher:
+        publisher.publish(wrapped([bytes(MAX_ENVELOPED)]))
+        publisher.flush()
+        with pytest.raises(MessageTooLarge, match=r"message of 65,499 bytes is over the limit of 65,498 bytes"):
+            publisher.publish([bytes(MAX_DELIVERABLE + 1)])
+    assert backbone.distinct() == [bytes(MAX_ENVELOPED)]
+
+
+def test_no_more_are_under_way_than_allowed(start: Start) -> None:
+    backbone = start()
+    with BlockingPublisher(backbone.text, max_in_flight=3, publish_timeout=0.5) as publisher:
+        publisher.publish(wrapped(numbers(200)))
+        publisher.flush()
+        backbone.loss_in = 1.0
+        backbone.pushed.clear()
+        publisher.publish(wrapped_by_place(b"test", 1, numbers(100)))
+        with pytest.raises(PublishTimeout, match=r"message 200, counted from 0, did not come back"):
+            publisher.flush()
+    assert {data[ENVELOPE_SIZE:] for data in backbone.pushed} == set(numbers(3))
+
+
+def test_a_backbone_that_dies(start: Start) -> None:
+    backbone = start()
+    began = monotonic()
+    with BlockingPublisher(backbone.text, publish_timeout=0.5) as publisher:
+        publisher.publish(wrapped(numbers(10)))
+        publisher.flush()
+        backbone.stop()
+        pattern = (
+            rf"message 10, .* backbone {backbone.text} within 0.5 s; 10 did. The backbone answered last \d.\d s ago"
+        )
+        endless = (data for chunk in count(1) for data in wrapped_by_place(b"test", chunk, [bytes(1_000)] * 1_000))
+        with pytest.raises(PublishTimeout, match=pattern):
+            publisher.publish(endless)
+    assert monotonic() - began < 10
+
+
+def test_nobody_answers(start: Start) -> None:
+    backbone = start()
+    backbone.stop()
+    pattern = rf"backbone {backbone.text} did not answer within 0.2 s; is it running, does it need a secret, and"
+    with pytest.raises(NotConnected, match=pattern), BlockingPublisher(backbone.text, ack_timeout=0.2):
+        pass
+
+
+def test_a_secret(start: Start) -> None:
+    backbone = start(secret=SECRET)
+    with BlockingPublisher(backbone.text, secret=SECRET) as publisher:
+        publisher.publish(wrapped(numbers(5)))
+        publisher.flush()
+    assert backbone.distinct() == numbers(5)
+    wrong = BlockingPublisher(backbone.text, secret=SECRET[::-1], ack_timeout=0.2)
+    with pytest.raises(NotConnected, match=r"is the secret the same there"), wrong:
+        pass
+
+
+def test_it_stays_known_while_nobody_calls_it_and_says_goodbye(start: Start) -> None:
+    backbone = start()
+    with BlockingPublisher(backbone.text) as publisher:
+        answered = backbone.keepalives
+        backbone.wait_until(lambda: backbone.keepalives > answered)
+        assert len(backbone.node.clients) == 1
+        assert publisher.published == 0
+    backbone.wait_until(lambda: backbone.node.clients[0].flags == Flags.NOSUBSCRIBE | Flags.NOJOURNAL)
+
+
+class FailingNode:
+    """A node that has stopped for good."""
+
+    def next_deadline(self) -> None:
+        return None
+
+    def drain(self) -> Drained:
+        return Drained(None, [], [Failed(SequenceRegressed("numbers are given twice"))])
+
+    def leave(self, now: float) -> None:
+        raise AssertionError("this has to be told, too")
+
+
+def test_what_the_node_fails_with_is_raised() -> None:
+    exchange = Exchange(FailingNode(), bound_towards(("127.0.0.1", 9), 65_536))  # type: ignore[arg-type]
+    exchange.start()
+    with pytest.raises(SequenceRegressed, match="numbers are given twice"):
+        exchange.wait_connected(20)
+    exchange.close()
+    with pytest.raises(SequenceRegressed, match="numbers are given twice"):
+        exchange.flush()
+
+
+@pytest.mark.parametrize("text", ["", "2323", "host:", ":2323", "host:0", "host:65536", "host:²"])
+def test_a_backbone_is_host_and_port(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"is not HOST:PORT, such as 127.0.0.1:2323"), BlockingPublisher(text):
+        pass
+
+
+def test_a_name_without_an_address() -> None:
+    with pytest.raises(OperationalError, match=r"'no-such-host.invalid' has no IPv4 address"):
+        BlockingPublisher("no-such-host.invalid:2323").__enter__()
+
+
+def test_it_has_to_be_entered() -> None:
+    with pytest.raises(NotConnected, match="use it in a with statement"):
+        BlockingPublisher("127.0.0.1:2323").publish([b"x"])
+
+
+def test_it_needs_no_twisted() -> None:
+    program = "import fyrehose_twisted.spark.sink.task, sys; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert not {name for name in ran.stdout.split() if name.split(".")[0] in ("twisted", "pyspark", "pyarrow")}

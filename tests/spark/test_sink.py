@@ -1,0 +1,426 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from random import SystemRandom
+from secrets import token_bytes
+from time import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, OperationalError
+from fyrehose_twisted.fyrehose.client import Client
+from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, Seen, unwrap
+from fyrehose_twisted.fyrehose.events import Delivered
+from fyrehose_twisted.spark.sink import make_stream_writer, make_writer, publish
+from fyrehose_twisted.spark.sink.exchange import Exchange, bound_towards
+from fyrehose_twisted.spark.sink.identity import scope_of, wrapped_by_id, wrapped_by_place
+from fyrehose_twisted.spark.sink.ledger import Finished, Ledger
+from fyrehose_twisted.spark.sink.options import sink_options
+from fyrehose_twisted.spark.sink.publisher import BlockingPublisher, resolved
+from fyrehose_twisted.spark.sink.rows import RowNotPublishable, Rows, chunks, json_of
+from fyrehose_twisted.spark.sink.task import Receipt
+from fyrehose_twisted.spark.sink.writer import PublishedPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BACKBONE = "127.0.0.1:2323"
+
+
+class Subscriber(Exchange):
+    """Receives a stream as it is on the wire."""
+
+    def __init__(self, backbone: str) -> None:
+        address = resolved(backbone)
+        node = Client(address, ClientConfig(raw=True), SystemRandom(), time())
+        super().__init__(node, bound_towards(address, 4 * 2**20))
+        self.backbone = backbone
+        self.data: list[bytes] = []
+        self.more = threading.Condition()
+        self.start()
+        assert self.wait_connected(20)
+
+    def _take(self, event: object) -> None:
+        if isinstance(event, Delivered):
+            with self.more:
+                self.data += [message.payload for message in event.messages]
+                self.more.notify_all()
+        super()._take(event)
+
+    def take(self) -> list[bytes]:
+        """Return what has been published with envelopes since the last call. What came back late may be there twice."""
+        end = token_bytes(32)
+        with BlockingPublisher(self.backbone) as publisher:
+            publisher.publish([end])
+            publisher.flush()
+        with self.more:
+            assert self.more.wait_for(lambda: end in self.data, 20), self.data
+            place = self.data.index(end)
+            taken, self.data = self.data[:place], self.data[place + 1 :]
+            return [data for data in taken if unwrap(data) is not None]
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A backbone in a process of its own."""
+    twistd = Path(sys.executable).parent / "twistd"
+    command = [twistd, "-n", "--pidfile=", "fyrehose-backbone", "--port", "0", "--settle-time", "0"]
+    directory = tmp_path_factory.mktemp("backbone")
+    options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, cwd=directory, **options) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        listening = next(found for line in lines if (found := re.search(r"listening on ([0-9.]+:\d+)", line)))
+        yield listening[1]
+        process.kill()
+
+
+@pytest.fixture
+def subscriber(backbone: str) -> Iterator[Subscriber]:
+    subscriber = Subscriber(backbone)
+    yield subscriber
+    subscriber.close()
+
+
+def schema_of(*columns: str) -> Any:
+    """What Rows asks of Spark's schema."""
+    fields = [
+        SimpleNamespace(name=name, dataType=SimpleNamespace(simpleString=lambda kind=kind: kind))
+        for name, kind in (column.split(":", 1) for column in columns)
+    ]
+    return SimpleNamespace(fields=fields, fieldNames=lambda: [field.name for field in fields])
+
+
+def rows(table: Mapping[str, Any], *columns: str, **options: str) -> list[tuple[bytes, bytes]]:
+    taken = Rows(sink_options({"backbone": BACKBONE} | options), schema_of(*columns))
+    return [tuple(row) for row in taken.of(pyarrow.table(table).to_batches(max_chunksize=2), 7)]
+
+
+def payloads(data: list[bytes]) -> list[bytes]:
+    """Payloads as subscribers hand them over."""
+    seen = Seen()
+    return [one[ENVELOPE_SIZE:] for one in data if seen.add(unwrap(one) or pytest.fail(f"no envelope: {one!r}"))]
+
+
+# What is published of a row
+
+
+def test_rows_of_a_column() -> None:
+    texts = {"payload": [b"a", b"\xff", b""], "text": ["ä", "b", "c"], "n": [3, 4, -5]}
+    columns = ("payload:binary", "text:string", "n:bigint")
+    assert rows(texts, *columns) == [(b"a", b""), (b"\xff", b""), (b"", b"")]
+    assert rows(texts, *columns, column="text", idColumn="n") == [("ä".encode(), b"3"), (b"b", b"4"), (b"c", b"-5")]
+    assert [row[1] for row in rows(texts, *columns, idColumn="text")] == ["ä".encode(), b"b", b"c"]
+
+
+def test_rows_without_a_payload_column_are_json() -> None:
+    found = rows({"n": [1, None], "text": ["ä", "b"]}, "n:bigint", "text:string")
+    assert [payload for payload, _ in found] == ['{"n":1,"text":"ä"}'.encode(), b'{"n":null,"text":"b"}']
+    # What is called payload and is no bytes is one column among others.
+    assert rows({"payload": [1.5]}, "payload:double") == [(b'{"payload":1.5}', b"")]
+
+
+def test_everything_that_spark_has_as_json() -> None:
+    row = {
+        "instant": datetime(2026, 1, 31, 12, 0, 0, 5, UTC),
+        "local": datetime(2026, 1, 31, 12),
+        "day": date(2026, 1, 31),
+        "bytes": b"\xff\x00",
+        "decimal": Decimal("1.10"),
+        "wait": timedelta(seconds=1.5),
+        "nothing": float("nan"),
+        "true": True,
+        "nested": {"list": [{"far": float("inf"), "key": b"a"}, None]},
+    }
+    assert json.loads(json_of(row)) == {
+        "instant": "2026-01-31T12:00:00.000005Z",
+        "local": "2026-01-31T12:00:00",
+        "day": "2026-01-31",
+        "bytes": "/wA=",
+        "decimal": "1.10",
+        "wait": 1.5,
+        "nothing": None,
+        "true": True,
+        "nested": {"list": [{"far": None, "key": "YQ=="}, None]},
+    }
+
+
+def test_rows_that_cannot_be_published() -> None:
+    with pytest.raises(RowNotPublishable, match=r"row 2 of partition 7, counted from 0, has no payload: it is null"):
+        rows({"payload": [b"", b"", None]}, "payload:binary")
+    with pytest.raises(RowNotPublishable, match=r"has no n: it is null; .*\"n is not null\""):
+        rows({"payload": [b""], "n": pyarrow.array([None], "int64")}, "payload:binary", "n:bigint", idColumn="n")
+    with pytest.raises(MessageTooLarge, match=r"row 1 of partition 7, counted from 0: message of 65,479 bytes is over"):
+        rows({"payload": [bytes(MAX_ENVELOPED), bytes(MAX_ENVELOPED + 1)]}, "payload:binary")
+    assert rows({"payload": [bytes(MAX_ENVELOPED + 20)]}, "payload:binary", raw="true")
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "complaint"),
+    [
+        ("a:int b:int", {"column": "c"}, r"column 'c' is not in the table, which has a, b"),
+        ("a:int", {"column": "a"}, r"column 'a' is INT; cast it to one of BINARY, STRING"),
+        ("a:binary i:double", {"idColumn": "i"}, r"idColumn 'i' is DOUBLE; cast it to one of BINARY, STRING, TINYINT"),
+        ("a:binary", {"idColumn": "i"}, r"idColumn 'i' is not in the table"),
+        ("a:int a:int", {}, r"the table has two columns 'a'"),
+        ("a:int v:array<variant>", {}, r"column 'v' is ARRAY<VARIANT>, which is not written as JSON"),
+    ],
+)
+def test_tables_that_do_not_fit(columns: str, options: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        make_writer({"backbone": BACKBONE} | options, schema_of(*columns.split()), False)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({}, r'say where to publish: \.option\("backbone", "HOST:PORT"\)'),
+        ({"backbone": "here"}, r"backbone 'here' is not HOST:PORT"),
+        ({"secret": "x"}, r"use secretFile"),
+        ({"secretFile": "no/where"}, r"secret file no/where cannot be read"),
+        ({"raw": "yes"}, r"raw 'yes' is neither true nor false"),
+        ({"raw": "true", "idColumn": "a"}, r"raw and idColumn exclude each other"),
+        ({"idScope": "a"}, r"there is no idColumn"),
+        ({"ackTimeout": "0"}, r"ackTimeout '0': give seconds above 0"),
+        ({"publishTimeout": "soon"}, r"publishTimeout 'soon': give seconds"),
+        ({"publishTimeout": "nan"}, r"publishTimeout 'nan': give seconds"),
+        ({"maxInFlight": "0"}, r"maxInFlight '0': give a number of messages from 1 to 16384"),
+    ],
+)
+def test_wrong_options(options: dict[str, str], complaint: str) -> None:
+    given_options = options if not options or "backbone" in options else {"backbone": BACKBONE} | options
+    with pytest.raises(ConfigurationError, match=complaint):
+        sink_options(given_options)
+
+
+def test_options_in_any_case(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a secret that is long enough\n")
+    secret.chmod(0o600)
+    text = {"BACKBONE": BACKBONE, "acktimeout": "1.5s", "MAXinflight": "7", "SecretFile": str(secret), "RAW": "True"}
+    options = sink_options(text)
+    assert (options.backbone, options.ack_timeout, options.max_in_flight, options.raw) == (BACKBONE, 1.5, 7, True)
+    assert options.secret == b"a secret that is long enough"
+    assert "long enough" not in repr(options)
+    secret.write_text("short")
+    with pytest.raises(ConfigurationError, match=r"secret file .*secret: the secret has 5 bytes"):
+        sink_options(text)
+
+
+def test_overwriting_is_refused() -> None:
+    for make in (make_writer, make_stream_writer):
+        with pytest.raises(ConfigurationError, match="what is published cannot be overwritten"):
+            make({"backbone": BACKBONE}, schema_of("payload:binary"), True)
+
+
+# Which envelope a row gets
+
+
+def envelopes(data: list[bytes]) -> list[Envelope]:
+    return [unwrap(one) or pytest.fail("no envelope") for one in data]
+
+
+@given(st.lists(st.binary(max_size=8), min_size=1), st.binary(max_size=4), st.integers(0, 9))
+def test_the_same_rows_get_the_same_envelopes(rows: list[bytes], scope: bytes, chunk: int) -> None:
+    first = wrapped_by_place(scope, chunk, rows)
+    assert first == wrapped_by_place(scope, chunk, list(rows))
+    assert [data[ENVELOPE_SIZE:] for data in first] == rows
+    assert [counter for _, counter in envelopes(first)] == list(range(len(rows)))
+
+
+@given(
+    st.tuples(st.binary(max_size=2), st.integers(0, 2), st.lists(st.binary(max_size=1), min_size=1, max_size=3)),
+    st.tuples(st.binary(max_size=2), st.integers(0, 2), st.lists(st.binary(max_size=1), min_size=1, max_size=3)),
+)
+def test_other_rows_get_other_envelopes(one: Any, other: Any) -> None:
+    shared = set(envelopes(wrapped_by_place(*one))) & set(envelopes(wrapped_by_place(*other)))
+    assert bool(shared) == (one == other)
+
+
+@given(st.lists(st.tuples(st.binary(max_size=2), st.binary(max_size=2))), st.randoms())
+def test_an_id_gets_its_envelope_wherever_it_stands(rows: list[tuple[bytes, bytes]], rng: Any) -> None:
+    def by_row(rows: list[tuple[bytes, bytes]], scope: bytes = b"") -> set[tuple[bytes, Envelope]]:
+        data = wrapped_by_id(scope, [row_id for row_id, _ in rows], [payload for _, payload in rows])
+        return set(zip([row_id for row_id, _ in rows], envelopes(data), strict=True))
+
+    once = by_row(rows)
+    shuffled = rows[:]
+    rng.shuffle(shuffled)
+    assert by_row(shuffled) == once
+    assert len({envelope for _, envelope in once}) == len({row_id for row_id, _ in once})
+    assert not once & by_row(rows, b"other")
+
+
+@given(st.lists(st.text(max_size=3)), st.lists(st.text(max_size=3)))
+def test_scopes_differ_where_a_part_does(one: list[str], other: list[str]) -> None:
+    assert (scope_of(*one) == scope_of(*other)) == (one == other)
+
+
+def test_chunks() -> None:
+    assert [list(chunk) for chunk in chunks(iter(range(5)), 2)] == [[0, 1], [2, 3], [4]]  # type: ignore[arg-type]
+    assert list(chunks([], 2)) == []
+
+
+# The ledger
+
+
+def checkpoint(path: Path, query: str = "q") -> Path:
+    path.mkdir(exist_ok=True)
+    (path / "metadata").write_text(json.dumps({"id": query}))
+    return path
+
+
+def test_the_ledger(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "a b")
+    ledger = Ledger.at(str(path))
+    assert ledger is not None
+    assert ledger.read() is None
+    ledger.write(4, 10)
+    again = Ledger.at(f"file:{path}".replace(" ", "%20"))
+    assert again is not None
+    finished = again.read()
+    assert finished == Finished("q", 4)
+    assert [finished.covers("q", 4), finished.covers("q", 0), finished.covers("q", 5), finished.covers("r", 4)] == [
+        *(True, True),
+        *(False, False),
+    ]
+    (path / "fyrehose-sink" / "finished.json").write_text('{"query"')
+    assert ledger.read() is None
+
+
+def test_no_ledger_where_the_checkpoint_is_elsewhere(tmp_path: Path) -> None:
+    assert Ledger.at(None) is None
+    assert Ledger.at("hdfs://host/checkpoint") is None
+    ledger = Ledger.at(str(tmp_path))
+    assert ledger is not None
+    ledger.write(1, 1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_committing_a_micro_batch(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path / "checkpoint")
+    options = {"backbone": BACKBONE, "checkpointLocation": str(path)}
+    writer = make_stream_writer(options, schema_of("payload:binary"), False)
+    writer.commit([PublishedPartition(Receipt(0, 2, 1, 2)), PublishedPartition(Receipt(1, 3, 3, 5))], 8)
+    written = json.loads((path / "fyrehose-sink" / "finished.json").read_text())
+    assert written == {"query": "q", "batch": 8, "messages": 5}
+    writer.commit([PublishedPartition(Receipt(0), again=True)], 3)
+    assert json.loads((path / "fyrehose-sink" / "finished.json").read_text()) == written
+    (path / "fyrehose-sink" / "finished.new").mkdir()
+    with pytest.raises(OperationalError, match=r"finished.new cannot be written: Is a directory"):
+        writer.commit([], 9)
+
+
+# In Spark
+
+
+@pytest.fixture
+def registered(spark: SparkSession) -> SparkSession:
+    from fyrehose_twisted.spark import register
+
+    register(spark)
+    return spark
+
+
+def test_a_table_is_published(registered: SparkSession, backbone: str, subscriber: Subscriber) -> None:
+    frame = registered.range(0, 3_000, 1, 2).selectExpr("cast(id as string) as payload")
+    frame.write.format("fyrehose").mode("append").option("backbone", backbone).save()
+    data = list(dict.fromkeys(subscriber.take()))
+    assert sorted(map(int, payloads(data))) == list(range(3_000))
+    by_publisher: dict[bytes, list[int]] = {}
+    for one in data:
+        by_publisher.setdefault(envelopes([one])[0].publisher, []).append(int(one[ENVELOPE_SIZE:]))
+    # Each of two partitions has two chunks, and within one the order is kept.
+    assert len(by_publisher) == 4
+    assert all(numbers == sorted(numbers) for numbers in by_publisher.values())
+
+
+def test_publish_says_how_many(registered: SparkSession, backbone: str, subscriber: Subscriber) -> None:
+    frame = registered.range(0, 10, 1, 2).selectExpr("id", "id % 5 as five", "named_struct('a', array(id)) as s")
+    assert publish(frame, backbone) == 10
+    first = sorted(map(json.loads, payloads(subscriber.take())), key=lambda row: row["id"])
+    assert first == [{"id": n, "five": n % 5, "s": {"a": [n]}} for n in range(10)]
+    # Rows with the same id are one message, in another write too if that is the scope.
+    for _ in range(2):
+        assert publish(frame.filter("id < 5"), backbone, idColumn="five", idScope="fives") == 5
+    data = subscriber.take()
+    assert len(data) >= 10
+    assert len(payloads(data)) == 5
+    assert publish(frame.filter("id < 0"), "127.0.0.1:9") == 0, "there was nothing to connect for"
+
+
+@pytest.mark.parametrize(
+    ("expression", "options", "complaint"),
+    [
+        ("repeat('x', 70000)", {}, r"row 0 of partition 0, counted from 0: message of 70,000 bytes is over the limit"),
+        ("cast(null as binary)", {}, r"row 0 of partition 0, counted from 0, has no payload"),
+        ("'x'", {"backbone": "127.0.0.1:9", "ackTimeout": "0.2"}, r"backbone 127.0.0.1:9 did not answer within 0.2 s"),
+        ("'x'", {"backbone": "here"}, r"backbone 'here' is not HOST:PORT"),
+    ],
+)
+def test_what_goes_wrong_is_said(
+    registered: SparkSession, backbone: str, expression: str, options: dict[str, str], complaint: str
+) -> None:
+    from pyspark.errors import PySparkException
+
+    frame = registered.range(0, 1, 1, 1).selectExpr(f"{expression} as payload")
+    with pytest.raises(PySparkException, match=complaint):
+        frame.write.format("fyrehose").mode("append").options(backbone=backbone).options(**options).save()
+
+
+def test_overwriting_a_backbone_is_refused(registered: SparkSession, backbone: str) -> None:
+    from pyspark.errors import PySparkException
+
+    writer = registered.range(1).selectExpr("'x' as payload").write.format("fyrehose")
+    with pytest.raises(PySparkException, match="overwritten"):
+        writer.mode("overwrite").option("backbone", backbone).save()
+
+
+@pytest.fixture
+def run(registered: SparkSession, backbone: str, tmp_path: Path) -> Callable[[], None]:
+    """Publish what is new in a directory of text files."""
+    (tmp_path / "in").mkdir()
+
+    def ran() -> None:
+        lines = registered.readStream.text(str(tmp_path / "in")).withColumnRenamed("value", "payload")
+        stream = lines.writeStream.format("fyrehose").option("backbone", backbone).trigger(availableNow=True)
+        query = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        assert query.awaitTermination(60)
+
+    return ran
+
+
+def test_a_stream_and_its_restarts(run: Callable[[], None], subscriber: Subscriber, tmp_path: Path) -> None:
+    (tmp_path / "in" / "1.txt").write_text("one\ntwo\n")
+    run()
+    assert payloads(subscriber.take()) == [b"one", b"two"]
+    commits = tmp_path / "checkpoint" / "commits"
+
+    # The process ended before Spark wrote that the batch is done, but the sink knew: nothing is published.
+    (commits / "0").unlink()
+    (commits / ".0.crc").unlink(missing_ok=True)
+    (tmp_path / "in" / "2.txt").write_text("three\n")
+    run()
+    data = subscriber.take()
+    assert payloads(data) == [b"three"]
+
+    # It ended before the sink knew: the same envelopes come again.
+    (commits / "1").unlink()
+    (commits / ".1.crc").unlink(missing_ok=True)
+    (tmp_path / "checkpoint" / "fyrehose-sink" / "finished.json").unlink()
+    run()
+    assert set(subscriber.take()) == set(data)
