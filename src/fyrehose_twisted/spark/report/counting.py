@@ -1,0 +1,161 @@
+"""Counting on the axis of sequence numbers, done by Spark: what comes back is as long as the axis has bins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from fyrehose_twisted.spark.report.axis import BREAKS, Axis, Count
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+class Lane(NamedTuple):
+    """What gets a line of its own: what was found of one kind, in one journal, or in all if it is ``None``."""
+
+    kind: str
+    reason: str
+    journal: str | None
+
+
+class Pair(NamedTuple):
+    """Two journals that disagree; or one that does with itself."""
+
+    one: str
+    other: str
+
+
+Holes = dict[tuple[str, int], list[tuple[int, int]]]
+
+
+def widest(missing: DataFrame) -> Holes:
+    """Return the widest holes of each stream and epoch. ``missing`` has ``first`` and ``last``."""
+    from pyspark.sql import functions as f
+
+    length = f.col("last") - f.col("first")
+    rows = missing.groupBy("stream", "epoch").agg(f.max_by(f.struct("first", "last"), length, BREAKS).alias("widest"))
+    return {(row.stream, row.epoch): [(hole["first"], hole["last"]) for hole in row.widest] for row in rows.collect()}
+
+
+def count_findings(findings: DataFrame, axes: Sequence[Axis], journals: Iterable[str]) -> list[dict[Lane, list[Count]]]:
+    """Return, for each axis, what was found in the bins of each lane.
+
+    :param journals: which get lanes; what concerns all journals has lanes always.
+    """
+    from pyspark.sql import functions as f
+
+    counted: list[dict[Lane, list[Count]]] = [{} for _ in axes]
+    if not axes:
+        return counted
+    named = f.col("journal").isNull() | f.col("journal").isin(list(journals))
+    placed = _placed(findings.where(named), axes, low="first", high="last")
+    share = f.least(f.lit(1.0), f.col("count") / (f.col("last") - f.col("first") + f.lit(1.0)))
+    binned = placed.select(
+        "axis",
+        "kind",
+        "reason",
+        "journal",
+        "low",
+        "high",
+        "width",
+        share.alias("share"),
+        f.explode(f.expr("sequence(low div width, high div width)")).alias("bin"),
+    )
+    overlap = f.expr("least(high, (bin + 1) * width - 1) - greatest(low, bin * width) + 1")
+    rows = (
+        binned.groupBy("axis", "kind", "reason", "journal", "bin")
+        .agg(
+            f.ceil(f.sum(overlap * f.col("share"))).alias("numbers"),
+            f.sum(f.expr("if(low div width = bin, 1, 0)")).alias("runs"),
+        )
+        .collect()
+    )
+    for row in rows:
+        lane = Lane(row["kind"], row["reason"], row["journal"])
+        counted[row["axis"]].setdefault(lane, []).append(Count(row["bin"], int(row["numbers"]), row["runs"]))
+    return counted
+
+
+def count_repairs(silver: DataFrame, axes: Sequence[Axis]) -> list[list[Count]]:
+    """Return, for each axis, how many copies came late in each bin, and of how many numbers."""
+    from pyspark.sql import functions as f
+
+    counted: list[list[Count]] = [[] for _ in axes]
+    if not axes:
+        return counted
+    rows = (
+        _placed(silver.where("late_copies > 0"), axes, place="sequence")
+        .groupBy("axis", f.expr("place div width").alias("bin"))
+        .agg(f.sum("late_copies").alias("copies"), f.count("*").alias("numbers"))
+        .collect()
+    )
+    for row in rows:
+        counted[row["axis"]].append(Count(row["bin"], row["copies"], row["numbers"]))
+    return counted
+
+
+def count_pairs(quarantine: DataFrame, axes: Sequence[Axis]) -> list[dict[Pair, list[Count]]]:
+    """Return, for each axis, in which bins two journals disagree, and on how many numbers."""
+    from pyspark.sql import functions as f
+
+    counted: list[dict[Pair, list[Count]]] = [{} for _ in axes]
+    if not axes:
+        return counted
+    version = f.struct("journal", f.sha2("payload", 256).alias("hash"))
+    differs = "a.hash != b.hash and (a.journal < b.journal or a.journal = b.journal and a.hash < b.hash)"
+    named = "struct(a.journal as one, b.journal as other)"
+    pairs = f.expr(
+        f"array_distinct(flatten(transform(versions, a -> transform(filter(versions, b -> {differs}), b -> {named}))))"
+    )
+    versions = (
+        quarantine.where("payload is not null and journal is not null")
+        .groupBy("stream", "epoch", "sequence")
+        .agg(f.collect_set(version).alias("versions"))
+    )
+    rows = (
+        _placed(versions, axes, place="sequence")
+        .select("axis", f.expr("place div width").alias("bin"), f.explode(pairs).alias("pair"))
+        .groupBy("axis", "bin", "pair")
+        .agg(f.count("*").alias("numbers"))
+        .collect()
+    )
+    for row in rows:
+        pair = Pair(row["pair"]["one"], row["pair"]["other"])
+        counted[row["axis"]].setdefault(pair, []).append(Count(row["bin"], row["numbers"], row["numbers"]))
+    return counted
+
+
+def place_of(axis: Axis, number: Column) -> Column:
+    """Return what :meth:`Axis.place` does, for a column."""
+    from pyspark.sql import functions as f
+
+    place = number - f.lit(axis.first)
+    for low, high in axis.breaks:
+        place = place - f.greatest(f.lit(0), f.least(number - f.lit(low), f.lit(high - low + 1)))
+    return place
+
+
+def _placed(frame: DataFrame, axes: Sequence[Axis], **places: str) -> DataFrame:
+    """Add ``axis``, the index of the axis that a row belongs on, its ``width``, and places of numbers that are in
+    columns; rows that belong on none are left out."""
+    from pyspark.sql import functions as f
+
+    def for_each(value: Callable[[int, Axis], Column]) -> Column:
+        chosen = f.lit(None)
+        for index, axis in enumerate(axes):
+            here = (f.col("stream") == axis.stream) & (f.col("epoch") == axis.epoch)
+            chosen = f.when(here, value(index, axis)).otherwise(chosen)
+        return chosen
+
+    columns = {name: for_each(partial(_place_in, number)) for name, number in places.items()}
+    columns["axis"] = for_each(lambda index, axis: f.lit(index))
+    columns["width"] = for_each(lambda index, axis: f.lit(axis.width).cast("long"))
+    return frame.withColumns(columns).where("axis is not null")
+
+
+def _place_in(number: str, index: int, axis: Axis) -> Column:
+    from pyspark.sql import functions as f
+
+    return place_of(axis, f.col(number))

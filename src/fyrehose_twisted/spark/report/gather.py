@@ -1,0 +1,295 @@
+"""Reading tables with Spark: what comes back is small, however long the streams are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fyrehose_twisted.spark.report.axis import Axis, Count
+from fyrehose_twisted.spark.report.counting import (
+    Holes,
+    Lane,
+    Pair,
+    count_findings,
+    count_pairs,
+    count_repairs,
+    widest,
+)
+from fyrehose_twisted.spark.report.tables import Tables
+from fyrehose_twisted.spark.report.timeline import Timeline, over_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+WORST = 10
+"""So many findings of each kind are listed."""
+
+AXES = 6
+"""So many streams get plots of their numbers."""
+
+JOURNALS = 12
+"""So many journals get lines in these plots."""
+
+LINES = 6
+"""So many streams get lines of their own in plots over time."""
+
+
+class Group(NamedTuple):
+    """All findings of one kind in one epoch of one journal, or of all if it is ``None``."""
+
+    stream: str
+    epoch: int
+    kind: str
+    reason: str
+    journal: str | None
+    runs: int
+    numbers: int
+    first: int
+    last: int
+
+
+class Finding(NamedTuple):
+    """A row of the table of findings."""
+
+    stream: str
+    epoch: int
+    kind: str
+    reason: str
+    journal: str | None
+    first: int
+    last: int
+    numbers: int
+    detail: str | None
+
+
+class Refined(NamedTuple):
+    """An epoch of a stream in silver: its numbers, and how many of them are how."""
+
+    stream: str
+    epoch: int
+    first: int
+    last: int
+    rows: int
+    lost: int
+    copies: int
+    late: int
+    repeats: int
+    bad_json: int
+
+
+class Traffic(NamedTuple):
+    """A stream in gold: sums over all its windows."""
+
+    stream: str
+    windows: int
+    messages: int
+    bytes: int
+    lost: int
+    gaps: int
+    repairs: int
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What is drawn on one axis of numbers.
+
+    :ivar lanes: what was found.
+    :ivar repairs: copies that came late; the runs of a count are numbers here.
+    :ivar pairs: journals that disagree.
+    """
+
+    axis: Axis
+    lanes: dict[Lane, list[Count]]
+    repairs: list[Count]
+    pairs: dict[Pair, list[Count]]
+
+
+@dataclass
+class Gathered:
+    """All that the page shows.
+
+    :ivar worst: findings, the most serious first.
+    :ivar gaps: rows in gold, and numbers in them.
+    :ivar further_axes: how many streams and epochs have no plot.
+    :ivar journals: what has lines in these plots.
+    """
+
+    tables: Tables
+    groups: list[Group] = field(default_factory=list)
+    worst: list[Finding] = field(default_factory=list)
+    refined: list[Refined] = field(default_factory=list)
+    streams: list[Traffic] = field(default_factory=list)
+    gaps: tuple[int, int] = (0, 0)
+    numbers: list[Numbers] = field(default_factory=list)
+    further_axes: int = 0
+    journals: list[str] = field(default_factory=list)
+    traffic: Timeline | None = None
+    latency: Timeline | None = None
+
+
+def gather(spark: SparkSession, tables: Tables, tell: Callable[[str], object] = lambda text: None) -> Gathered:
+    """Read tables.
+
+    :param tell: called with what is read next.
+    """
+    from pyspark.sql import functions as f
+
+    found = Gathered(tables)
+    gaps = tables.read(spark, "gold/gaps")
+    if tables.has("gold/gaps"):
+        rows, numbers = gaps.agg(f.count("*"), f.sum("length")).collect()[0]
+        found.gaps = rows, int(numbers or 0)
+    findings = tables.read(spark, "findings")
+    if not tables.has("findings"):
+        findings = _as_findings(gaps)
+    tell("findings")
+    found.groups = _groups(findings)
+    found.worst = _worst(findings) if found.groups else []
+    silver = tables.read(spark, "silver")
+    if tables.has("silver"):
+        tell("silver")
+        found.refined = _refined(silver)
+    _gather_numbers(found, findings, silver, tables.read(spark, "quarantine"))
+    if tables.has("gold/traffic"):
+        tell("traffic")
+        _gather_traffic(found, tables.read(spark, "gold/traffic"))
+    if tables.has("gold/latency"):
+        tell("latency")
+        _gather_latency(found, tables.read(spark, "gold/latency"))
+    return found
+
+
+def severity(kind: str, reason: str) -> int:
+    """Return how bad it is: 0 is worst. What all journals miss is worse than what one misses."""
+    order = ("divergence", "nobody", "damaged", "lost", "order", "clock", "duplicate", "before", "after")
+    return min((order.index(name) for name in (kind, reason) if name in order), default=len(order))
+
+
+def _as_findings(gaps: DataFrame) -> DataFrame:
+    return gaps.selectExpr(
+        "stream",
+        "epoch",
+        "'missing' as kind",
+        "'nobody' as reason",
+        "cast(null as string) as journal",
+        "first_missing as first",
+        "last_missing as last",
+        "length as count",
+        "concat('closed at ', date_format(closed_at, 'yyyy-MM-dd HH:mm:ss'), ' UTC') as detail",
+    )
+
+
+def _groups(findings: DataFrame) -> list[Group]:
+    from pyspark.sql import functions as f
+
+    rows = (
+        findings.groupBy("stream", "epoch", "kind", "reason", "journal")
+        .agg(f.count("*"), f.sum("count"), f.min("first"), f.max("last"))
+        .collect()
+    )
+    return sorted((Group(*row) for row in rows), key=lambda one: (severity(one.kind, one.reason), -one.numbers))
+
+
+def _worst(findings: DataFrame) -> list[Finding]:
+    """Return the largest findings of each kind: the most serious kind alone could fill the page."""
+    from pyspark.sql import functions as f
+
+    columns = [f.col("count").alias("numbers") if name == "numbers" else f.col(name) for name in Finding._fields]
+    order = f.struct("count", -f.col("first"), "journal")
+    rows = findings.groupBy("kind", "reason").agg(f.max_by(f.struct(*columns), order, WORST).alias("worst")).collect()
+    found = [Finding(*one) for row in rows for one in row["worst"]]
+    return sorted(found, key=lambda one: (severity(one.kind, one.reason), -one.numbers, one.stream, one.first))
+
+
+def _refined(silver: DataFrame) -> list[Refined]:
+    from pyspark.sql import functions as f
+
+    rows = silver.groupBy("stream", "epoch").agg(
+        f.min("sequence"),
+        f.max("sequence"),
+        f.count("*"),
+        f.count_if(f.col("status") == "lost"),
+        f.sum("copies"),
+        f.sum("late_copies"),
+        f.count_if(f.col("repeat")),
+        f.count("bad_json"),
+    )
+    return sorted(Refined(*(row[:2]), *(int(value or 0) for value in row[2:])) for row in rows.collect())
+
+
+def _gather_numbers(found: Gathered, findings: DataFrame, silver: DataFrame, quarantine: DataFrame) -> None:
+    """Choose what gets plots on the axis of numbers, and count for these."""
+    tables = found.tables
+    axes = _axes(found, widest(findings.where("reason = 'nobody'")) if found.groups else {})
+    found.further_axes = max(0, len(axes) - AXES)
+    axes = axes[:AXES]
+    shown = {(axis.stream, axis.epoch) for axis in axes}
+    names: dict[str, None] = {}
+    for group in found.groups:
+        if group.journal is not None and (group.stream, group.epoch) in shown:
+            names[group.journal] = None
+    found.journals = list(names)[:JOURNALS]
+    lanes = count_findings(findings, axes, found.journals) if found.groups else [{} for _ in axes]
+    repairs = count_repairs(silver, axes) if any(one.late for one in found.refined) else [[] for _ in axes]
+    pairs = count_pairs(quarantine, axes) if tables.has("quarantine") else [{} for _ in axes]
+    found.numbers = [Numbers(*one) for one in zip(axes, lanes, repairs, pairs, strict=True)]
+
+
+def _axes(found: Gathered, holes: Holes) -> list[Axis]:
+    """Return the axis of each stream and epoch, those first of which there is most to see."""
+    ranges: dict[tuple[str, int], tuple[int, int]] = {}
+    weights: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def widen(stream: str, epoch: int, first: int, last: int) -> None:
+        low, high = ranges.get((stream, epoch), (first, last))
+        ranges[stream, epoch] = min(low, first), max(high, last)
+
+    for _, verdict in found.tables.verdicts:
+        for one in verdict.get("journals", []):
+            if isinstance(one.get("first"), int) and isinstance(one.get("next"), int) and one["next"] > one["first"]:
+                widen(str(one.get("stream")), int(one.get("epoch") or 0), one["first"], one["next"] - 1)
+    for group in found.groups:
+        widen(group.stream, group.epoch, group.first, group.last)
+        rank, most = weights.get((group.stream, group.epoch), (99, 0))
+        weights[group.stream, group.epoch] = min(rank, severity(group.kind, group.reason)), max(most, group.numbers)
+    for one in found.refined:
+        widen(one.stream, one.epoch, one.first, one.last)
+
+    def order(key: tuple[str, int]) -> tuple[int, int, str, int]:
+        rank, most = weights.get(key, (99, 0))
+        return rank, -most, *key
+
+    return [Axis.over(*key, *ranges[key], holes.get(key, [])) for key in sorted(ranges, key=order)]
+
+
+def _gather_traffic(found: Gathered, traffic: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    sums = ("messages", "bytes", "lost", "gaps", "repairs", "repeats")
+    rows = traffic.groupBy("stream").agg(f.count("*"), *(f.sum(name) for name in sums)).collect()
+    found.streams = [Traffic(row[0], *(int(value or 0) for value in row[1:])) for row in rows]
+    found.streams.sort(key=lambda one: (-one.messages, one.stream))
+    values = {name: f.sum(name) for name in sums}
+    values["all"] = f.sum(f.coalesce("messages", f.lit(0)) + f.coalesce("lost", f.lit(0)))
+    found.traffic = over_time(traffic, values, "all", _key(found))
+
+
+def _gather_latency(found: Gathered, latency: DataFrame) -> None:
+    from pyspark.sql import functions as f
+
+    values = {name: f.max(name) for name in ("p50_us", "p95_us", "p99_us", "max_us")}
+    values["copies"] = f.sum("copies")
+    if not found.streams:
+        rows = latency.groupBy("stream").agg(f.sum("copies").alias("copies")).orderBy(f.desc("copies")).limit(LINES)
+        found.streams = [Traffic(row[0], 0, 0, 0, 0, 0, 0, 0) for row in rows.collect()]
+    found.latency = over_time(latency.where("copies > 0"), values, "copies", _key(found), found.traffic)
+
+
+def _key(found: Gathered) -> Any:
+    """Return the stream if it gets a line of its own, else nothing."""
+    from pyspark.sql import functions as f
+
+    lines = [one.stream for one in found.streams[:LINES]]
+    return f.when(f.col("stream").isin(lines), f.col("stream"))

@@ -1,0 +1,193 @@
+"""The page: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from plotly.offline import get_plotlyjs
+
+from fyrehose_twisted.journal.findings import counted
+from fyrehose_twisted.spark.report.counting import Lane
+from fyrehose_twisted.spark.report.figures import latencies, rates, troubles
+from fyrehose_twisted.spark.report.gather import JOURNALS, Gathered, Numbers
+from fyrehose_twisted.spark.report.rows import Cell, Listing, listings
+from fyrehose_twisted.spark.report.sequence_figures import divergence, lanes, repairs
+from fyrehose_twisted.spark.report.style import DARK, Plot
+from fyrehose_twisted.spark.report.wording import short_names, verdict
+
+
+class _Page(Template):
+    # CSS and script have both $ and single @.
+    delimiter = "@@"
+
+
+def write_page(found: Gathered, out: Path, title: str, now: datetime) -> None:
+    """Write the page. It takes the place of what was there only when it is complete.
+
+    :param now: when it is made, in UTC.
+    :raises OSError: if it cannot be written.
+    """
+    text = render(found, title, now)
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            # Names of files may have bytes that are no text.
+            file.write(text.encode("utf-8", "replace"))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, out)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def render(found: Gathered, title: str, now: datetime) -> str:
+    """Return the page. Nothing that comes from data can become markup or script."""
+    sections, plots = _sections(found)
+    figures = {plot.name: json.loads(plot.figure.to_json()) for plot in plots if plot.figure is not None}
+    data = json.dumps({"figures": figures, "dark": DARK}, separators=(",", ":")).replace("<", "\\u003c")
+    template = files("fyrehose_twisted.spark.report").joinpath("page.html").read_text("utf-8")
+    body = f"<header><h1>{escape(title)}</h1></header>\n<main>\n{sections}\n</main>\n{_footer(found, now)}"
+    return _Page(template).substitute(TITLE=escape(title), BODY=body, FIGURES=data, PLOTLY=get_plotlyjs())
+
+
+def _sections(found: Gathered) -> tuple[str, list[Plot]]:
+    parts = [_verdict(found), *map(_table, listings(found))]
+    plots = [rates(found.traffic, found.streams), troubles(found.traffic), *latencies(found.latency, found.streams)]
+    parts.append("<h2>Over time</h2>")
+    parts += [_figure(plot) for plot in plots]
+    for index, numbers in enumerate(found.numbers):
+        heading = f"Sequence numbers of {numbers.axis.stream}"
+        if numbers.axis.epoch:
+            heading += f", epoch {numbers.axis.epoch}"
+        some = _of_numbers(found, numbers, str(index))
+        parts += [f"<h2>{escape(heading)}</h2>", *map(_figure, some)]
+        plots += some
+    if not found.numbers:
+        parts.append("<h2>Sequence numbers</h2><p>There are no numbers to show: the tables are empty.</p>")
+    if found.further_axes:
+        parts.append(f'<p class="soft">{found.further_axes:,} more, in which there is less to see, have no plots.</p>')
+    return "\n".join(parts), plots
+
+
+def _of_numbers(found: Gathered, numbers: Numbers, name: str) -> list[Plot]:
+    axis = numbers.axis
+    covered: dict[str, tuple[int, int]] = {}
+    for _, one in found.tables.verdicts:
+        for journal in one.get("journals", []):
+            ends = journal.get("first"), journal.get("next")
+            here = (journal.get("stream"), journal.get("epoch")) == (axis.stream, axis.epoch)
+            if here and None not in ends and ends[0] < ends[1]:
+                covered[str(journal.get("journal"))] = ends[0], ends[1] - 1
+    known = list(dict.fromkeys([*covered, *(lane.journal for lane in numbers.lanes if lane.journal is not None)]))
+    disagreeing = [journal for pair in numbers.pairs for journal in pair]
+    names = short_names([*known, *disagreeing])
+    totals = {
+        Lane(one.kind, one.reason, one.journal): one.numbers
+        for one in found.groups
+        if (one.stream, one.epoch) == (axis.stream, axis.epoch)
+    }
+    seen = {lane.journal for lane in totals}
+    shown = [one for one in known if one in found.journals or one not in seen][:JOURNALS]
+    plots = [lanes(numbers, name, {one: names[one] for one in shown}, covered, totals)]
+    plots.append(divergence(numbers, name, names, compared=found.tables.has("findings") or bool(found.tables.verdicts)))
+    if found.tables.has("silver"):
+        plots.insert(1, repairs(numbers, name))
+    return plots
+
+
+def _verdict(found: Gathered) -> str:
+    said = verdict(found)
+    items = "".join(f"<li>{escape(one)}</li>" for one in said.findings)
+    return (
+        f'<section class="card verdict {said.level}" id="verdict" aria-labelledby="headline">'
+        f'<h2 id="headline">{escape(said.headline)}</h2><p>{escape(" ".join(said.sentences))}</p>'
+        f"{f'<ul>{items}</ul>' if items else ''}</section>"
+    )
+
+
+def _table(listing: Listing) -> str:
+    if not listing.rows:
+        return f'<section class="card"><h3>{escape(listing.title)}</h3><p>{escape(listing.note)}</p></section>'
+    head = "".join(
+        f'<th scope="col"{_class("number" if _is_number(listing.rows, column) else "")}>{escape(name)}</th>'
+        for column, name in enumerate(listing.columns)
+    )
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>\n" for row in listing.rows)
+    note = f" <small>{escape(listing.note)}</small>" if listing.note else ""
+    title = escape(listing.title)
+    return (
+        f'<div class="table" role="region" tabindex="0" aria-label="{title}"><table id="{listing.name}">'
+        f"<caption>{title}{note}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>\n{body}</tbody></table></div>"
+    )
+
+
+def _cell(value: Cell) -> str:
+    if isinstance(value, int):
+        return f"<td{_class('number' + (' zero' if not value else ''))}>{value:,}</td>"
+    if value is None:
+        return '<td class="number zero">-</td>'
+    return f"<td{_class('text' if len(value) > 24 else '')}><bdi>{escape(value)}</bdi></td>"
+
+
+def _is_number(rows: Sequence[Sequence[Cell]], column: int) -> bool:
+    return not any(isinstance(row[column], str) for row in rows)
+
+
+def _class(names: str) -> str:
+    return f' class="{names}"' if names else ""
+
+
+def _figure(plot: Plot) -> str:
+    title, caption = escape(plot.title), escape(plot.caption)
+    if plot.figure is None:
+        return f'<section class="card" id="{plot.name}"><h3>{title}</h3><p class="soft">{caption}</p></section>'
+    keys = "".join(
+        f'<li><button type="button" aria-pressed="true" data-group="{escape(key.group)}">'
+        f'<i style="--swatch:{key.colour};--swatch-dark:{DARK[key.colour]}"></i>'
+        f"<bdi>{escape(key.text)}</bdi></button></li>"
+        for key in plot.legend
+    )
+    legend = f'<ul class="legend" aria-label="What is shown">{keys}</ul>' if len(plot.legend) > 1 else ""
+    height = int(plot.figure.layout.height)
+    return (
+        f'<figure class="card" id="{plot.name}"><h3>{title}</h3>{legend}'
+        f'<div class="plot" data-figure="{plot.name}" role="img" aria-label="{title}. {caption}" '
+        f'style="min-height:{height}px"></div><figcaption>{caption}</figcaption></figure>'
+    )
+
+
+def _footer(found: Gathered, now: datetime) -> str:
+    made = f"Made {now:%Y-%m-%d %H:%M:%S} UTC. All times are UTC. What was read:"
+    return f"<footer><p>{made}</p>{_list(_sources(found))}</footer>"
+
+
+def _list(items: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
+
+
+def _sources(found: Gathered) -> list[str]:
+    tables = found.tables
+    rows: dict[str, Any] = {
+        "findings": sum(one.runs for one in found.groups),
+        "silver": sum(one.rows for one in found.refined),
+        "gold/traffic": sum(one.windows for one in found.streams),
+        "gold/gaps": found.gaps[0],
+    }
+    sources = [f"{path}/verify.json" for path, _ in tables.verdicts]
+    for name, places in tables.places.items():
+        for index, place in enumerate(places):
+            count = f": {counted(rows[name], 'row')}" if name in rows and len(places) == 1 else ""
+            count = count or (f": {counted(rows[name], 'row')} in all" if name in rows and not index else "")
+            sources.append(f"{place}{count}")
+    sources += [f"{place}: not shown, for it is of a query of yours" for place in tables.further]
+    return sources

@@ -1,0 +1,118 @@
+"""The tables of the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fyrehose_twisted.journal.findings import counted
+from fyrehose_twisted.spark.report.gather import Gathered
+from fyrehose_twisted.spark.report.wording import meaning
+
+LISTED = 100
+"""A table of journals or streams has at most so many rows."""
+
+Cell = str | int | None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A table. One without rows is a sentence, its note.
+
+    :ivar name: its id in the page.
+    """
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: list[list[Cell]]
+    note: str = ""
+
+
+def listings(found: Gathered) -> list[Listing]:
+    """Return the tables that the page has."""
+    made = []
+    if found.tables.verdicts:
+        made.append(_journals(found))
+    made.append(_worst(found))
+    if found.tables.has("silver"):
+        made.append(_refined(found))
+    if found.tables.has("gold/traffic"):
+        made.append(_streams(found))
+    return made
+
+
+def _journals(found: Gathered) -> Listing:
+    counts: dict[tuple[str, int, str | None, str], int] = {}
+    for group in found.groups:
+        key = group.stream, group.epoch, group.journal, group.kind if group.kind != "missing" else group.reason
+        counts[key] = counts.get(key, 0) + group.numbers
+    kinds = ("damaged", "before", "after", "duplicate", "order", "clock")
+    journals = [one for _, verdict in found.tables.verdicts for one in verdict.get("journals", [])]
+    rows: list[list[Cell]] = []
+    for one in journals[:LISTED]:
+        of = one.get("stream"), one.get("epoch"), one.get("journal")
+        first, following = one.get("first"), one.get("next")
+        empty = first is None or following is None or first >= following
+        lost = one.get("lost", counts.get((*of, "lost"), 0))
+        rows.append(
+            [
+                str(one.get("journal")),
+                str(one.get("stream")),
+                one.get("epoch"),
+                None if empty else first,
+                None if empty else following - 1,
+                one.get("records"),
+                lost,
+                *(counts.get((*of, kind), 0) for kind in kinds),
+            ]
+        )
+    columns: tuple[str, ...] = (
+        *("journal", "stream", "epoch", "first", "last", "records"),
+        *("lost", "damaged", "before", "after", "stored twice", "order", "clock"),
+    )
+    # What was found nowhere has no column.
+    shown = [index for index in range(len(columns)) if index < 7 or any(row[index] for row in rows)]
+    columns, rows = tuple(columns[index] for index in shown), [[row[index] for index in shown] for row in rows]
+    note = "How many numbers each has, or lacks."
+    return Listing("journals", "Journals", columns, rows, _note(note, len(journals), "journal"))
+
+
+def _worst(found: Gathered) -> Listing:
+    total = sum(one.runs for one in found.groups)
+    rows: list[list[Cell]] = [
+        [
+            meaning(one.kind, one.reason).name,
+            "all" if one.journal is None else one.journal,
+            one.stream,
+            one.epoch,
+            one.first,
+            one.last,
+            one.numbers,
+            one.detail or "",
+        ]
+        for one in found.worst
+    ]
+    columns = ("what", "journal", "stream", "epoch", "first", "last", "numbers", "detail")
+    note = "There are none." if not rows else ""
+    if total > len(rows):
+        note = f"The largest {len(rows)} of {counted(total, 'finding')}; {total - len(rows):,} more are in the table."
+    return Listing("findings", "Findings", columns, rows, note)
+
+
+def _refined(found: Gathered) -> Listing:
+    rows: list[list[Cell]] = [list(one) for one in found.refined[:LISTED]]
+    columns = ("stream", "epoch", "first", "last", "numbers", "lost", "copies", "late copies", "repeats", "bad JSON")
+    note = "" if rows else "There are no rows in silver yet."
+    return Listing("refined", "Refined streams", columns, rows, _note(note, len(found.refined), "stream"))
+
+
+def _streams(found: Gathered) -> Listing:
+    rows: list[list[Cell]] = [list(one) for one in found.streams[:LISTED]]
+    columns = ("stream", "windows", "messages", "bytes", "lost", "gaps", "repairs", "repeats")
+    note = "" if rows else "There is no window in gold yet."
+    return Listing("traffic", "Traffic", columns, rows, _note(note, len(found.streams), "stream"))
+
+
+def _note(note: str, count: int, what: str) -> str:
+    more = f"{counted(count - LISTED, f'further {what}')} not listed." if count > LISTED else ""
+    return f"{note} {more}".strip()

@@ -1,0 +1,76 @@
+"""What all plots of the page look like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+INK, SOFT, LINE, CARD, BAND = "#17202b", "#53606e", "#d3dae1", "#ffffff", "#eef2f5"
+BLUE, ORANGE, GREEN, PURPLE, SKY, OLIVE = "#1f5fa8", "#b86200", "#00795c", "#9a3f86", "#2b8fb8", "#7a6a00"
+RED, GREY = "#c22f12", "#77828e"
+
+DARK = {
+    INK: "#e7ecf2",
+    SOFT: "#a2afbc",
+    LINE: "#2e3843",
+    CARD: "#161c24",
+    BAND: "#222b35",
+    BLUE: "#6fb1ff",
+    ORANGE: "#ffb04d",
+    GREEN: "#3fd6a8",
+    PURPLE: "#e68fd3",
+    SKY: "#8fdcff",
+    OLIVE: "#e3d24a",
+    RED: "#ff7a52",
+    GREY: "#98a5b3",
+}
+"""What takes the place of each colour where the page is dark."""
+
+SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, OLIVE)
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+"""Lines differ by these too, for who cannot tell their colours."""
+
+
+class Key(NamedTuple):
+    """An entry of a legend; what it is about has ``group`` as its legend group."""
+
+    group: str
+    colour: str
+    text: str
+
+
+@dataclass
+class Plot:
+    """A plot, and the same in words.
+
+    :ivar name: its id in the page.
+    :ivar figure: ``None`` if there is nothing to draw; the caption says why.
+    """
+
+    name: str
+    title: str
+    caption: str
+    figure: Any = None
+    legend: list[Key] = field(default_factory=list)
+
+
+def lay_out(figure: Any, height: int) -> Any:
+    """Give a figure its looks, and return it; ``height`` is in pixels."""
+    figure.update_layout(
+        template=go.layout.Template(),
+        height=height,
+        margin={"l": 62, "r": 14, "t": 14, "b": 34},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": SOFT, "size": 12},
+        showlegend=False,
+        hovermode="x",
+        hoverlabel={"bgcolor": CARD, "bordercolor": LINE, "font": {"color": INK}, "align": "left"},
+        bargap=0,
+    )
+    lines = {"gridcolor": LINE, "linecolor": LINE, "zerolinecolor": LINE}
+    figure.update_xaxes(**lines, showline=True, hoverformat="%Y-%m-%d %H:%M:%S")
+    figure.update_yaxes(**lines, fixedrange=True)
+    return figure
