@@ -1,7 +1,8 @@
 """A backbone, three subscribers, two journals and a publisher, with links between them that lose and reorder.
 
 The publisher sends every flight that left New York in 2013 as JSON. On the way a journal is killed and started again,
-and then the backbone is. Every process is real, and so are every socket and every file.
+and then the backbone is. Every process is real, and so are every socket and every file. In the end Spark compares the
+journals and counts the flights in them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from demo_journals import JournalService
+from demo_pipeline import OUT, Pipeline, counted
 from flights import flights
 from tqdm import tqdm
 from twisted.internet.defer import ensureDeferred, gatherResults
@@ -30,6 +32,8 @@ from twisted.internet.task import deferLater, react
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
+from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
 from fyrehose_twisted.fyrehose.service import join
 from fyrehose_twisted.ranges import RangeSet
@@ -38,6 +42,7 @@ HERE = Path(__file__).parent
 SUBSCRIBERS = 3
 JOURNALS = 2
 BURST = 200
+PUBLISH_TIMEOUT = 120.0
 SECOND_PART = 6
 """The part with the kill sends one flight in so many again."""
 
@@ -119,7 +124,7 @@ class Demo:
         links = await deferToThread(self.relay.ask, "counts")
         passed, lost, overtaken = (f"{links[count]:,}" for count in ("forwarded", "lost", "reordered"))
         print(f"  links                 {passed} datagrams passed, {lost} lost, {overtaken} overtaken by others")
-        self.show_holes(reports)
+        nobody_at_all = self.show_holes(reports)
         await self.show_journals(reports)
         print(f"  journal 2 at kill     was whole up to {self.journal_at_kill:,}")
 
@@ -141,6 +146,9 @@ class Demo:
             print(f"  journal {number} says        {await deferToThread(journal.stop)}")
         await self.publisher.leave()
 
+        print("\nPart 3: Spark compares the journals, counts the flights in them and draws a page")
+        await deferToThread(self.show_pipeline, [*messages, *again], nobody_at_all.count + nobody.count)
+
     async def start(self) -> None:
         """Start the backbone, the links, the subscribers and the publisher."""
         directory = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
@@ -151,7 +159,9 @@ class Demo:
         address = f"127.0.0.1:{self.relay.read()}"
         self.subscribers = [self.child("demo_subscriber.py", address) for _ in range(SUBSCRIBERS)]
         self.journals = [self.journal(directory / f"journal-{number}", address) for number in range(1, JOURNALS + 1)]
-        self.publisher = await join(self.reactor, PublisherProtocol(), address)
+        # So many processes may share two slow cores.
+        config = ClientConfig(outbox=OutboxConfig(timeout=PUBLISH_TIMEOUT))
+        self.publisher = await join(self.reactor, PublisherProtocol(config), address)
         await gatherResults([deferToThread(subscriber.read) for subscriber in self.subscribers])
 
     def child(self, script: str, *arguments: object) -> Child:
@@ -255,6 +265,24 @@ class Demo:
         unlike = sum(one.in_stream_order != expected for one in kept)
         self.check("unlike subscribers", unlike, 0, f"SHA-256 in sequence order {expected[:16]}… in both journals")
 
+    def show_pipeline(self, messages: list[bytes], nobody: int) -> None:
+        """Run the pipeline on the journals, and check what it finds against what was published."""
+        pipeline = Pipeline([journal.kept for journal in self.journals], self.options.out)
+        found = pipeline.verify()
+        pipeline.refine()
+        page = pipeline.report()
+        lost = sum(one["numbers"] for name, one in found["findings"].items() if name == "missing/nobody")
+        self.check(
+            "diverging numbers", sum(one["numbers"] for name, one in found["findings"].items() if "diverg" in name), 0
+        )
+        self.check("numbers nobody has", lost, nobody, "the same that no subscriber got")
+        traffic, expected, carriers = pipeline.traffic(), counted(messages), pipeline.carriers()
+        self.check("flights too few", len(messages) - (traffic["messages"] - traffic["repeats"]), 0)
+        self.check("carriers that differ", sum(carriers.get(one) != expected[one] for one in expected | carriers), 0)
+        flights, miles = (sum(column) for column in zip(*carriers.values(), strict=True))
+        print(f"  counted by Spark      {flights:,} flights of {len(carriers)} carriers, {miles:,} miles")
+        print(f"  the page              {page}")
+
     def show_holes(self, reports: list[Any], since: int = 0) -> RangeSet:
         """Print, and return, the numbers above ``since`` that no subscriber got: their flights came under others."""
         lost = [RangeSet(tuple(hole) for hole in report["lost"] if hole[0] > since) for report in reports]
@@ -291,7 +319,10 @@ async def main(reactor: Any, options: argparse.Namespace) -> None:
     print(
         f"and {JOURNALS} journals that are equal byte for byte, through lossy links, kill -9 of a journal and kill -9"
     )
-    print("of the backbone; no number was given twice and no flight was lost.")
+    print(
+        "of the backbone; no number was given twice and no flight was lost. Spark compared the journals and counted the"
+    )
+    print(f"flights of each carrier as they are in the source. Look at {options.out / 'report.html'}")
 
 
 if __name__ == "__main__":
@@ -299,5 +330,6 @@ if __name__ == "__main__":
     parser.add_argument("--flights", type=int, default=None, help="how many; all 336,776 if not given")
     parser.add_argument("--loss", type=float, default=0.05, help="share that the links lose, and reorder [%(default)s]")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="seed of the links")
+    parser.add_argument("--out", type=Path, default=OUT, help="where tables and report go [%(default)s]")
     arguments = parser.parse_args()
     react(lambda reactor: ensureDeferred(main(reactor, arguments)))

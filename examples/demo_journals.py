@@ -44,6 +44,11 @@ class JournalService:
         self._backbone = backbone
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def kept(self) -> Path:
+        """The directory of the stream's journal."""
+        return self.directory / "kept" / directory_name(STREAM)
+
     def start(self) -> None:
         twistd = str(Path(sys.executable).parent / "twistd")
         options = f"--backbone={self._backbone}", "--directory=kept", "--name=flights", "--from=1"
@@ -66,7 +71,7 @@ class JournalService:
     def reader(self) -> JournalReader:
         """Return a reader, as any process on this machine could have one. :raises JournalError: if it is too early."""
         try:
-            return open_reader(self.directory / "kept" / directory_name(STREAM))
+            return open_reader(self.kept)
         except FileNotFoundError as error:
             raise JournalError("there is no journal yet") from error
 
