@@ -42,7 +42,7 @@ class Pipeline:
 
     def refine(self) -> None:
         """Make tables of the journals."""
-        tables = "--out", self.out / "tables", "--once", "--sql", HERE / "demo_sql"
+        tables = "--out", self.out / "tables", "--once", "--window", "1 second", "--sql", HERE / "demo_sql"
         if self._run("run", *self._journals, *tables):
             raise SystemExit("demo: the pipeline failed")
 

@@ -22,6 +22,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 20.0
 """Seconds for a command to end and for its output to come."""
+SPARK_PATIENCE = 600.0
+"""The same for a command on Spark, which takes all cores for half a minute, if the tests beside it leave it any."""
 
 DEFAULT_PORTS = {"2323": socket.SOCK_DGRAM, "2424": socket.SOCK_DGRAM, "9100": socket.SOCK_STREAM}
 """Ports that the pages name; each page gets free ones in their place."""
@@ -51,9 +53,9 @@ class Block:
 
     @property
     def file_name(self) -> str | None:
-        """The name in a first line ``# name.py``: readers save the block under it."""
-        named = re.match(r"# ([\w.-]+\.py)\n", self.text)
-        return named and named[1]
+        """The name in a first line ``# name.py``, or ``-- name.sql``: readers save the block under it."""
+        named = re.match(r"(?:# ([\w.-]+\.py)|-- ([\w./-]+\.sql))\n", self.text)
+        return named and (named[1] or named[2])
 
     @property
     def commands(self) -> list[tuple[str, str]]:
@@ -171,8 +173,10 @@ class Terminal:
 
     def run(self, command: str, shown: str = "") -> None:
         """Run a command and wait for what is shown after it."""
-        deadline = time.monotonic() + PATIENCE
-        command, shown = self.spell_out(command), self.spell_ports(shown)
+        on_spark = command.startswith("fyrehose-pipeline ")
+        deadline = time.monotonic() + (SPARK_PATIENCE if on_spark else PATIENCE)
+        # Pages run side by side, and the others have less patience.
+        command, shown = ("nice " if on_spark else "") + self.spell_out(command), self.spell_ports(shown)
         if shown and command.startswith(LOOKS):
             self._look(command, shown, deadline)
             return
@@ -268,11 +272,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def run_page(page: Page, terminal: Terminal) -> None:
     """Do what a page says: save its files, type its commands, compare what comes."""
     for block in page.blocks:
-        if block.language == "python" and (block.file_name or "runnable" in block.marks):
-            name = block.file_name or f"block_{block.line}.py"
-            (terminal.directory / name).write_text(terminal.spell_ports(block.text), encoding="utf-8")
+        if block.language in ("python", "sql") and (block.file_name or "runnable" in block.marks):
+            path = terminal.directory / (block.file_name or f"block_{block.line}.py")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(terminal.spell_ports(block.text), encoding="utf-8")
             if "runnable" in block.marks:
-                terminal.run(f"python {name}")
+                terminal.run(f"python {path.name}")
         elif block.language == "console":
             for command, shown in block.commands:
                 terminal.run(command, shown)

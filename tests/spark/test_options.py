@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.errors import JournalError, NotInJournal
+from fyrehose_twisted.journal.parquet import export
+from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.remote import RemoteJournal
 from fyrehose_twisted.spark.options import At, microseconds, next_at, read_options, reader_options
 from fyrehose_twisted.spark.origins import Origin, address_of, origins_at
+from fyrehose_twisted.spark.planning import lanes
 from fyrehose_twisted.spark.schema import RECORD
+from fyrehose_twisted.spark.sealed import read_with_parquet
 
 
 def options(streaming: bool = False, **given: str) -> Any:
@@ -137,7 +141,7 @@ def test_a_pattern_passes_over_what_is_no_journal_yet(tmp_path: Path, write_jour
     (tmp_path / "journal-new" / "fyrehose-test").mkdir(parents=True)
     (tmp_path / "journal-notes.txt").write_text("no journal")
     assert [origin.journal for origin in origins_at(str(tmp_path / "journal-*"))] == [str(path)]
-    with pytest.raises(JournalError, match="nothing at .*journal-n.* holds a journal"):
+    with pytest.raises(JournalError, match=r"nothing at .*journal-n.* holds a journal"):
         origins_at(str(tmp_path / "journal-n*"))
 
 
@@ -160,3 +164,33 @@ def test_streams_of_a_server_share_a_connection(monkeypatch: pytest.MonkeyPatch)
     assert first is second
     assert (second.port, third.port) == (1, 2)
     assert [stream for _, stream in readers] == ["hydra://a", "hydra://b", "hydra://a"]
+
+
+def test_offsets_of_streams_that_are_not_read(write_journal: Any) -> None:
+    path = write_journal([1])
+    given = {"path": str(path), "endingOffsets": '{"fyrehose://typo": 5}'}
+    with pytest.raises(ConfigurationError, match="offset for stream fyrehose://typo, which is not read; there is"):
+        lanes(read_options(given, streaming=False))
+
+
+def test_files_that_are_missing_between_others(tmp_path: Path, write_journal: Any) -> None:
+    path = write_journal([1, *range(41, 51), 91], lost=[(2, 40), (51, 90)])
+    out = tmp_path / "out"
+    written = export(open_reader(path), out, numbers=10, tell=lambda text: None)
+    assert len(written) == 3
+    spark: Any = _NoSession()
+    with pytest.raises(_NoSession):  # Lost numbers need no files.
+        read_with_parquet(spark, {"path": str(path)}, str(out))
+    Path(written[1].name).unlink()
+    with pytest.raises(_NoSession):
+        read_with_parquet(spark, {"path": str(path), "failOnDataLoss": "false"}, str(out))
+    with pytest.raises(NotInJournal, match="of epoch 0 of fyrehose://test are in no Parquet file"):
+        read_with_parquet(spark, {"path": str(path)}, str(out))
+
+
+class _NoSession(Exception):
+    """Raised where Spark would be asked."""
+
+    @property
+    def read(self) -> Any:
+        raise self

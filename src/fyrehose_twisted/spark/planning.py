@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
@@ -46,9 +47,13 @@ def lanes(options: ReadOptions) -> list[Lane]:
 
     :raises NotInJournal: if the start is not kept any more, and that is to be told.
     :raises JournalDamaged: as :func:`check_watermark`.
+    :raises ConfigurationError: if the start or the end names a stream that is not read.
     """
     found = []
-    for origin in options.origins():
+    origins = options.origins()
+    for at in (options.start, options.end):
+        _check_streams(at, origins)
+    for origin in origins:
         reader = reader_of(origin)
         reader.refresh()
         for epoch in reader.epochs():
@@ -64,6 +69,17 @@ def lanes(options: ReadOptions) -> list[Lane]:
             if first < next:
                 found.append(Lane(origin, epoch, first, next))
     return found
+
+
+def _check_streams(at: At, origins: Sequence[Origin]) -> None:
+    if at.numbers is None or "journals" in at.numbers:
+        return
+    streams = {origin.stream for origin in origins}
+    unknown = at.numbers.keys() - streams - {""}
+    if unknown:
+        raise ConfigurationError(
+            f"there is an offset for stream {min(unknown)}, which is not read; there is {', '.join(sorted(streams))}"
+        )
 
 
 def place_of(at: At, origin: Origin, reader: IJournalReader, epoch: int, *, is_end: bool = False) -> int:

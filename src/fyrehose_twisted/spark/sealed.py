@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal.errors import NotInJournal
 from fyrehose_twisted.journal.layout import directory_name
-from fyrehose_twisted.journal.parquet import exported
+from fyrehose_twisted.journal.parquet import ExportedFile, exported
 from fyrehose_twisted.spark.options import EARLIEST, At, read_options
+from fyrehose_twisted.spark.origins import Origin, reader_of
 from fyrehose_twisted.spark.schema import RECORD, ddl
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ def read_with_parquet(
 
     :param given: options of the source.
     :raises ConfigurationError: if a column is asked for that files do not have, or a stream is there twice.
+    :raises NotInJournal: if numbers are missing between files.
     """
     missing = [name for name in columns if name not in RECORD]
     if missing:
@@ -37,13 +40,30 @@ def read_with_parquet(
         raise ConfigurationError("parquet= goes with one journal of each stream: nothing says whose the files are")
     paths: list[str] = []
     starts: dict[str, dict[str, int]] = {}
-    for stream in streams:
-        directory = Path(parquet) / directory_name(stream)
+    for origin in origins:
+        directory = Path(parquet) / directory_name(origin.stream)
+        ends = starts.setdefault(origin.stream, {})
         for file in exported(directory):
+            if options.fail_on_data_loss:
+                _check_between(origin, file, ends.get(str(file.epoch), file.first))
             paths.append(str(directory / file.name))
-            starts.setdefault(stream, {})[str(file.epoch)] = file.last + 1
+            ends[str(file.epoch)] = file.last + 1
     source = spark.read.format("fyrehose").options(**given, columns=",".join(columns))
     if not paths:
         return source.load()
     files = spark.read.schema(ddl(RECORD)).parquet(*paths).select(*columns)
     return files.unionAll(source.option("startingOffsets", json.dumps(starts)).load())
+
+
+def _check_between(origin: Origin, file: ExportedFile, begin: int) -> None:
+    """See that no file is missing between one that ends before ``begin`` and ``file``, but for numbers that are lost.
+
+    :raises NotInJournal: if there is.
+    """
+    end = file.first - 1
+    if begin > end or reader_of(origin).losses(file.epoch, begin, end) == [(begin, end)]:
+        return
+    raise NotInJournal(
+        f"{begin} to {end} of epoch {file.epoch} of {origin.stream} are in no Parquet file: {origin.journal} dropped"
+        " them before they were exported, or a file is gone. failOnDataLoss=false reads on without them"
+    )
