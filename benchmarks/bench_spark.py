@@ -1,0 +1,302 @@
+"""Reading a journal in Spark beside reading the same rows from Parquet, comparing two journals, and starting up.
+
+Full scans end in Spark's noop sink, which takes every column of every row and keeps nothing. All ways are measured in
+one run, in turn; rates depend on the machine, and the ratios of one run are what to compare. Medians over rounds, after
+one that does not count. What is read comes from the page cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.layout import make_directory
+from fyrehose_twisted.journal.parquet import export
+from fyrehose_twisted.journal.reader import open_reader
+from fyrehose_twisted.journal.seal import seal
+from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.record import Record
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HERE = Path(__file__).parent
+KINDS = ("scan", "verify", "start")
+STREAM = "fyrehose://bench"
+START = 1_700_000_000_000_000
+GROUP = 4_096
+LOST_ONE_IN = 100_003
+"""In a replica, one number in so many is lost."""
+
+
+def write(root: Path, records: int, size: int, lost_from: int = 0) -> Path:
+    """Write a journal; with ``lost_from``, some numbers are lost."""
+    root.mkdir()
+    path = make_directory(root, STREAM)
+    data = Random(1).randbytes(2**20)
+    lost = range(lost_from, records + 1, LOST_ONE_IN) if lost_from else range(0)
+    places = [at * 131 % (len(data) - size) for at in range(GROUP)]
+    with closing(Journal(LocalDirectory(path), STREAM)) as journal:
+        journal.begin(0, 1)
+        for low in tqdm(range(1, records + 1, GROUP), unit=" groups", desc=f"write {root.name}", leave=False):
+            group = range(low, min(low + GROUP, records + 1))
+            journal.append(
+                [
+                    Record(STREAM, 0, one, START + one * 10, data[place : place + size])
+                    for one, place in zip(group, places, strict=False)
+                    if one not in lost
+                ]
+            )
+            for one in lost:
+                if group.start <= one < group.stop:
+                    journal.lose(0, one, one)
+            journal.commit(sync=False)
+        journal.commit()
+    seal(LocalDirectory(path), STREAM, 0)
+    return path
+
+
+@contextmanager
+def session(name: str) -> Iterator[SparkSession]:
+    """A local session with all cores."""
+    from fyrehose_twisted.spark.session import make_session
+
+    spark = make_session(name, "local[*]", {"spark.driver.memory": "2g"})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def swallow(frame: DataFrame) -> None:
+    """Read every column of every row."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def scans(options: argparse.Namespace, directory: Path) -> None:
+    """Measure full scans, and scans of sequence numbers only."""
+    from fyrehose_twisted.spark import read_journal
+
+    path = write(directory / "journal", options.records, options.size)
+    with closing(open_reader(path)) as reader:
+        export(reader, directory / "cold", tell=print)
+    with session("scan") as spark:
+        sys.path.insert(0, str(HERE))
+        from row_source import RowSource
+
+        spark.sparkContext.addPyFile(str(HERE / "row_source.py"))
+        spark.dataSource.register(RowSource)
+        plain = directory / "parquet"
+        read_journal(spark, str(path)).write.option("compression", "none").parquet(plain.as_uri())
+        parquet = "Spark, Parquet"
+        ways: dict[str, Callable[[tuple[str, ...]], DataFrame]] = {
+            parquet: lambda columns: spark.read.parquet(plain.as_uri()).select(*columns),
+            "read_journal, sealed": lambda columns: read_journal(
+                spark, str(path), parquet=str(directory / "cold"), columns=columns
+            ),
+            "source": lambda columns: read_journal(spark, str(path), columns=columns),
+        }
+        from fyrehose_twisted.spark.schema import RECORD
+
+        full = dict(ways)
+        full["row tuples"] = lambda columns: spark.read.format("rows").options(path=path, rows=options.records).load()
+        for title, sides, columns in (("full scan", full, RECORD), ("sequence numbers only", ways, ("sequence",))):
+            seconds: dict[str, list[float]] = defaultdict(list)
+            for number in tqdm(range(options.rounds + 1), unit=" rounds", desc=title, leave=False):
+                for name, frame in sides.items():
+                    if name == "row tuples" and number > 1:
+                        continue  # It is slow, and its figure does not move the others.
+                    started = time.perf_counter()
+                    swallow(frame(columns))
+                    took = time.perf_counter() - started
+                    if number or options.rounds == 0:
+                        seconds[name].append(took)
+            show(title, seconds, parquet, options.records, options.records * options.size if columns == RECORD else 0)
+
+
+def show(title: str, seconds: dict[str, list[float]], base: str, rows: int, size: int) -> None:
+    """Print a table of rates."""
+    print(f"\n{title}, {rows:,} rows")
+    print(f"{'':<24}{'seconds':>10}{'M rows/s':>12}{'MB/s':>10}{'of Parquet':>12}")
+    reference = median(seconds[base])
+    for name, took in seconds.items():
+        rate = f"{size / median(took) / 1e6:,.0f}" if size else ""
+        middle = median(took)
+        print(f"{name:<24}{middle:>10.2f}{rows / middle / 1e6:>12.2f}{rate:>10}{reference / middle:>12.2f}")
+
+
+def comparing(options: argparse.Namespace, directory: Path) -> None:
+    """Measure what it costs to compare two journals, and how much memory it takes."""
+    print("\ncomparing two journals (no tables written)")
+    print(
+        f"{'records each':>14}{'seconds':>10}{'µs a record':>13}"
+        f"{'driver MB':>11}{'worker MB':>11}{'JVM MB':>8}{'status':>8}"
+    )
+    for millions in options.verify:
+        records = int(millions * 1_000_000)
+        places = [directory / f"east-{records}", directory / f"west-{records}"]
+        for number, place in enumerate(places):
+            write(place, records, options.size, lost_from=7 + 50_000 * number)
+        found = [json.loads(_run_child("verify", places)) for _ in range(max(1, options.rounds))]
+        took = median(one["seconds"] for one in found)
+        peak = {what: max(one[what] for one in found) for what in ("driver", "worker", "jvm")}
+        print(
+            f"{records:>14,}{took:>10.2f}{took / records / 2 * 1e6:>13.3f}{peak['driver'] >> 10:>11,}"
+            f"{peak['worker'] >> 10:>11,}{peak['jvm'] >> 10:>8,}{found[0]['status']:>8}"
+        )
+        for place in places:
+            shutil.rmtree(place)
+
+
+def _run_child(kind: str, places: list[Path]) -> str:
+    command = [sys.executable, __file__, "--child", json.dumps([kind, *map(str, places)])]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+
+
+def verify_once(places: list[str]) -> dict[str, Any]:
+    """Compare journals in this process; the session, and one small comparison, are there before the clock starts."""
+    from fyrehose_twisted.spark.origins import origins_at
+    from fyrehose_twisted.spark.verify.verification import Verification
+
+    with session("verify") as spark, peaks() as found:
+        origins = [origin for place in places for origin in origins_at(place)]
+        started = time.perf_counter()
+        summary = Verification(spark, origins).summary()
+        return {"seconds": time.perf_counter() - started, "status": status_of(summary), **found()}
+
+
+def status_of(summary: Any) -> int:
+    """Return the exit status that a summary stands for."""
+    return int(summary["status"])
+
+
+@contextmanager
+def peaks() -> Iterator[Callable[[], dict[str, int]]]:
+    """Look at the resident memory, in KiB, of this process, of Java, and of the largest Python worker."""
+    found = {"driver": 0, "worker": 0, "jvm": 0}
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(0.2):
+            for process in _descendants(os.getpid()):
+                try:
+                    status = Path(f"/proc/{process}/status").read_text()
+                    name = Path(f"/proc/{process}/cmdline").read_bytes()
+                except OSError:
+                    continue
+                size = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")), 0)
+                kind = "driver" if process == os.getpid() else "jvm" if b"java" in name[:200] else "worker"
+                found[kind] = max(found[kind], size)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield lambda: dict(found)
+    finally:
+        done.set()
+        thread.join()
+
+
+def _descendants(root: int) -> list[int]:
+    parents: dict[int, int] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            try:
+                fields = Path(entry.path, "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(fields[1])
+    found = [root]
+    for process in found:
+        found += [child for child, parent in parents.items() if parent == process]
+    return found
+
+
+def starting(options: argparse.Namespace, directory: Path) -> None:
+    """Measure the time from nothing to the first row, each time in a new process."""
+    path = write(directory / "small", 1_000, options.size)
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for _ in range(max(1, options.rounds)):
+        for name in ("session", "journal", "parquet"):
+            started = time.perf_counter()
+            _run_child(name, [path, directory / "small-parquet"])
+            seconds[name].append(time.perf_counter() - started)
+    print("\nfrom the start of Python to")
+    print(f"{'a session':<44}{median(seconds['session']):>6.1f} s")
+    print(f"{'the first row of a Parquet file':<44}{median(seconds['parquet']):>6.1f} s")
+    print(f"{'the first row of a journal':<44}{median(seconds['journal']):>6.1f} s")
+
+
+def start_once(kind: str, path: str, parquet: str) -> None:
+    """Start a session, and read a row."""
+    from fyrehose_twisted.spark import read_journal
+
+    with session("start") as spark:
+        if kind == "journal":
+            read_journal(spark, path).first()
+        elif kind == "parquet":
+            if not Path(parquet).exists():
+                spark.range(1_000).write.parquet(parquet)
+            spark.read.parquet(parquet).first()
+
+
+def child(said: str) -> None:
+    """Do in this process what ``said`` names, and print what came out."""
+    kind, *places = json.loads(said)
+    if kind == "verify":
+        print(json.dumps(verify_once(places)))
+    else:
+        start_once(kind, *places)
+        print(kind)
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one short round of everything, to see that it runs")
+    parser.add_argument("--only", default=",".join(KINDS), help="some of %(default)s")
+    parser.add_argument("--directory", type=Path, default=tempfile.gettempdir(), help="[%(default)s]")
+    parser.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
+    parser.add_argument("--size", type=int, default=128, help="bytes of payload [%(default)s]")
+    parser.add_argument("--records", type=int, default=10_000_000, help="to scan [%(default)s]")
+    parser.add_argument("--verify", default="1,10,50", help="millions of records to compare [%(default)s]")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options.child)
+        return
+    if options.quick:
+        vars(options).update(rounds=1, records=200_000, verify="0.1,0.2")
+    options.only = options.only.split(",")
+    if unknown := set(options.only) - set(KINDS):
+        parser.error(f"--only does not know {', '.join(sorted(unknown))}")
+    options.verify = [float(one) for one in options.verify.split(",")]
+    needed = (max(options.verify) * 2e6 + options.records * 4) * (options.size + 40)
+    if shutil.disk_usage(options.directory).free < needed * 1.2:
+        parser.error(f"There is too little space in {options.directory}: {needed / 1e9:.0f} GB are needed")
+    print(f"{os.cpu_count()} cores, {options.size}-byte payloads, medians of {options.rounds} rounds.")
+    with tempfile.TemporaryDirectory(prefix="bench-spark-", dir=options.directory) as made:
+        for kind, measure in (("scan", scans), ("verify", comparing), ("start", starting)):
+            if kind in options.only:
+                measure(options, Path(made))
+
+
+if __name__ == "__main__":
+    main()
