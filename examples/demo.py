@@ -146,6 +146,8 @@ class Demo:
             print(f"  journal {number} says        {await deferToThread(journal.stop)}")
         await self.publisher.leave()
 
+        if self.options.no_spark:
+            return
         print("\nPart 3: Spark compares the journals, counts the flights in them and draws a page")
         await deferToThread(self.show_pipeline, [*messages, *again], nobody_at_all.count + nobody.count)
 
@@ -330,6 +332,7 @@ if __name__ == "__main__":
     parser.add_argument("--flights", type=int, default=None, help="how many; all 336,776 if not given")
     parser.add_argument("--loss", type=float, default=0.05, help="share that the links lose, and reorder [%(default)s]")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="seed of the links")
+    parser.add_argument("--no-spark", action="store_true", help="end before the part that takes longest")
     parser.add_argument("--out", type=Path, default=OUT, help="where tables and report go [%(default)s]")
     arguments = parser.parse_args()
     react(lambda reactor: ensureDeferred(main(reactor, arguments)))

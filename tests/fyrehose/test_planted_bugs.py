@@ -35,6 +35,9 @@ from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES
 
+# What is looked for here is in the simulator, not in what users run.
+pytestmark = pytest.mark.soak(seconds=60)
+
 SEEDS = 500
 
 Patch = pytest.MonkeyPatch

@@ -25,6 +25,9 @@ from fyrehose_twisted.sim.crash import Crash
 from fyrehose_twisted.sim.disk_faults import BadSyncs
 from fyrehose_twisted.sim.open_file import OpenFile
 
+# What is looked for here is in the simulator, not in what users run.
+pytestmark = pytest.mark.soak(seconds=60)
+
 SEEDS = 500
 
 Patch = pytest.MonkeyPatch

@@ -18,7 +18,7 @@ from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.seal import seal
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.spark import arrow, planning
+from fyrehose_twisted.spark import arrow, origins, planning
 from fyrehose_twisted.spark.arrow import batches
 from fyrehose_twisted.spark.options import read_options
 from fyrehose_twisted.spark.origins import Origin, origins_at, reader_of
@@ -352,3 +352,51 @@ def test_no_files_stay_open_when_a_range_is_read(tmp_path: Path) -> None:
     assert sum(map(len, batches(Range(origin, 0, 1, 400, 401), RECORD))) == 400
     open_here = [os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
     assert not [name for name in open_here if name.startswith(str(tmp_path))]
+
+
+def test_a_worker_looks_again_how_far_a_journal_goes(write_journal: Any) -> None:
+    path = write_journal([1, 2])
+    (origin,) = origins_at(str(path))
+    write_journal([3, 4], path=path)
+    assert sum(map(len, batches(Range(origin, 0, 1, 4, 5), RECORD))) == 4
+
+
+def test_a_fork_has_readers_of_its_own(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (origin,) = origins_at(str(write_journal([1])))
+    before = reader_of(origin)
+    assert reader_of(origin) is before
+    monkeypatch.setattr(origins, "_readers", dict(list(origins._readers.items())[-1:]))
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    assert reader_of(origin) is not before
+    assert len(origins._readers) == 1
+
+
+def test_a_batch_begins_and_ends_where_there_is_something(write_journal: Any) -> None:
+    path = write_journal(range(50, 61), begin=50)
+    (lane,) = planning.lanes(read_options({"path": str(path), "endingOffsets": "1000"}, streaming=False))
+    assert (lane.first, lane.next) == (50, 61)
+    with pytest.raises(NotInJournal, match=r"begins at 50 of epoch 0 .* wanted from 7 on"):
+        planning.lanes(read_options({"path": str(path), "startingOffsets": "7"}, streaming=False))
+
+
+def test_a_start_at_a_time_has_what_was_repaired_before_others_came(tmp_path: Path) -> None:
+    with _opened(tmp_path) as journal:
+        times = {n: START + n * 1_000 for n in range(1, 101)} | {40: START + 80_500}
+        for n in [*(n for n in times if n != 40), 40]:
+            journal.append([Record(STREAM, 0, n, times[n], b"")])
+            journal.commit()
+    given = {"path": str(tmp_path), "startingTimestamp": "2023-11-14T22:13:20.080Z"}
+    (lane,) = planning.lanes(read_options(given, streaming=False))
+    assert lane.first == 40
+
+
+def test_damage_that_the_watermark_has_passed_does_not_end_a_read(write_journal: Any) -> None:
+    path = write_journal(range(1, 61), group=20)
+    file = next(path.glob("*.log"))
+    data = bytearray(file.read_bytes())
+    data[data.find(b"message 25")] ^= 1
+    file.write_bytes(data)
+    write_journal([*range(21, 41), 70], path=path)
+    (lane,) = planning.lanes(read_options({"path": str(path)}, streaming=False))
+    assert lane.next == 61
+    assert reader_of(lane.origin).damages  # type: ignore[union-attr]

@@ -125,6 +125,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str) else int(value)
 
 
+@pytest.mark.soak(seconds=60)
 @pytest.mark.usefixtures("small_buckets")
 def test_other_settings_make_all_tables_anew(spark: SparkSession, write_journal: WriteJournal, tmp_path: Path) -> None:
     journal = write_journal([record(n) for n in range(1, 150)])
@@ -184,6 +185,7 @@ def test_nothing_is_lost_or_doubled_when_it_is_killed_again_and_again(
         assert contents(spark, tmp_path / "out", name) == contents(spark, tmp_path / "again", name), name
 
 
+@pytest.mark.soak(seconds=120)
 def test_nothing_is_lost_or_doubled_when_it_is_killed_in_a_batch(
     spark: SparkSession, write_journal: WriteJournal, tmp_path: Path
 ) -> None:

@@ -271,3 +271,35 @@ def test_gaps_that_are_not_for_this_batch_are_not_looked_at(
     monkeypatch.setattr(JournalReader, "held", counted)
     assert stream.latestOffset(start, ReadMaxRows(10)) == offset(path, 11)
     assert seen < 50
+
+
+def test_what_was_read_to_its_end_may_be_gone(tmp_path: Path, write_journal: Any) -> None:
+    path = write_journal([1, 2])
+    gone = {"/elsewhere": {STREAM: {"0": 5}}}
+    start, end = ({"journals": gone | offset(path, next)["journals"]} for next in (1, 3))
+    assert rows(reader(path), start, end) == [(1, "ok"), (2, "ok")]
+    assert reader(path).latestOffset(start, ALL) == end
+    kept = _trimmed(tmp_path)
+    assert rows(reader(tmp_path), offset(tmp_path, kept - 5), offset(tmp_path, kept - 5)) == []
+
+
+def test_the_wait_begins_anew_after_each_batch(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(streaming.time, "monotonic", lambda: now)
+    path = write_journal(range(1, 11))
+    stream = reader(path, minOffsetsPerTrigger="11", maxTriggerDelay="20s")
+    start = stream.initialOffset()
+    stream.latestOffset(start, ALL)
+    now += 20.0
+    end = stream.latestOffset(start, ALL)
+    write_journal([11], path=path)
+    assert stream.latestOffset(end, ALL) == end
+
+
+def test_available_now_leaves_out_journals_that_appear_later(tmp_path: Path, write_journal: Any) -> None:
+    write_journal([1, 2])
+    stream = reader(tmp_path / "journal-*")
+    stream.prepareForTriggerAvailableNow()
+    end = stream.latestOffset(stream.initialOffset(), ALL)
+    write_journal([1, 2])
+    assert stream.latestOffset(end, ALL) == end

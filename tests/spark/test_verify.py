@@ -338,3 +338,18 @@ def test_spark_finds_the_same_however_the_numbers_are_cut(spark: Any, replicas: 
         counted[row[5]] = counted.get(row[5], 0) + 1
     assert counted == {"ok": 992, "lost": 6, "quarantined": 3}
     assert len(tables_of[1]) == 6
+
+
+def test_no_file_stays_open_behind_a_part(write_journal: Any) -> None:
+    paths = [write_journal(range(1, 301), group=50, segment_bytes=4_096) for _ in range(2)]
+    (part,) = parts([origin(str(number), path) for number, path in enumerate(paths)])
+
+    def open_files() -> set[str]:
+        links = [entry for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+        there = {str(link.readlink()) for link in links if link.exists()}
+        return {name for name in there if any(name.startswith(str(path)) for path in paths)}
+
+    with closing(Comparison(part, TOLERANCE)) as comparison:
+        assert list(comparison.runs())
+        assert open_files()
+    assert not open_files()

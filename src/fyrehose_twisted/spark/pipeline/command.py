@@ -34,6 +34,13 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         help="bring silver and gold up to date so often [%(default)g]",
     )
     add("--max-rows-per-batch", type=_count, default=5_000_000, metavar="N", help="rows of a batch [%(default)s]")
+    add(
+        "--data-loss",
+        choices=("fail", "lost"),
+        default="fail",
+        help="what was dropped before it was read, or is damaged: end, or count it as lost and go on [%(default)s]",
+    )
+    add("--sql", metavar="DIR", help="directory of queries NAME.sql, each of which makes the table gold/NAME")
     tables = parser.add_argument_group("tables", "What is said here is kept with the tables, and need not be repeated.")
     add = tables.add_argument
     json = tables.add_mutually_exclusive_group()
@@ -50,7 +57,6 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     json.add_argument("--no-json", action="store_true", help="do not read messages as JSON")
     add("--window", metavar="DURATION", help="how long a window of gold is ['1 minute']")
     add("--sent-at", metavar="FIELD", help="field of the JSON that says when it was sent: latency counts from there")
-    add("--sql", metavar="DIR", help="directory of queries NAME.sql, each of which makes the table gold/NAME")
     parser.set_defaults(run=run)
     return parser
 
@@ -83,6 +89,7 @@ def run(options: argparse.Namespace) -> int:
             trigger=options.trigger,
             refresh=options.refresh,
             max_rows=options.max_rows_per_batch,
+            fail_on_data_loss=options.data_loss == "fail",
             secret_file=options.secret_file,
             wanted=Wanted(options.schema, options.infer_sample, options.no_json, options.window, options.sent_at),
             queries=read_queries(spark, options.sql) if options.sql else {},

@@ -41,6 +41,7 @@ class Plan:
     :ivar trigger: seconds between two batches of bronze.
     :ivar refresh: seconds between two times that silver and gold are brought up to date.
     :ivar max_rows: rows that a batch may have.
+    :ivar fail_on_data_loss: end if something was dropped before it was read, or is damaged; else it is lost.
     :ivar queries: SQL of the user's own tables, by name.
     """
 
@@ -50,6 +51,7 @@ class Plan:
     trigger: float = 10.0
     refresh: float = 60.0
     max_rows: int = MAX_ROWS
+    fail_on_data_loss: bool = True
     secret_file: str | None = None
     wanted: Wanted = field(default_factory=Wanted)
     queries: Mapping[str, str] = field(default_factory=dict)
@@ -92,8 +94,7 @@ class Pipeline:
     def run(self) -> Summary:
         """Run, and return what was achieved.
 
-        Raises what Spark raises if the query fails; then what was finished is in the tables all the same at the next
-        run.
+        Raises what Spark raises if the query fails; what was finished by then is in silver and gold all the same.
         """
         before = self._bronze.finished()
         query = self._start()
@@ -101,7 +102,8 @@ class Pipeline:
             self._watch(query)
         finally:
             query.stop()
-        self._refresh.run()
+            # Also if the query failed, and will each time until somebody mends a journal: what is finished is shown.
+            self._refresh.run()
         self._refresh.run_queries()
         return self._summary(before)
 
@@ -113,6 +115,7 @@ class Pipeline:
             .option("columns", ",".join(COLUMNS))
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", str(plan.max_rows))
+            .option("failOnDataLoss", str(plan.fail_on_data_loss).lower())
             .load()
         )
         writer = rows.writeStream.foreachBatch(self._bronze.write)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fyrehose_twisted.journal.block import Block, Numbers
+from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.spark.verify.agreement import Indices, Mask, Union, equal_blocks, united
 from fyrehose_twisted.spark.verify.planning import LONGEST_LISTED, Part, Share
@@ -60,6 +61,14 @@ class Comparison:
         self.part = part
         self._tolerance = tolerance
         self._open = open
+        self._readers: list[Any] = []
+
+    def close(self) -> None:
+        """Let go of files: a worker compares many parts, and may not keep those of all journals open."""
+        for reader in self._readers:
+            if isinstance(reader, JournalReader):
+                reader.close()
+        self._readers = []
 
     def runs(self) -> Iterator[list[Run | Edge]]:
         """Return what there is to tell, some at a time, and at the end how the records of each journal begin and end.
@@ -125,7 +134,9 @@ class Comparison:
 
     def _readings(self, runs: Runs) -> list[Reading]:
         part = self.part
-        return [Reading(self._open(share, part.epoch), part, share, self._tolerance, runs) for share in part.shares]
+        self._readers = [self._open(share, part.epoch) for share in part.shares]
+        pairs = zip(self._readers, part.shares, strict=True)
+        return [Reading(reader, part, share, self._tolerance, runs) for reader, share in pairs]
 
     def _tell_differences(self, runs: Runs, window: Window, union: Union) -> None:
         changed = _changed(window, union)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -168,4 +169,5 @@ def _compare(
 ) -> Iterator[Any]:
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            yield from what(Comparison(parts[number], tolerance))
+            with closing(Comparison(parts[number], tolerance)) as comparison:
+                yield from what(comparison)
