@@ -36,7 +36,7 @@ from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES
 
 # What is looked for here is in the simulator, not in what users run.
-pytestmark = pytest.mark.soak(seconds=60)
+pytestmark = pytest.mark.soak(seconds=120)
 
 SEEDS = 500
 

@@ -26,7 +26,7 @@ from fyrehose_twisted.sim.disk_faults import BadSyncs
 from fyrehose_twisted.sim.open_file import OpenFile
 
 # What is looked for here is in the simulator, not in what users run.
-pytestmark = pytest.mark.soak(seconds=60)
+pytestmark = pytest.mark.soak(seconds=120)
 
 SEEDS = 500
 

@@ -125,7 +125,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str) else int(value)
 
 
-@pytest.mark.soak(seconds=60)
+@pytest.mark.soak(seconds=120)
 @pytest.mark.usefixtures("small_buckets")
 def test_other_settings_make_all_tables_anew(spark: SparkSession, write_journal: WriteJournal, tmp_path: Path) -> None:
     journal = write_journal([record(n) for n in range(1, 150)])
