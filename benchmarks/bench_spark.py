@@ -18,7 +18,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -50,17 +52,18 @@ def write(root: Path, records: int, size: int, lost_from: int = 0) -> Path:
     """Write a journal; with ``lost_from``, some numbers are lost."""
     root.mkdir()
     path = make_directory(root, STREAM)
-    data = Random(1).randbytes(2**20)
+    # Places that do not come again soon: with a few thousand payloads Parquet would keep each once, in a dictionary.
+    data = Random(1).randbytes(2**24)
     lost = range(lost_from, records + 1, LOST_ONE_IN) if lost_from else range(0)
-    places = [at * 131 % (len(data) - size) for at in range(GROUP)]
+    span = len(data) - size
     with closing(Journal(LocalDirectory(path), STREAM)) as journal:
         journal.begin(0, 1)
         for low in tqdm(range(1, records + 1, GROUP), unit=" groups", desc=f"write {root.name}", leave=False):
             group = range(low, min(low + GROUP, records + 1))
             journal.append(
                 [
-                    Record(STREAM, 0, one, START + one * 10, data[place : place + size])
-                    for one, place in zip(group, places, strict=False)
+                    Record(STREAM, 0, one, START + one * 10, data[one * 131 % span : one * 131 % span + size])
+                    for one in group
                     if one not in lost
                 ]
             )
@@ -103,11 +106,13 @@ def scans(options: argparse.Namespace, directory: Path) -> None:
 
         spark.sparkContext.addPyFile(str(HERE / "row_source.py"))
         spark.dataSource.register(RowSource)
-        plain = directory / "parquet"
+        plain, packed = directory / "plain", directory / "packed"
         read_journal(spark, str(path)).write.option("compression", "none").parquet(plain.as_uri())
-        parquet = "Spark, Parquet"
+        read_journal(spark, str(path)).write.parquet(packed.as_uri())
+        parquet = "Parquet as Spark does it"
         ways: dict[str, Callable[[tuple[str, ...]], DataFrame]] = {
-            parquet: lambda columns: spark.read.parquet(plain.as_uri()).select(*columns),
+            parquet: lambda columns: spark.read.parquet(packed.as_uri()).select(*columns),
+            "Parquet, uncompressed": lambda columns: spark.read.parquet(plain.as_uri()).select(*columns),
             "read_journal, sealed": lambda columns: read_journal(
                 spark, str(path), parquet=str(directory / "cold"), columns=columns
             ),
@@ -134,12 +139,12 @@ def scans(options: argparse.Namespace, directory: Path) -> None:
 def show(title: str, seconds: dict[str, list[float]], base: str, rows: int, size: int) -> None:
     """Print a table of rates."""
     print(f"\n{title}, {rows:,} rows")
-    print(f"{'':<24}{'seconds':>10}{'M rows/s':>12}{'MB/s':>10}{'of Parquet':>12}")
+    print(f"{'':<26}{'seconds':>10}{'M rows/s':>12}{'MB/s':>10}{'of Parquet':>12}")
     reference = median(seconds[base])
     for name, took in seconds.items():
         rate = f"{size / median(took) / 1e6:,.0f}" if size else ""
         middle = median(took)
-        print(f"{name:<24}{middle:>10.2f}{rows / middle / 1e6:>12.2f}{rate:>10}{reference / middle:>12.2f}")
+        print(f"{name:<26}{middle:>10.2f}{rows / middle / 1e6:>12.2f}{rate:>10}{reference / middle:>12.2f}")
 
 
 def comparing(options: argparse.Namespace, directory: Path) -> None:
@@ -152,14 +157,21 @@ def comparing(options: argparse.Namespace, directory: Path) -> None:
     for millions in options.verify:
         records = int(millions * 1_000_000)
         places = [directory / f"east-{records}", directory / f"west-{records}"]
-        for number, place in enumerate(places):
-            write(place, records, options.size, lost_from=7 + 50_000 * number)
-        found = [json.loads(_run_child("verify", places)) for _ in range(max(1, options.rounds))]
+        with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+            begun = [
+                pool.submit(write, place, records, options.size, 7 + 50_000 * number)
+                for number, place in enumerate(places)
+            ]
+            for one in begun:
+                one.result()
+        # What takes minutes is done once.
+        found = [json.loads(_run_child("verify", places)) for _ in range(options.rounds if millions <= 10 else 1)]
         took = median(one["seconds"] for one in found)
         peak = {what: max(one[what] for one in found) for what in ("driver", "worker", "jvm")}
         print(
             f"{records:>14,}{took:>10.2f}{took / records / 2 * 1e6:>13.3f}{peak['driver'] >> 10:>11,}"
-            f"{peak['worker'] >> 10:>11,}{peak['jvm'] >> 10:>8,}{found[0]['status']:>8}"
+            f"{peak['worker'] >> 10:>11,}{peak['jvm'] >> 10:>8,}{found[0]['status']:>8}",
+            flush=True,
         )
         for place in places:
             shutil.rmtree(place)
@@ -173,18 +185,15 @@ def _run_child(kind: str, places: list[Path]) -> str:
 def verify_once(places: list[str]) -> dict[str, Any]:
     """Compare journals in this process; the session, and one small comparison, are there before the clock starts."""
     from fyrehose_twisted.spark.origins import origins_at
+    from fyrehose_twisted.spark.verify.summary import summary_of
     from fyrehose_twisted.spark.verify.verification import Verification
 
     with session("verify") as spark, peaks() as found:
         origins = [origin for place in places for origin in origins_at(place)]
         started = time.perf_counter()
-        summary = Verification(spark, origins).summary()
-        return {"seconds": time.perf_counter() - started, "status": status_of(summary), **found()}
-
-
-def status_of(summary: Any) -> int:
-    """Return the exit status that a summary stands for."""
-    return int(summary["status"])
+        with Verification(spark, origins) as verification:
+            summary = summary_of(verification)
+        return {"seconds": time.perf_counter() - started, "status": summary["status"], **found()}
 
 
 @contextmanager
@@ -288,7 +297,7 @@ def main() -> None:
     if unknown := set(options.only) - set(KINDS):
         parser.error(f"--only does not know {', '.join(sorted(unknown))}")
     options.verify = [float(one) for one in options.verify.split(",")]
-    needed = (max(options.verify) * 2e6 + options.records * 4) * (options.size + 40)
+    needed = (max(options.verify) * 2e6 + options.records * 5) * (options.size + 40)
     if shutil.disk_usage(options.directory).free < needed * 1.2:
         parser.error(f"There is too little space in {options.directory}: {needed / 1e9:.0f} GB are needed")
     print(f"{os.cpu_count()} cores, {options.size}-byte payloads, medians of {options.rounds} rounds.")
