@@ -111,6 +111,12 @@ class Page:
         """Whether there is anything to run."""
         return any(block.language == "console" or "runnable" in block.marks for block in self.blocks)
 
+    @property
+    def takes_long(self) -> bool:
+        """Whether what there is to run starts Spark."""
+        commands = [command for block in self.blocks if block.language == "console" for command, _ in block.commands]
+        return any(command.startswith("fyrehose-pipeline") for command in commands)
+
 
 def pattern_of(shown: str) -> str:
     """A regular expression for output in which ``...`` stands for anything in a line, or alone for any lines."""
@@ -257,7 +263,11 @@ def name_of(path: Path) -> str:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     cases = {
         "page": [pytest.param(page, id=name_of(page.path)) for page in PAGES],
-        "running_page": [pytest.param(page, id=name_of(page.path)) for page in PAGES if page.runs],
+        "running_page": [
+            pytest.param(page, id=name_of(page.path), marks=[pytest.mark.soak(seconds=120)] if page.takes_long else [])
+            for page in PAGES
+            if page.runs
+        ],
         "example": [
             pytest.param(path, id=path.name)
             for path in sorted((ROOT / "examples").glob("*.py"))

@@ -139,6 +139,7 @@ def test_other_settings_make_all_tables_anew(spark: SparkSession, write_journal:
     assert spark.read.parquet(str(out / "gold/traffic")).count() == 1
 
 
+@pytest.mark.soak(seconds=120)
 def test_it_goes_on_until_it_is_stopped(spark: SparkSession, write_journal: WriteJournal, tmp_path: Path) -> None:
     journal = write_journal([record(n) for n in range(1, 50)])
     origins = origins_at(str(journal))
