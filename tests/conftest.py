@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 Program = Callable[[str, str], Path]
+Browser = Callable[..., list[str]]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -38,3 +40,26 @@ def program() -> Program:
         pytest.skip(missing)
 
     return find
+
+
+@pytest.fixture
+def browser(program: Program, tmp_path: Path) -> Browser:
+    """Return a command that opens something in a headless Chromium, which connects to nothing by itself; without one,
+    see :func:`program`."""
+    chromium, profiles = program("chromium", "chromium"), count()
+
+    def command(*options: str) -> list[str]:
+        quiet = ["quic", "background-networking", "component-update", "sync", "gpu"]
+        return [
+            str(chromium),
+            "--headless",
+            "--no-sandbox",
+            "--no-first-run",
+            *(f"--disable-{what}" for what in quiet),
+            "--hide-scrollbars",
+            "--virtual-time-budget=20000",
+            f"--user-data-dir={tmp_path / f'profile-{next(profiles)}'}",
+            *options,
+        ]
+
+    return command

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-FindProgram = Callable[[str, str], Path]
+Browser = Callable[..., list[str]]
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 STREAM = "fyrehose://<script>alert(1)</script>"
@@ -85,29 +85,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def chromium_command(chromium: Path, profile: Path, page: Path, *options: str) -> list[str]:
-    quiet = ["quic", "background-networking", "component-update", "sync", "gpu"]
-    return [
-        str(chromium),
-        "--headless",
-        "--no-sandbox",
-        "--no-first-run",
-        *(f"--disable-{what}" for what in quiet),
-        "--hide-scrollbars",
-        "--virtual-time-budget=20000",
-        "--enable-logging=stderr",
-        f"--user-data-dir={profile}",
-        *options,
-        page.as_uri(),
-    ]
-
-
-def test_a_browser_draws_what_the_tables_say(program: FindProgram, page: Path, tmp_path: Path) -> None:
+def test_a_browser_draws_what_the_tables_say(browser: Browser, page: Path) -> None:
     # Virtual time does not wait for frames, which come when the machine has drawn the one before.
     frames = "<head><script>requestAnimationFrame = (call) => setTimeout(call, 16);</script>"
     page = page.with_name("framed.html")
     page.write_text(page.with_name("report.html").read_text("utf-8").replace("<head>", frames, 1), "utf-8")
-    command = chromium_command(program("chromium", "chromium"), tmp_path, page, "--dump-dom", "--window-size=1200,900")
+    command = browser("--enable-logging=stderr", "--dump-dom", "--window-size=1200,900", page.as_uri())
     ran = subprocess.run(command, capture_output=True, timeout=120, text=True, check=True)
     assert "CONSOLE" not in ran.stderr
     # Whatever goes wrong in the page, and each request that its policy stops, is put into a list.
@@ -140,8 +123,7 @@ def test_a_browser_draws_what_the_tables_say(program: FindProgram, page: Path, t
         assert said in text, said
 
 
-def test_it_is_light_or_dark_and_fits_a_phone(program: FindProgram, page: Path, tmp_path: Path) -> None:
-    chromium = program("chromium", "chromium")
+def test_it_is_light_or_dark_and_fits_a_phone(browser: Browser, page: Path, tmp_path: Path) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     dark = "--blink-settings=preferredColorScheme=0"
     for name, size, options in (("light", "1200,2600", []), ("dark", "1200,2600", [dark]), ("phone", "400,3600", [])):
@@ -155,7 +137,7 @@ def test_it_is_light_or_dark_and_fits_a_phone(program: FindProgram, page: Path, 
             page = tmp_path / "phone.html"
             page.write_text(frame, "utf-8")
         options = [*options, f"--screenshot={shot}", f"--window-size={size}"]
-        command = chromium_command(chromium, tmp_path / name, page, *options)
+        command = browser("--enable-logging=stderr", *options, page.as_uri())
         ran = subprocess.run(command, capture_output=True, timeout=120, text=True, check=True)
         assert "CONSOLE" not in ran.stderr
         png = shot.read_bytes()

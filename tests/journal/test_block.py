@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.journal.block import Block, merged, runs_of, runs_of_integers
+from fyrehose_twisted.journal.block import Block, joined, merged, runs_of, runs_of_integers
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"
@@ -85,6 +85,17 @@ def test_of_merged_blocks_the_latest_counts(lists: list[list[int]]) -> None:
 def test_parts_of_blocks_can_be_merged() -> None:
     one, other = block([1, 2, 3, 4]).rows(1, 3), block([2, 5, 6], [b"two", b"", b"six"]).rows(0, 2)
     assert contents(merged([one, other])) == {2: (2, b"two"), 3: (3, b"3"), 5: (5, b"")}
+
+
+def test_blocks_that_follow_one_another_are_joined() -> None:
+    parts = [block([1, 2, 3, 4]).rows(1, 3), block([7], [b"seven"]), block([8, 9], [b"", b"nine"], wrap=9)]
+    whole = joined(parts)
+    assert contents(whole) == {2: (2, b"2"), 3: (3, b"3"), 7: (7, b"seven"), 8: (8, b""), 9: (9, b"nine")}
+    assert (whole.stream, whole.epoch) == (STREAM, 3)
+    assert joined(parts[1:2]) is parts[1]
+    bare = joined(parts, payload=False)
+    assert contents(bare) == {2: (2, b""), 3: (3, b""), 7: (7, b""), 8: (8, b""), 9: (9, b"")}
+    assert joined([block([5], wrap=6), block([6], wrap=6)]).sequences.tolist() == [5, 0]
 
 
 def test_merging_keeps_the_wrap() -> None:

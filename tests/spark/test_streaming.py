@@ -94,6 +94,13 @@ def test_journals_share_a_batch(tmp_path: Path, write_journal: Any) -> None:
     assert end == {"journals": {str(small): {STREAM: {"0": 6}}, str(large): {STREAM: {"0": 96}}}}
 
 
+def test_no_journal_waits_for_another_that_has_as_much(tmp_path: Path, write_journal: Any) -> None:
+    paths = [write_journal(range(1, 1_001)) for _ in range(4)]
+    stream = reader(tmp_path / "journal-*")
+    end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(100))
+    assert {name: streams[STREAM]["0"] for name, streams in end["journals"].items()} == {str(one): 26 for one in paths}
+
+
 def test_a_jump_of_the_numbers_does_not_fill_a_batch(write_journal: Any) -> None:
     path = write_journal([1, 2, 2**47, 2**47 + 1], lost=[(3, 2**47 - 1)])
     stream = reader(path)

@@ -137,6 +137,30 @@ def merged(blocks: list[Block]) -> Block:
     return Block(one.stream, one.epoch, ordered[kept], times, offsets.astype(np.uint32), payload, one.wrap)
 
 
+def joined(blocks: Sequence[Block], *, payload: bool = True) -> Block:
+    """Return the records of blocks of one stream and epoch that follow one another.
+
+    :param payload: false to leave out what the records hold.
+    """
+    if len(blocks) == 1:
+        return blocks[0]
+    one = blocks[0]
+    positions = np.concatenate([block.positions for block in blocks])
+    times = np.concatenate([block.times for block in blocks])
+    if not payload:
+        none = np.zeros(len(positions) + 1, np.uint32)
+        return Block(one.stream, one.epoch, positions, times, none, memoryview(b""), one.wrap)
+    starts = [int(block.offsets[0]) for block in blocks]
+    ends = [int(block.offsets[-1]) for block in blocks]
+    offsets = np.empty(len(positions) + 1, np.uint32)
+    offsets[0] = row = size = 0
+    for block, start, end in zip(blocks, starts, ends, strict=True):
+        np.add(block.offsets[1:], np.uint32(size - start & 0xFFFFFFFF), out=offsets[row + 1 : row + 1 + len(block)])
+        row, size = row + len(block), size + end - start
+    data = b"".join([block.payload[start:end] for block, start, end in zip(blocks, starts, ends, strict=True)])
+    return Block(one.stream, one.epoch, positions, times, offsets, memoryview(data), one.wrap)
+
+
 def runs_of(positions: Numbers) -> list[tuple[int, int]]:
     """Return ascending positions as ranges."""
     ends = np.flatnonzero(np.diff(positions) != 1)

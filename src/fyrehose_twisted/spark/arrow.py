@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow
 
-from fyrehose_twisted.journal.block import Block, Numbers
+from fyrehose_twisted.journal.block import Block, Numbers, joined
 from fyrehose_twisted.journal.errors import JournalError, NotInJournal
 from fyrehose_twisted.journal.parquet import pieces
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.spark.buffers import column, payloads, times, united
+from fyrehose_twisted.spark.buffers import column, payloads, times
 from fyrehose_twisted.spark.origins import Origin, reader_up_to, stored
 from fyrehose_twisted.spark.planning import Range, is_long, long_gaps
 from fyrehose_twisted.spark.schema import LOST, OK, arrow_schema
@@ -89,7 +89,7 @@ class Batches:
                 made += [part.batch for part in same]
             else:
                 blocks = [part.block for part in same if part.block is not None]
-                made.append(self.held(united(blocks, "payload" in self._columns), segment))
+                made.append(self.held(joined(blocks, payload="payload" in self._columns), segment))
         return made[0] if len(made) == 1 else pyarrow.concat_batches(made)
 
     def held(self, block: Block, segment: str = "") -> Any:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fyrehose_twisted.journal.block import Block, Numbers, merged, runs_of
+from fyrehose_twisted.journal.block import Block, Numbers, joined, merged, runs_of
 from fyrehose_twisted.journal.catalog import Stored
 from fyrehose_twisted.journal.errors import NotInJournal
 from fyrehose_twisted.journal.scan import Damage
@@ -236,21 +236,6 @@ def gathered(pieces: Iterator[Held]) -> Iterator[Held]:
 def _together(pieces: list[Held]) -> Held:
     if len(pieces) == 1:
         return pieces[0]
-    blocks = [piece.block for piece in pieces]
-    lengths = np.concatenate([np.diff(block.offsets) for block in blocks])
-    offsets = np.zeros(len(lengths) + 1, np.uint32)
-    np.cumsum(lengths, out=offsets[1:])
-    payload = b"".join([block.payload[int(block.offsets[0]) : int(block.offsets[-1])] for block in blocks])
-    one = blocks[0]
-    block = Block(
-        one.stream,
-        one.epoch,
-        np.concatenate([block.positions for block in blocks]),
-        np.concatenate([block.times for block in blocks]),
-        offsets,
-        memoryview(payload),
-        one.wrap,
-    )
     changed = [piece.changed for piece in pieces if len(piece.changed)]
     stored = list(chain.from_iterable(piece.stored for piece in pieces))
-    return Held(block, stored, np.concatenate(changed) if changed else _NONE)
+    return Held(joined([piece.block for piece in pieces]), stored, np.concatenate(changed) if changed else _NONE)
