@@ -67,7 +67,7 @@ class Driven:
         self.on_persist(mark)
 
     def send(self, effect: Send) -> None:
-        self.done.append(("send", b"".join(map(bytes, effect.datagrams)).decode()))
+        self.done.append(("send", b"".join(map(bytes, effect.each())).decode()))
 
     def tell(self, event: object) -> None:
         self.done.append(("tell", event))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,16 +12,35 @@ Address = tuple[str, int]
 Datagram = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Burst(NamedTuple):
+    """Datagrams back to back in one piece of memory, which one system call can send."""
+
+    data: Datagram
+    size: int
+    """Bytes of each, at least 1; the last one may be shorter."""
+
+    def each(self) -> Iterator[Datagram]:
+        """Yield the datagrams."""
+        return (self.data[start : start + self.size] for start in range(0, len(self.data), self.size))
+
+
+class Send(NamedTuple):
     """Send every datagram, in order, to every peer.
 
     The datagrams may be views of the batch that was received last, so whoever carries this out sends
     or copies them before it feeds the node again.
     """
 
-    datagrams: Sequence[Datagram]
+    datagrams: Sequence[Datagram | Burst]
     peers: Sequence[Address]
+
+    def each(self) -> Iterator[Datagram]:
+        """Yield the datagrams one by one."""
+        for item in self.datagrams:
+            if isinstance(item, Burst):
+                yield from item.each()
+            else:
+                yield item
 
 
 class Peer(NamedTuple):

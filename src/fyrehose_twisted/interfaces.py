@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zope.interface import Attribute, Interface
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.effects import Address, Datagram, Peer
+    from fyrehose_twisted.effects import Address, Burst, Datagram, Peer
     from fyrehose_twisted.net.batch import Batch
 
 
@@ -105,7 +105,7 @@ class IBatchReceiver(Interface):
 class IDatagramSender(Interface):
     """A transport that takes many datagrams for many peers in one call."""
 
-    def send(datagrams: Sequence[Datagram], peers: Sequence[Address]) -> None:
+    def send(datagrams: Sequence[Datagram | Burst], peers: Sequence[Address]) -> None:
         """Send every datagram to every peer; errors are counted, never raised."""
 
 
@@ -137,10 +137,12 @@ class ISequenceStore(Interface):
 class IMessageStore(Interface):
     """What a client answers FORWARDs from."""
 
-    def put(sequence: int, data: bytes, received_at: int = 0) -> None:
-        """Keep a message; older ones may make room for it, and what is held under its number makes way.
+    def put(first: int, messages: Sequence[bytes], received_at: int = 0) -> None:
+        """Keep messages, at least one, numbered from ``first`` on.
 
-        ``received_at`` is in UTC microseconds since 1970.
+        Older ones may make room for them, and what is held under their numbers makes way.
+
+        :param received_at: UTC microseconds since 1970.
         """
 
     def get(sequence: int) -> bytes | None:
@@ -168,6 +170,9 @@ class IPublisher(Interface):
 
     def publish(data: bytes) -> Any:
         """Return a Deferred of the message's sequence number."""
+
+    def publish_many(messages: Sequence[bytes]) -> Any:
+        """Return a Deferred of the messages' sequence numbers, in the same order."""
 
 
 class IFile(Interface):

@@ -13,7 +13,7 @@ OTHER: Address = ("10.0.0.8", 4000)
 def history() -> History:
     history = History()
     for sequence in range(1, 2_001):
-        history.put(sequence, bytes(100))
+        history.put(sequence, [bytes(100)])
     return history
 
 
@@ -51,7 +51,7 @@ def test_queues_and_requesters_have_limits(history: History) -> None:
 def test_a_queue_is_limited_in_bytes_too() -> None:
     history = History()
     for sequence in range(1, 301):
-        history.put(sequence, bytes(60_000))
+        history.put(sequence, [bytes(60_000)])
     answers = Answers(history)
     assert answers.requested(OTHER, 1, 300) == "forward_queue"
     waiting = len(answers._queues[OTHER])
@@ -64,12 +64,12 @@ def test_a_queue_is_limited_in_bytes_too() -> None:
 def test_what_is_no_longer_held_is_skipped() -> None:
     history = History(600)
     answers = Answers(history, rate=1.0, burst=1.0)
-    history.put(1, bytes(100))
-    history.put(2, bytes(100))
+    history.put(1, [bytes(100)])
+    history.put(2, [bytes(100)])
     answers.requested(OTHER, 1, 2)
     assert len(answers.due(0.0)) == 1
     for sequence in range(3, 9):
-        history.put(sequence, bytes(100))
+        history.put(sequence, [bytes(100)])
     assert answers.due(1_000.0) == []
     assert answers.next_deadline(1_000.0) is None
 
@@ -77,7 +77,7 @@ def test_what_is_no_longer_held_is_skipped() -> None:
 def test_empty_messages_cost_their_headers() -> None:
     history = History()
     for sequence in range(1, 1_025):
-        history.put(sequence, b"")
+        history.put(sequence, [b""])
     answers = Answers(history, rate=9.0, burst=900.0)
     answers.requested(OTHER, 1, 1_024)
     assert len(answers.due(0.0)[0].datagrams) == 100

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from zope.interface import implementer
 
-from fyrehose_twisted.effects import Address, Send
+from fyrehose_twisted.effects import Address, Burst, Send
 from fyrehose_twisted.fyrehose.admission import AddressList, make_token
 from fyrehose_twisted.fyrehose.backbone import (
     SETTLE_TIME,
@@ -119,8 +119,8 @@ class Bench:
             self.stored = persist
         for effect in effects:
             for peer in effect.peers:
-                self.sent[peer] += map(bytes, effect.datagrams)
-                for datagram in effect.datagrams:
+                self.sent[peer] += map(bytes, effect.each())
+                for datagram in effect.each():
                     packet = decode(datagram)
                     assert not isinstance(packet, Deliver) or packet.sequence <= self.stored.last <= self.stored.bound
         self.events += events
@@ -1105,13 +1105,15 @@ class TestBatches:
         assert outcome(options, stream, cuts) == singly
         assert outcome(options, stream, []) == singly
 
-    def test_the_property_covers_both_paths_and_can_tell_them_apart(self) -> None:
-        size = VECTOR_MINIMUM + 3
+    def test_a_run_of_pushes_leaves_as_one_burst_from_where_it_lies(self) -> None:
         bench = Bench()
         bench.join(ALICE)
-        for batch in (size, 1):
-            bench.node.receive_batch(Batch.pack([(encode(Push(b"")), BOB)] * batch), START)
-            (effect,) = bench.node.drain().effects
-            assert isinstance(effect, Send)
-            # In place where there are many, copied where there are few.
-            assert {type(datagram) for datagram in effect.datagrams} == {memoryview if batch == size else bytes}
+        batch = Batch.pack([(encode(Push(b"abc")), BOB)] * 100)
+        bench.node.receive_batch(batch, START)
+        (effect,) = bench.node.drain().effects
+        assert isinstance(effect, Send)
+        (burst,) = effect.datagrams
+        assert isinstance(burst, Burst)
+        assert (burst.size, len(burst.data)) == (12, 1_200)
+        batch.buffer[:] = bytes(len(batch.buffer))
+        assert set(bytes(burst.data)) == {0}

@@ -1,247 +1,275 @@
 from __future__ import annotations
 
-from itertools import cycle, islice
+from itertools import chain, groupby, permutations, product, takewhile
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.errors import MalformedPacket
-from fyrehose_twisted.fyrehose.batch import MALFORMED, VECTOR_MINIMUM, number, scan
-from fyrehose_twisted.fyrehose.codec import decode, encode
+from fyrehose_twisted.errors import MalformedPacket, MessageTooLarge
+from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM, delivered, encode_pushes, leading_pushes, number
+from fyrehose_twisted.fyrehose.codec import DATA_HEADER, PUSH_V1_HEADER, decode, encode
 from fyrehose_twisted.fyrehose.messages import (
     CONFIRM,
     MAX_DATA,
     MAX_SEQUENCE,
     Deliver,
     Dialect,
-    Forward,
-    Keepalive,
-    KeepaliveAck,
+    Packet,
     PacketType,
     Push,
-    Request,
 )
-from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.net.batch import Batch, Run
 
 Vector = dict[str, Any]
-Row = tuple[int, bool, int, int, int]
-"""Kind, CONFIRM, where DATA starts, LENGTH and SEQUENCE, as :class:`Columns` has them."""
+Stretch = tuple[int, list[bytes]]
 
 PEER: Address = ("192.0.2.7", 2323)
 TYPE_BYTES = [0x01, 0x02, 0x82, 0x04, 0x08, 0x10, 0x20, 0x00, 0x03, 0x81, 0xFF]
-MALFORMED_ROW: Row = (MALFORMED, False, 0, 0, 0)
+DATA_TYPES = [PacketType.DELIVER, PacketType.PUSH, PacketType.PUSH | CONFIRM]
+COUNTS = [1, 2, VECTOR_MINIMUM - 1, VECTOR_MINIMUM, VECTOR_MINIMUM + 1, 3 * VECTOR_MINIMUM]
+TURNS = [0, 2**8, 2**16, 2**32, 2**40, 2**47, 2**48]
+"""Where the bytes of a number roll over."""
+
+
+def sequences(count: int) -> st.SearchStrategy[int]:
+    """The first of ``count`` numbers, mostly near where they roll over."""
+    highest = MAX_SEQUENCE + 1 - count
+    near = st.builds(lambda turn, by: min(max(0, turn + by), highest), st.sampled_from(TURNS), st.integers(-count, 2))
+    return near | st.integers(0, highest)
 
 
 @st.composite
-def nearly_valid(draw: st.DrawFn) -> bytes:
-    """A datagram whose type, size and LENGTH agree often, and otherwise just miss."""
-    size = draw(st.sampled_from([1, 2, 3, 7, 9, 17, 19, 29]) | st.integers(0, 40))
-    # One byte over and over gives ranges with FROM equal to TO.
-    body = draw(st.binary(min_size=40, max_size=40) | st.binary(min_size=1, max_size=1).map(lambda byte: byte * 40))
-    datagram = bytes([draw(st.sampled_from(TYPE_BYTES))]) + body
-    length = size - draw(st.sampled_from([0, 2, 3, 4, 8, 9, 10]))
-    if length >= 0 and draw(st.booleans()):
-        datagram = datagram[:1] + length.to_bytes(2, "big") + datagram[3:]
-    return datagram[:size]
+def numbers(draw: st.DrawFn, count: int) -> list[int]:
+    """``count`` numbers, rising but for breaks anywhere."""
+    found: list[int] = []
+    for end in sorted({*draw(st.sets(st.integers(1, count), max_size=3)), count}):
+        more = end - len(found)
+        first = draw(sequences(more) | st.sampled_from([found[-1] + 2, found[-1], found[0]] if found else [0]))
+        found += [(first + ahead) % (MAX_SEQUENCE + 1) for ahead in range(more)]
+    return found
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> Batch:
-    """Datagrams with bytes between them that belong to none, as in a buffer that was used before."""
-    buffer = bytearray(draw(st.binary(max_size=30)))
-    offsets, sizes, truncated = [], [], []
-    for row, datagram in enumerate(draw(st.lists(nearly_valid(), max_size=8))):
-        offsets.append(len(buffer))
-        sizes.append(len(datagram))
-        buffer += datagram + draw(st.binary(max_size=30))
-        if draw(st.integers(0, 9)) == 9:
-            truncated.append(row)
-    return Batch(buffer, offsets, sizes, [PEER] * len(offsets), truncated)
+def nearly_equal(draw: st.DrawFn) -> tuple[bytearray, Run]:
+    """A run of datagrams that are one kind of packet but for a few bytes, with others' bytes on both sides of it."""
+    size = draw(st.sampled_from([0, 1, 3, 8, 9, 10, 13, 300]) | st.integers(0, 40))
+    count = draw(st.sampled_from(COUNTS)) if size else 1
+    kind = draw(st.sampled_from(DATA_TYPES) | st.sampled_from(TYPE_BYTES))
+    header = draw(st.sampled_from([DATA_HEADER.size] * 6 + [PUSH_V1_HEADER.size, 0, 8, 10]))
+    filling = draw(st.binary(min_size=5, max_size=5)) * 60
+    length = max(0, size - header).to_bytes(2, "big")
+    rows = [
+        bytearray((bytes([kind]) + length + sequence.to_bytes(6, "big") + filling)[:size])
+        for sequence in draw(numbers(count))
+    ]
+    if size:
+        wrong = st.tuples(st.integers(0, count - 1), st.integers(0, min(size, 9) - 1), st.integers(0, 255))
+        for row, position, byte in draw(st.just([]) | st.lists(wrong, max_size=3)):
+            rows[row][position] = draw(st.sampled_from(TYPE_BYTES)) if position == 0 else byte
+    before, after = draw(st.binary(max_size=30)), draw(st.binary(max_size=30))
+    truncated = count == 1 and draw(st.integers(0, 9)) == 9
+    buffer = bytearray(before + b"".join(rows) + after)
+    return buffer, Run(len(before), len(before) + size * count, size, count, PEER, truncated)
 
 
-def pack(*datagrams: bytes, truncated: tuple[int, ...] = ()) -> Batch:
-    return Batch.pack([(datagram, PEER) for datagram in datagrams], truncated=truncated)
+def run_of(datagrams: list[bytes]) -> tuple[bytearray, Run]:
+    batch = Batch.pack([(datagram, PEER) for datagram in datagrams])
+    [run] = batch.runs
+    return batch.buffer, run
 
 
-def scanned(batch: Batch) -> list[Row]:
-    """What ``scan`` says of each datagram."""
-    return list(zip(*(column.tolist() for column in scan(batch)), strict=True))
+def packets(buffer: bytearray, run: Run) -> list[Packet | None]:
+    """What ``decode`` says of each datagram of a run."""
+
+    def packet(datagram: memoryview) -> Packet | None:
+        try:
+            return decode(datagram, truncated=run.truncated)
+        except MalformedPacket:
+            return None
+
+    return [packet(datagram) for datagram in Batch(buffer, [run]).datagrams(run)]
 
 
-def decoded(batch: Batch) -> list[Row]:
-    """What ``decode`` says of each datagram."""
-    rows = zip(batch.offsets, batch, strict=True)
-    return [decoded_row(offset, datagram, cut) for offset, (datagram, _, cut) in rows]
+def leading_one_by_one(buffer: bytearray, run: Run) -> int:
+    kinds = [
+        (packet.dialect, packet.confirm) if isinstance(packet, Push) else (None, False)
+        for packet in packets(buffer, run)
+    ]
+    return len(list(takewhile(lambda kind: kind == kinds[0] and kind[0] is Dialect.V2, kinds)))
 
 
-def decoded_row(offset: int, datagram: memoryview, truncated: bool) -> Row:
-    try:
-        packet = decode(datagram, truncated=truncated)
-    except MalformedPacket:
-        return MALFORMED_ROW
-    start = offset + len(datagram)
-    match packet:
-        case Deliver(sequence, data):
-            return PacketType.DELIVER, False, start - len(data), len(data), sequence
-        case Push(data, _, confirm):
-            return PacketType.PUSH, confirm, start - len(data), len(data), 0
-        case _:
-            return datagram[0], False, 0, 0, 0
+def delivered_one_by_one(buffer: bytearray, run: Run) -> list[Stretch] | None:
+    stretches: list[Stretch] = []
+    for packet in packets(buffer, run):
+        if not isinstance(packet, Deliver):
+            return None
+        if stretches and packet.sequence == stretches[-1][0] + len(stretches[-1][1]):
+            stretches[-1][1].append(packet.data)
+        else:
+            stretches.append((packet.sequence, [packet.data]))
+    return stretches
 
 
-class TestScan:
-    @given(batches())
-    def test_it_says_of_each_datagram_what_decode_says(self, batch: Batch) -> None:
-        assert scanned(batch) == decoded(batch)
-
-    def test_it_agrees_with_decode_on_every_vector(self, vectors: dict[str, Vector]) -> None:
-        batch = pack(*(vector["datagram"] for vector in vectors.values()))
-        for name, ours, theirs in zip(vectors, scanned(batch), decoded(batch), strict=True):
-            assert ours == theirs, name
-
-    def test_it_agrees_with_decode_on_a_vector_alone_in_its_buffer(self, vectors: dict[str, Vector]) -> None:
-        for name, vector in vectors.items():
-            batch = pack(vector["datagram"])
-            assert scanned(batch) == decoded(batch), name
-
-    def test_it_reads_the_columns_of_each_packet_type(self) -> None:
-        batch = pack(
-            encode(Deliver(2**47 + 1, b"abc")),
-            encode(Push(b"abcd", Dialect.V2)),
-            encode(Push(b"abcde", Dialect.V1, confirm=True)),
-            encode(Request(PEER, 1, 2)),
-            encode(Forward(PEER, MAX_SEQUENCE, MAX_SEQUENCE)),
-            encode(Keepalive(PEER)),
-            encode(Keepalive(PEER, dialect=Dialect.V1)),
-            encode(KeepaliveAck(bytes(16))),
-            encode(KeepaliveAck(b"")),
-        )
-        assert scanned(batch) == [
-            (PacketType.DELIVER, False, 9, 3, 2**47 + 1),
-            (PacketType.PUSH, False, 12 + 9, 4, 0),
-            (PacketType.PUSH, True, 25 + 3, 5, 0),
-            (PacketType.REQUEST, False, 0, 0, 0),
-            (PacketType.FORWARD, False, 0, 0, 0),
-            (PacketType.KEEPALIVE, False, 0, 0, 0),
-            (PacketType.KEEPALIVE, False, 0, 0, 0),
-            (PacketType.KEEPALIVE_ACK, False, 0, 0, 0),
-            (PacketType.KEEPALIVE_ACK, False, 0, 0, 0),
-        ]
-
-    @pytest.mark.parametrize("kind", [PacketType.DELIVER, PacketType.PUSH, PacketType.PUSH | CONFIRM])
-    @pytest.mark.parametrize("header", [3, 9])
-    @pytest.mark.parametrize("length", [MAX_DATA, MAX_DATA + 1, 65_535])
-    def test_it_agrees_with_decode_about_the_longest_data(self, kind: int, header: int, length: int) -> None:
-        batch = pack(bytes([kind]) + length.to_bytes(2, "big") + bytes(header - 3 + length))
-        assert scanned(batch) == decoded(batch)
-
-    @pytest.mark.parametrize("kind", [PacketType.REQUEST, PacketType.FORWARD])
-    @pytest.mark.parametrize(
-        ("first", "last"), [(7, 7), (8, 7), (2**32, 2**32 - 1), (MAX_SEQUENCE, 0), (0, MAX_SEQUENCE)]
-    )
-    def test_it_takes_a_range_only_if_it_is_not_empty(self, kind: PacketType, first: int, last: int) -> None:
-        batch = pack(bytes([kind]) + bytes(6) + first.to_bytes(6, "big") + last.to_bytes(6, "big"))
-        assert scanned(batch) == [(kind if first <= last else MALFORMED, False, 0, 0, 0)]
-
-    def test_an_empty_batch_has_empty_columns(self) -> None:
-        assert scanned(pack()) == []
-
-    @pytest.mark.parametrize("count", [1, 2, 40])
-    def test_datagrams_of_no_bytes_are_malformed_when_there_is_nothing_else(self, count: int) -> None:
-        assert scanned(pack(*[b""] * count)) == [MALFORMED_ROW] * count
-
-    @pytest.mark.parametrize("position", [0, 1, 2])
-    def test_a_datagram_of_no_bytes_is_malformed_wherever_it_lies(self, position: int) -> None:
-        # A scan that overlooked the size would take the neighbour's type byte for its own.
-        datagrams = [b"\x20", b"\x20"]
-        datagrams.insert(position, b"")
-        rows: list[Row] = [(PacketType.KEEPALIVE_ACK, False, 0, 0, 0)] * 2
-        rows.insert(position, MALFORMED_ROW)
-        assert scanned(pack(*datagrams)) == rows
-
-    def test_what_the_receive_call_cut_is_malformed_however_whole_it_looks(self) -> None:
-        whole = [encode(Push(b"abc")), encode(Request(PEER, 1, 2)), encode(Deliver(1, b"")), b"\x20"]
-        assert scanned(pack(*whole, truncated=(0, 1, 3))) == [
-            MALFORMED_ROW,
-            MALFORMED_ROW,
-            (PacketType.DELIVER, False, len(whole[0]) + len(whole[1]) + 9, 0, 1),
-            MALFORMED_ROW,
-        ]
-
-    @given(batches())
-    def test_it_leaves_the_buffer_as_it_is(self, batch: Batch) -> None:
-        before = bytes(batch.buffer)
-        scan(batch)
-        assert batch.buffer == before
+def check(buffer: bytearray, run: Run) -> None:
+    """Compare with ``decode`` what is said of a run, which stays as it is."""
+    before = bytes(buffer)
+    assert leading_pushes(buffer, run) == leading_one_by_one(buffer, run)
+    assert delivered(buffer, run) == delivered_one_by_one(buffer, run)
+    assert buffer == before
 
 
-DIALECTS = {"v1": [Dialect.V1], "v2": [Dialect.V2], "mixed": [Dialect.V2, Dialect.V2, Dialect.V1]}
+class TestWhatIsSaidOfARun:
+    @settings(deadline=None)
+    @given(nearly_equal())
+    def test_is_what_decode_says_of_its_datagrams(self, found: tuple[bytearray, Run]) -> None:
+        check(*found)
+
+    @pytest.mark.parametrize("count", [1, VECTOR_MINIMUM])
+    def test_is_what_decode_says_of_every_vector(self, count: int, vectors: dict[str, Vector]) -> None:
+        for vector in vectors.values():
+            datagram = vector["datagram"]
+            if datagram or count == 1:
+                check(*run_of([datagram] * count))
+
+    @pytest.mark.parametrize("kind", DATA_TYPES)
+    @pytest.mark.parametrize("header", [PUSH_V1_HEADER.size, DATA_HEADER.size])
+    @pytest.mark.parametrize("length", [255, 256, 257, MAX_DATA, MAX_DATA + 1, 65_535])
+    def test_is_what_decode_says_of_long_data(self, kind: int, header: int, length: int) -> None:
+        check(*run_of([bytes([kind]) + length.to_bytes(2, "big") + bytes(header - 3 + length)] * 2))
+
+    @pytest.mark.parametrize("count", COUNTS)
+    def test_counts_all_and_only_those_that_are_whole(self, count: int) -> None:
+        pushes = [encode(Push(b"abc", confirm=True))] * count
+        buffer, run = run_of(pushes)
+        assert leading_pushes(buffer, run) == count
+        for wrong in range(count):
+            for position in (0, 1, 2):
+                spoilt = bytearray(buffer)
+                spoilt[wrong * run.size + position] ^= 0x40
+                assert leading_pushes(spoilt, run) == wrong
+
+    @pytest.mark.parametrize("count", COUNTS[1:])
+    def test_ends_with_the_first_that_is_wrong_whatever_is_wrong_with_it(self, count: int) -> None:
+        packets: list[Packet] = [Push(b"abc"), Deliver(5, b"abc")]
+        for packet in packets:
+            buffer, run = run_of([encode(packet)] * count)
+            for wrong, (early, late) in product(range(count - 1), permutations((0, 1, 2), 2)):
+                spoilt = bytearray(buffer)
+                spoilt[wrong * run.size + early] ^= 0x40
+                spoilt[-run.size + late] ^= 0x40
+                assert leading_pushes(spoilt, run) == (wrong if isinstance(packet, Push) else 0)
+                assert delivered(spoilt, run) is None
+
+    @pytest.mark.parametrize("count", COUNTS[1:])
+    def test_counts_only_those_with_confirm_or_only_those_without(self, count: int) -> None:
+        for first in (False, True):
+            pushes = [encode(Push(b"abc", confirm=first))] * (count - 1) + [encode(Push(b"abc", confirm=not first))]
+            assert leading_pushes(*run_of(pushes)) == count - 1
+
+    @pytest.mark.parametrize("packet", [Deliver(7, b"abc"), Push(b"abc")])
+    def test_is_nothing_where_the_receive_call_cut_it(self, packet: Packet) -> None:
+        buffer, run = run_of([encode(packet)])
+        cut = run._replace(truncated=True)
+        assert (leading_pushes(buffer, cut), delivered(buffer, cut)) == (0, None)
+
+
+class TestDelivered:
+    @pytest.mark.parametrize("count", COUNTS)
+    def test_a_stretch_breaks_wherever_the_numbers_do(self, count: int) -> None:
+        for turn in TURNS[1:]:
+            first = turn - 1 - count // 2 if turn <= MAX_SEQUENCE else turn - count - 10
+            for row in range(count):
+                found = [*range(first, first + row), *range(first + row + 1, first + count + 1)]
+                buffer, run = run_of([encode(Deliver(sequence, b"%6d" % (sequence % 10**6))) for sequence in found])
+                assert delivered(buffer, run) == delivered_one_by_one(buffer, run)
+
+    @pytest.mark.parametrize("count", COUNTS[1:])
+    def test_a_number_of_which_any_byte_is_another_breaks_a_stretch(self, count: int) -> None:
+        first = 0x0102_0304_0506
+        for row, position in product(range(count), range(6)):
+            buffer, run = run_of([encode(Deliver(first + at, b"x")) for at in range(count)])
+            buffer[row * run.size + 3 + position] ^= 0x80
+            assert delivered(buffer, run) == delivered_one_by_one(buffer, run)
+
+    @pytest.mark.parametrize("count", [2, VECTOR_MINIMUM])
+    def test_no_number_follows_the_highest(self, count: int) -> None:
+        found = [*range(MAX_SEQUENCE - count + 2, MAX_SEQUENCE + 1), 0]
+        buffer, run = run_of([encode(Deliver(sequence, b"")) for sequence in found])
+        assert delivered(buffer, run) == [(found[0], [b""] * (count - 1)), (0, [b""])]
+
+    @pytest.mark.parametrize("count", [1, VECTOR_MINIMUM])
+    def test_the_data_outlives_the_buffer(self, count: int) -> None:
+        buffer, run = run_of([encode(Deliver(5 + row, b"abc")) for row in range(count)])
+        stretches = delivered(buffer, run)
+        buffer[:] = bytes(len(buffer))
+        assert stretches == [(5, [b"abc"] * count)]
+        assert all(type(data) is bytes for _, stretch in stretches for data in stretch)
 
 
 class TestNumber:
-    @pytest.mark.parametrize("dialects", DIALECTS.values(), ids=DIALECTS)
-    @pytest.mark.parametrize("count", [1, VECTOR_MINIMUM - 1, VECTOR_MINIMUM, VECTOR_MINIMUM + 1, 300])
-    @pytest.mark.parametrize("last", [300, 2**16 + 10, 2**32 + 10, 2**40 + 10, MAX_SEQUENCE])
-    def test_a_run_of_pushes_becomes_delivers_in_order(self, dialects: list[Dialect], count: int, last: int) -> None:
-        first = last - count + 1
-        data = [bytes([row % 256]) * (row % 5) for row in range(count)]
-        pushes = [
-            encode(Push(data[row], dialect, confirm=row % 3 == 0))
-            for row, dialect in enumerate(islice(cycle(dialects), count))
-        ]
-        batch = pack(*pushes)
-        delivers = number(batch, scan(batch), 0, count, first)
-        assert [bytes(deliver) for deliver in delivers] == [
-            encode(Deliver(first + row, data[row])) for row in range(count)
-        ]
+    @settings(deadline=None)
+    @given(st.data(), st.binary(max_size=20), st.booleans(), st.sampled_from(COUNTS) | st.integers(1, 300))
+    def test_it_equals_encoding_one_by_one_and_touches_nothing_else(
+        self, data: st.DataObject, filling: bytes, confirm: bool, count: int
+    ) -> None:
+        before, after = data.draw(st.binary(max_size=30)), data.draw(st.binary(max_size=30))
+        first = data.draw(sequences(count))
+        payloads = [(bytes([row % 256]) + filling)[: len(filling)] for row in range(count)]
+        pushes = b"".join(encode(Push(payload, confirm=confirm)) for payload in payloads)
+        buffer = bytearray(before + pushes + after)
+        number(buffer, len(before), len(before) + len(pushes), DATA_HEADER.size + len(filling), first)
+        delivers = b"".join(encode(Deliver(first + row, payload)) for row, payload in enumerate(payloads))
+        assert buffer == before + delivers + after
 
+    @pytest.mark.parametrize("count", COUNTS)
+    @pytest.mark.parametrize("turn", TURNS[1:])
+    def test_numbers_roll_over_anywhere(self, count: int, turn: int) -> None:
+        pushes = [encode(Push(b"x"))] * count
+        for first in range(turn - count, (turn if turn <= MAX_SEQUENCE else turn - count) + 1):
+            if first < 0:
+                continue
+            buffer, run = run_of(pushes)
+            number(buffer, run.start, run.stop, run.size, first)
+            assert buffer == b"".join(encode(Deliver(first + row, b"x")) for row in range(count))
+
+    @pytest.mark.parametrize("stop", [1, VECTOR_MINIMUM, VECTOR_MINIMUM + 1])
+    def test_the_rest_of_a_run_stays_as_it_is(self, stop: int) -> None:
+        pushes = [encode(Push(b"abc"))] * (2 * VECTOR_MINIMUM)
+        buffer, run = run_of(pushes)
+        number(buffer, run.size, (1 + stop) * run.size, run.size, 9)
+        delivers = [encode(Deliver(9 + row, b"abc")) for row in range(stop)]
+        assert buffer == b"".join([pushes[0], *delivers, *pushes[1 + stop :]])
+
+    def test_what_was_numbered_is_delivered(self) -> None:
+        for count in COUNTS:
+            buffer, run = run_of([encode(Push(b"%3d" % row)) for row in range(count)])
+            number(buffer, run.start, run.stop, run.size, 2**32 - 3)
+            assert delivered(buffer, run) == [(2**32 - 3, [b"%3d" % row for row in range(count)])]
+
+
+class TestEncodePushes:
     @given(
-        pushes=st.lists(
-            st.builds(Push, st.binary(max_size=9), st.sampled_from(Dialect), st.booleans()),
-            min_size=1,
-            max_size=6,
+        st.lists(st.binary(max_size=4), max_size=20).map(
+            lambda few: list(chain.from_iterable([one] * 3 for one in few))
         ),
-        repeat=st.integers(1, VECTOR_MINIMUM),
-        first=st.integers(0, MAX_SEQUENCE - 6 * VECTOR_MINIMUM),
+        st.sampled_from(Dialect),
+        st.booleans(),
     )
-    def test_it_equals_encoding_one_by_one(self, pushes: list[Push], repeat: int, first: int) -> None:
-        pushes = pushes * repeat
-        batch = pack(*map(encode, pushes))
-        delivers = number(batch, scan(batch), 0, len(pushes), first)
-        assert [bytes(deliver) for deliver in delivers] == [
-            encode(Deliver(first + row, push.data)) for row, push in enumerate(pushes)
-        ]
+    def test_it_equals_encoding_one_by_one(self, messages: list[bytes], dialect: Dialect, confirm: bool) -> None:
+        bursts = encode_pushes(messages, dialect, confirm)
+        pushes = [encode(Push(message, dialect, confirm)) for message in messages]
+        assert [datagram for burst in bursts for datagram in burst.each()] == pushes
+        assert len(bursts) == len(list(groupby(messages, len)))
+        assert all(len(datagram) == burst.size for burst in bursts for datagram in burst.each())
 
-    @pytest.mark.parametrize("dialects", DIALECTS.values(), ids=DIALECTS)
-    @pytest.mark.parametrize("count", [3, VECTOR_MINIMUM + 6])
-    def test_it_touches_only_the_v2_pushes_of_its_run(self, dialects: list[Dialect], count: int) -> None:
-        before, gap, after = encode(Push(b"before")), b"\xa5" * 7, encode(Push(b"after"))
-        run = [encode(Push(b"run", dialect)) for dialect in islice(cycle(dialects), count)]
-        datagrams = [before, *run, after]
-        buffer, offsets = bytearray(gap), []
-        expected = bytearray(gap)
-        for row, datagram in enumerate(datagrams):
-            offsets.append(len(buffer))
-            buffer += datagram + gap
-            in_place = 0 < row <= count and len(datagram) == 9 + len(b"run")
-            expected += (encode(Deliver(99 + row, b"run")) if in_place else datagram) + gap
-        batch = Batch(buffer, offsets, list(map(len, datagrams)), [PEER] * len(datagrams))
-        number(batch, scan(batch), 1, 1 + count, 100)
-        assert buffer == expected
+    def test_nothing_is_no_burst(self) -> None:
+        assert encode_pushes([], Dialect.V2, False) == []
 
-    @pytest.mark.parametrize("count", [1, VECTOR_MINIMUM])
-    def test_v2_pushes_are_not_copied(self, count: int) -> None:
-        batch = pack(*[encode(Push(b"x"))] * count)
-        delivers = number(batch, scan(batch), 0, count, 1)
-        batch.buffer[:] = bytes(len(batch.buffer))
-        assert [bytes(deliver) for deliver in delivers] == [bytes(10)] * count
-
-    @pytest.mark.parametrize("at", [0, 1, 2])
-    def test_a_run_of_no_rows_changes_nothing(self, at: int) -> None:
-        batch = pack(encode(Push(b"x")), encode(Push(b"y")))
-        before = bytes(batch.buffer)
-        assert number(batch, scan(batch), at, at, 1) == []
-        assert batch.buffer == before
+    @pytest.mark.parametrize("dialect", Dialect)
+    def test_what_fits_no_datagram_is_refused(self, dialect: Dialect) -> None:
+        assert len(encode_pushes([bytes(MAX_DATA)], dialect, False)) == 1
+        with pytest.raises(MessageTooLarge):
+            encode_pushes([b"", bytes(MAX_DATA + 1)], dialect, False)

@@ -80,7 +80,7 @@ class Bench:
         while drained:
             _, effects, events = self.client.drain()
             for effect in effects:
-                for datagram in effect.datagrams:
+                for datagram in effect.each():
                     for peer in effect.peers:
                         self.sent.append((self.now, decode(datagram), peer))
             self.events += [(self.now, event) for event in events]
@@ -353,7 +353,7 @@ class TestRepair:
 
     def test_what_is_half_held_is_asked_for_too(self) -> None:
         store = History()
-        store.put(3, data_of(3))
+        store.put(3, [data_of(3)])
         bench = Bench(FIRST, store=store)
         bench.deliver(1, 5)
         bench.run(0.05)
@@ -943,7 +943,7 @@ class TestForwards:
 
     def test_nojournal_answers_nothing(self) -> None:
         history = History()
-        history.put(1, data_of(1))
+        history.put(1, [data_of(1)])
         bench = Bench(ClientConfig(start=1, journal=False), store=history)
         bench.deliver(2)
         bench.receive(Forward(OTHER, 1, 2))
@@ -977,7 +977,7 @@ class TestForwards:
 
     def test_who_does_not_subscribe_answers_from_a_store_of_its_own(self) -> None:
         history = History()
-        history.put(1, data_of(1))
+        history.put(1, [data_of(1)])
         bench = Bench(ClientConfig(subscribe=False), store=history)
         assert bench.packets(Keepalive)[0].flags == Flags.NOSUBSCRIBE
         bench.receive(Forward(OTHER, 1, 9))
@@ -1207,6 +1207,7 @@ class TestPublishing:
     def test_raw_is_the_bare_document(self) -> None:
         bench = self.publisher(raw=True, outbox=OutboxConfig(raw=True))
         self.publish(bench, b"same", b"same", b"other")
+        bench.tick()
         assert bench.packets(Push) == [Push(b"same"), Push(b"same"), Push(b"other")]
         bench.receive(Deliver(1, b"same"), Deliver(2, b"other"), Deliver(3, b"same"), Deliver(4, b"same"))
         assert bench.published == [(0, 1), (2, 2), (1, 3)]
@@ -1369,7 +1370,19 @@ class TestRetransmission:
         for _ in range(100):
             bench.client.publish(b"x", bench.now)
         bench.drain()
+        assert len(bench.packets(Push)) == 1
+        bench.tick()
         assert len(bench.packets(Push)) == 20
+
+    def test_what_is_published_one_by_one_leaves_in_bursts(self) -> None:
+        bench = self.publisher()
+        for _ in range(10):
+            bench.client.publish(b"x", bench.now)
+        assert bench.client.next_deadline() == bench.now
+        bench.client.tick(bench.now)
+        first, rest = (effect for effect in bench.client.drain().effects if effect.peers == (BACKBONE,))
+        assert (len(list(first.each())), len(first.datagrams)) == (1, 1)
+        assert (len(list(rest.each())), len(rest.datagrams)) == (9, 1)
 
     def test_memory_of_what_came_back_does_not_grow(self) -> None:
         for options in ({"subscribe": False}, {"raw": True}, {"raw": True, "outbox": OutboxConfig(raw=True)}):
@@ -1377,6 +1390,7 @@ class TestRetransmission:
             for number in range(300):
                 bench.client.publish(b"%d" % number, bench.now)
                 bench.drain()
+                bench.tick()
                 bench.receive(Deliver(number + 1, bench.packets(Push)[-1].data))
                 bench.sent.clear()
             assert len(bench.published) == 300

@@ -56,7 +56,7 @@ class Bench:
                 self.told.append(unsaved)
                 unsaved.save(self.journal)
             for effect in effects:
-                self.told += [decode(datagram) for datagram in effect.datagrams]
+                self.told += [decode(datagram) for datagram in effect.each()]
                 self.sent_to = effect.peers
             self.told += events
             going_on = bool(events)

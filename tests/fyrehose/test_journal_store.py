@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.fyrehose import journal_store
@@ -38,7 +40,7 @@ def store(journal: Any) -> JournalStore:
 
 def put(store: JournalStore, *sequences: int) -> None:
     for sequence in sequences:
-        store.put(sequence, data_of(sequence), 10 * sequence)
+        store.put(sequence, [data_of(sequence)], 10 * sequence)
 
 
 def save(store: JournalStore) -> None:
@@ -86,7 +88,7 @@ def test_what_waits_is_there_and_what_is_saved_too(store: JournalStore) -> None:
 
 
 def test_an_empty_message_and_one_that_came_at_no_time_are_there(store: JournalStore) -> None:
-    store.put(1, b"")
+    store.put(1, [b""])
     assert (store.get(1), store.received_at(1)) == (b"", 0)
     save(store)
     assert (store.get(1), store.received_at(1)) == (b"", 0)
@@ -129,7 +131,7 @@ def test_what_is_taken_is_taken_once(store: JournalStore) -> None:
 
 @pytest.mark.parametrize("what", ["begin", "lose", "put"])
 def test_each_of_them_alone_is_to_be_made_durable(what: str, store: JournalStore) -> None:
-    {"begin": lambda: store.begin(7), "lose": lambda: store.lose(7, 8), "put": lambda: store.put(7, b"")}[what]()
+    {"begin": lambda: store.begin(7), "lose": lambda: store.lose(7, 8), "put": lambda: store.put(7, [b""])}[what]()
     save(store)
     bounds = store.journal.bounds(EPOCH)
     assert bounds is not None
@@ -184,7 +186,7 @@ def test_the_bytes_that_were_read_ahead_are_bounded(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(journal_store, "READ_BYTES", 50_000)
     store = JournalStore(Journal(LocalDirectory(tmp_path), STREAM))
     for number in range(30_001, 31_001):
-        store.put(number, b"%1000d" % number)
+        store.put(number, [b"%1000d" % number])
         save(store)  # Each a frame of its own.
     for number in range(30_001, 31_001):
         assert store.get(number) == b"%1000d" % number
@@ -198,7 +200,7 @@ def test_what_is_put_is_newer_than_what_was_read(store: JournalStore) -> None:
     put(store, 2, 3, 4)  # 1 is missing, so these may still be corrected.
     save(store)
     assert store.get(2) == data_of(2)
-    store.put(3, b"corrected", 99)
+    store.put(3, [b"corrected"], 99)
     assert (store.get(3), store.received_at(3)) == (b"corrected", 99)
     save(store)
     assert (store.get(3), store.received_at(3)) == (b"corrected", 99)
@@ -209,7 +211,7 @@ def test_what_is_read_while_a_correction_waits_does_not_outlive_it(store: Journa
     store.begin(1)
     put(store, 2, 3, 4)
     save(store)
-    store.put(3, b"corrected", 99)
+    store.put(3, [b"corrected"], 99)
     assert store.get(2) == data_of(2)  # This reads 3 as it was, too.
     assert store.get(3) == b"corrected"
     save(store)
@@ -220,8 +222,8 @@ def test_what_retention_has_dropped_is_not_held(tmp_path: Path) -> None:
     now = 1_000.0
     journal = MemoryJournal(STREAM, retention=Retention(seconds=10), clock=lambda: now)
     store = JournalStore(journal)
-    store.put(1, b"old", 980_000_000)
-    store.put(2, b"new", 995_000_000)
+    store.put(1, [b"old"], 980_000_000)
+    store.put(2, [b"new"], 995_000_000)
     save(store)
     journal.trim()
     assert store.lowest(1, 2, 10) == [2]
@@ -267,3 +269,71 @@ def test_what_comes_again_heals_what_is_damaged(damaged: JournalStore) -> None:
         assert damaged.get(number) == data_of(number)
     assert damaged.lowest(1, 9, 10) == [2, 3, 4, 5, 6]
     assert JournalStore(damaged.journal).get(5) == data_of(5)
+
+
+steps = st.lists(
+    st.tuples(st.just("put"), st.integers(2, 40), st.lists(st.binary(max_size=2), min_size=1, max_size=6))
+    | st.tuples(st.sampled_from(["get", "save"]), st.integers(2, 40), st.just([])),
+    max_size=20,
+)
+
+
+@settings(deadline=None)
+@given(steps)
+def test_several_are_put_as_they_are_one_by_one(what: list[tuple[str, int, list[bytes]]]) -> None:
+    """1 is missing for good, so that whatever is saved may still be corrected."""
+    store, reference = (JournalStore(MemoryJournal(STREAM)) for _ in range(2))
+    for each in (store, reference):
+        each.begin(1)
+    for now, (name, first, messages) in enumerate(what):
+        if name == "put":
+            store.put(first, messages, now)
+            for sequence, data in enumerate(messages, first):
+                reference.put(sequence, [data], now)
+        elif name == "get":
+            assert store.get(first) == reference.get(first)
+        else:
+            taken = store.take()
+            assert taken == reference.take()
+            for each in (store, reference):
+                if taken is not None:
+                    taken.save(each.journal)
+        assert store.lowest(0, 99, 99) == reference.lowest(0, 99, 99)
+        seen, expected = (
+            [(each.get(number), each.received_at(number)) for number in range(1, 50)] for each in (store, reference)
+        )
+        assert seen == expected
+
+
+def test_several_that_are_put_are_newer_than_what_was_read(store: JournalStore) -> None:
+    store.begin(1)
+    put(store, 2, 3, 4, 5)  # 1 is missing, so these may still be corrected.
+    save(store)
+    assert store.get(2) == data_of(2)
+    store.put(3, [b"three", b"four"], 99)
+    for saved in (False, True):
+        if saved:
+            save(store)
+        assert [store.get(number) for number in range(2, 6)] == [data_of(2), b"three", b"four", data_of(5)]
+        assert [store.received_at(number) for number in range(2, 6)] == [20, 99, 99, 50]
+
+
+def test_several_that_come_again_heal_what_is_damaged(damaged: JournalStore) -> None:
+    assert [damaged.get(number) for number in (3, 4, 5)] == [None] * 3
+    assert damaged.lowest(1, 9, 10) == [2, 6]
+    damaged.put(3, [b"three", b"four"], 99)
+    assert damaged.lowest(1, 9, 10) == [2, 3, 4, 6]
+    save(damaged)
+    assert damaged.lowest(1, 9, 10) == [2, 3, 4, 6]
+    assert [damaged.get(number) for number in (4, 3, 5)] == [b"four", b"three", None]
+    assert damaged.lowest(1, 9, 10) == [2, 3, 4, 6]
+
+
+def test_the_highest_is_known_of_several(journal: Any) -> None:
+    spy = Spy(journal)
+    store = JournalStore(spy)
+    store.put(5, [b"5", b"6", b"7"], 0)
+    store.put(1, [b"1", b"2"], 0)
+    save(store)
+    assert [store.get(number) for number in (7, 2, 8)] == [b"7", b"2", None]
+    assert [first for first, _ in spy.reads] == [7, 2], "what is not held needs no look at the disk"

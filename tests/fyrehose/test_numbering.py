@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,11 +80,22 @@ class TestNumbering:
 
     def test_a_stream_that_slows_down_does_not_take_its_bound_back(self) -> None:
         numbering = Numbering(0, 0)
-        numbering.take(1, 0.0)
-        numbering.take(50_000, 1.0)
+        extensions(numbering, rate=50_000, seconds=3)
         bound = numbering.bound
-        numbering.take(51_000, 1_000.0)
+        assert bound - numbering.last > 2 * MINIMUM_RESERVE
+        numbering.take(bound - numbering.last - MINIMUM_RESERVE, 100_000.0)
         assert numbering.bound == bound
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_it_reserves_the_same_however_many_are_taken_at_once(self, seed: int) -> None:
+        rng = Random(seed)
+        together, singly, now = Numbering(0, 0), Numbering(0, 0), 0.0
+        for _ in range(60):
+            now += rng.choice((0.0, 0.001, 0.3, 20.0))
+            count = rng.choice((1, 7, 500, 3_000))
+            first = together.take(count, now)
+            assert [singly.take(1, now) for _ in range(count)] == list(range(first, first + count))
+            assert together.mark == singly.mark
 
     def test_a_slow_stream_has_the_smallest_reserve(self) -> None:
         assert set(extensions(Numbering(0, 0), rate=100, seconds=100, step=1)) == {MINIMUM_RESERVE}
@@ -90,7 +103,7 @@ class TestNumbering:
     def test_no_rate_makes_it_reserve_without_end(self) -> None:
         numbering = Numbering(0, 0)
         numbering.take(1, 0.0)
-        numbering.take(10**9, 0.001)
+        numbering.take(MINIMUM_RESERVE // 2 + 1, 1e-6)
         assert numbering.bound == numbering.last + MAXIMUM_RESERVE
 
     def test_the_bound_stops_at_the_last_number_of_all(self) -> None:

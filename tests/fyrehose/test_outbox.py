@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import PublishQueueFull
-from fyrehose_twisted.fyrehose.envelope import COUNTER_WINDOW, unwrap
-from fyrehose_twisted.fyrehose.outbox import Outbox, OutboxConfig
+from fyrehose_twisted.fyrehose.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, unwrap
+from fyrehose_twisted.fyrehose.outbox import DATAGRAM_OVERHEAD, Outbox, OutboxConfig
 from fyrehose_twisted.fyrehose.window import WindowConfig
 
 WIDE = WindowConfig(initial=10**6, maximum=10**6)
@@ -17,13 +17,16 @@ def outbox(**options: Any) -> Outbox:
 
 
 def bring_back(box: Outbox, data: bytes, now: float) -> int | None:
-    return box.returned(data, unwrap(data), now)
+    envelope = unwrap(data)
+    if envelope is None or envelope.publisher != box.publisher:
+        return None
+    return next(iter(box.returned(range(envelope.counter, envelope.counter + 1), now)), None)
 
 
 def test_counters_in_flight_span_less_than_subscribers_remember() -> None:
     box = outbox(window=WIDE, queue_messages=200_000, queue_bytes=2**40)
     for _ in range(COUNTER_WINDOW):
-        box.add(b"", 0.0)
+        box.add([b""], 0.0)
     sent = box.due(0.0)
     assert len(sent) == COUNTER_WINDOW // 2
     for data in sent[1:]:
@@ -35,18 +38,18 @@ def test_counters_in_flight_span_less_than_subscribers_remember() -> None:
 
 def test_fill_is_the_fuller_of_messages_and_bytes() -> None:
     box = outbox(queue_messages=10, queue_bytes=1_000)
-    box.add(b"", 0.0)
+    box.add([b""], 0.0)
     assert box.fill == pytest.approx(0.1)
-    box.add(bytes(460), 0.0)
+    box.add([bytes(460)], 0.0)
     assert box.fill == pytest.approx(0.5)
     with pytest.raises(PublishQueueFull, match=r"2 messages of 500 bytes"):
-        box.add(bytes(600), 0.0)
+        box.add([bytes(600)], 0.0)
 
 
 def test_what_was_never_sent_cannot_come_back() -> None:
     box = outbox(window=WindowConfig(initial=1))
-    box.add(b"one", 0.0)
-    box.add(b"two", 0.0)
+    box.add([b"one"], 0.0)
+    box.add([b"two"], 0.0)
     (first,) = box.due(0.0)
     assert bring_back(box, first[:-3] + b"two", 0.1) == 0  # The envelope counts, not what is in it.
     assert bring_back(box, first[:-4] + b"\x01two", 0.1) is None
@@ -54,15 +57,15 @@ def test_what_was_never_sent_cannot_come_back() -> None:
 
 def test_equal_raw_payloads_come_back_in_turn() -> None:
     box = outbox(raw=True)
-    assert [box.add(b"same", 0.0), box.add(b"same", 0.0)] == [0, 1]
+    assert [*box.add([b"same"], 0.0), *box.add([b"same"], 0.0)] == [0, 1]
     box.due(0.0)
-    assert [box.returned(b"same", None, 0.1) for _ in range(3)] == [0, 1, None]
+    assert [box.raw_returned(b"same", 0.1) for _ in range(3)] == [0, 1, None]
 
 
 def test_everything_is_forgotten_when_everything_came_back() -> None:
     box = outbox()
     for number in range(50):
-        box.add(b"%d" % number, 0.0)
+        box.add([b"%d" % number], 0.0)
     sent = box.due(0.0)
     box.time_out(5.0)
     again = box.due(5.0)
@@ -77,7 +80,7 @@ def test_everything_is_forgotten_when_everything_came_back() -> None:
 
 def test_what_expired_is_not_sent_again() -> None:
     box = outbox(timeout=1.5)
-    box.add(b"one", 0.0)
+    box.add([b"one"], 0.0)
     box.due(0.0)
     box.time_out(1.2)
     assert box.expired(1.5) == [0]
@@ -89,15 +92,15 @@ def test_what_is_given_up_before_it_was_ever_sent_is_let_go() -> None:
     outbox = Outbox(OutboxConfig(timeout=1.0), bytes(8))
     for round_number in range(5):
         for _ in range(100):
-            outbox.add(bytes(100), 10.0 * round_number)
+            outbox.add([bytes(100)], 10.0 * round_number)
         assert len(outbox.expired(10.0 * round_number + 1)) == 100
-    assert (len(outbox), len(outbox._queue)) == (0, 0)
+    assert (len(outbox), outbox._size, len(outbox._sent)) == (0, 0, 0)
 
 
 def test_what_comes_back_after_it_was_counted_as_lost_makes_no_room_twice() -> None:
     box = outbox(window=WindowConfig(initial=4, minimum=4, maximum=4))
     for _ in range(20):
-        box.add(b"", 0.0)
+        box.add([b""], 0.0)
     sent = box.due(0.0)
     box.time_out(5.0)
     for data in sent:
@@ -106,7 +109,7 @@ def test_what_comes_back_after_it_was_counted_as_lost_makes_no_room_twice() -> N
 
 
 def sent_again(box: Outbox) -> bytes:
-    box.add(b"", 0.0)
+    box.add([b""], 0.0)
     box.due(0.0)
     box.time_out(5.0)
     (data,) = box.due(5.0)
@@ -127,3 +130,22 @@ def test_a_repeat_that_comes_back_counts_among_what_came_back() -> None:
     box = outbox(window=WIDE)
     bring_back(box, sent_again(box), 5.1)
     assert (box.window._lost, box.window._returned) == (1, 1)
+
+
+@pytest.mark.parametrize("size", [10, 1_000, 60_000])
+def test_no_more_is_under_way_than_a_receive_buffer_holds(size: int) -> None:
+    room = 212_992
+    box = Outbox(OutboxConfig(window=WIDE, queue_bytes=2**30), b"someones", receive_buffer=room)
+    box.add([bytes(size)] * 1_000, 0.0)
+    under_way = box.due(0.0)
+    cost = size + ENVELOPE_SIZE + DATAGRAM_OVERHEAD
+    assert room - cost < len(under_way) * cost < room + cost
+    assert box.due(0.0) == []
+    bring_back(box, under_way[0], 0.1)
+    assert len(box.due(0.1)) == 1
+
+
+def test_one_message_may_always_be_under_way() -> None:
+    box = Outbox(OutboxConfig(), b"someones", receive_buffer=1_000)
+    box.add([bytes(60_000)] * 2, 0.0)
+    assert len(box.due(0.0)) == 1

@@ -24,7 +24,7 @@ from fyrehose_twisted.fyrehose.losses import Forwarded, NoNeedlessLoss
 from fyrehose_twisted.fyrehose.messages import Deliver
 from fyrehose_twisted.fyrehose.numbering import Numbering
 from fyrehose_twisted.fyrehose.outbox import Outbox
-from fyrehose_twisted.fyrehose.reassembly import Arrival, Reassembly
+from fyrehose_twisted.fyrehose.reassembly import Arrival, Reassembly, Run
 from fyrehose_twisted.fyrehose.repair import Repairs
 from fyrehose_twisted.fyrehose.scenarios import Amnesia, Garbage, Limits, Restarts, Storm
 from fyrehose_twisted.fyrehose.subscription import Subscription
@@ -90,7 +90,7 @@ def swallows_a_message(patch: Patch) -> None:
     original, calls = Client._deliver_run, count(1)
 
     def deliver_run(self: Any, run: Any) -> None:
-        original(self, run._replace(first=run.first + 1, messages=run.messages[1:]) if next(calls) % 500 == 0 else run)
+        original(self, Run(run.first + 1, run.messages[1:], run.times[1:]) if next(calls) % 500 == 0 else run)
 
     patch.setattr(Client, "_deliver_run", deliver_run)
 
@@ -116,10 +116,9 @@ def forgets_what_it_has_seen(patch: Patch) -> None:
 def acknowledges_the_oldest(patch: Patch) -> None:
     original = Outbox.returned
 
-    def returned(self: Any, data: bytes, envelope: Any, now: float) -> int | None:
-        if envelope is not None and envelope.publisher == self.publisher and self._waiting:
-            envelope = envelope._replace(counter=next(iter(self._waiting)))
-        return original(self, data, envelope, now)
+    def returned(self: Any, tickets: range, now: float) -> list[int]:
+        oldest = next(iter(self._waiting), tickets[0])
+        return original(self, range(oldest, oldest + len(tickets)), now)
 
     patch.setattr(Outbox, "returned", returned)
 

@@ -17,7 +17,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs
 from zope.interface import implementer
 
-from fyrehose_twisted.effects import Address, Datagram, Send
+from fyrehose_twisted.effects import Address, Burst, Datagram, Send
 from fyrehose_twisted.errors import (
     MessageTooLarge,
     NotConnected,
@@ -58,9 +58,10 @@ class Port:
     def getHost(self) -> Any:
         return SimpleNamespace(host=self.address[0], port=self.address[1])
 
-    def send(self, datagrams: Sequence[Datagram], peers: Sequence[Address]) -> None:
+    def send(self, datagrams: Sequence[Datagram | Burst], peers: Sequence[Address]) -> None:
+        sent = [bytes(datagram) for datagram in Send(datagrams, peers).each()]
         for peer in peers:
-            self.network.under_way += [(bytes(datagram), self.address, peer) for datagram in datagrams]
+            self.network.under_way += [(datagram, self.address, peer) for datagram in sent]
 
     def stopListening(self) -> Deferred[None]:
         assert not self.stopping
@@ -194,6 +195,49 @@ def test_what_is_published_comes_back_and_reaches_subscribers(network: Network, 
     assert published == [1, 2, 3]
     assert publisher.pending == 0
     assert publisher.found == subscriber.found == [(1, b"a"), (2, b""), (3, b"c")]
+
+
+@pytest.mark.usefixtures("backbone")
+def test_many_are_published_together(network: Network, make: Make) -> None:
+    publisher, other = make(2), make(3)
+    first = results(publisher.publish_many([b"a", b"b", b"c"]))
+    between = results(other.publish(b"x"))
+    second = results(publisher.publish_many([b"d"]), publisher.publish_many([]))
+    assert (publisher.pending, second) == (4, [[]])
+    network.advance(0.1)
+    (numbers,) = first
+    assert numbers == sorted(numbers)
+    given = {**dict(zip(numbers, (b"a", b"b", b"c"), strict=True)), between[0]: b"x", second[1][0]: b"d"}
+    assert publisher.found == sorted(given.items())
+    assert publisher.pending == 0
+
+
+@pytest.mark.usefixtures("backbone")
+def test_of_many_that_do_not_fit_none_is_published(network: Network, make: Make) -> None:
+    publisher = make(outbox=OutboxConfig(queue_messages=2))
+    with pytest.raises(PublishQueueFull):
+        publisher.publish_many([b"1", b"2", b"3"])
+    with pytest.raises(MessageTooLarge):
+        publisher.publish_many([b"1", bytes(65_500)])
+    assert publisher.pending == 0
+    network.advance(1)
+    assert publisher.found == []
+
+
+@pytest.mark.usefixtures("backbone")
+def test_many_fail_together(network: Network, make: Make) -> None:
+    publisher = make(outbox=OutboxConfig(timeout=1.0))
+    network.loses = lambda datagram, source, target: b"b" in datagram
+    failed = results(publisher.publish_many([b"a", b"b", b"b"]))
+    network.advance(2)
+    (failure,) = failed
+    assert isinstance(failure, PublishTimeout)
+    assert publisher.pending == 0
+    stopped = results(publisher.publish_many([b"b", b"b"]))
+    publisher.close()
+    network.advance(0.1)
+    (failure,) = stopped
+    assert isinstance(failure, NotConnected)
 
 
 @pytest.mark.usefixtures("backbone")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from copy import deepcopy
 from random import Random
+from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD, Arrival, Lost, Reassembly, Run
@@ -39,7 +41,7 @@ def test_a_message_keeps_its_data_and_the_time_it_came() -> None:
     stream = Reassembly(5)
     stream.add(6, b"six", 60)
     stream.add(5, b"five", 70)
-    assert stream.take() == [Run(5, [(b"five", 70), (b"six", 60)])]  # type: ignore[list-item]
+    assert stream.take() == [Run(5, [b"five", b"six"], [70, 60])]
 
 
 def test_what_was_given_up_is_a_duplicate() -> None:
@@ -97,7 +99,7 @@ def test_what_waits_can_be_corrected_within_the_limit_and_what_was_handed_over_c
     stream.add(1, b"", 0)
     [run] = stream.take()
     assert isinstance(run, Run)
-    assert run.messages == [(b"", 0), (b"right!", 7)]
+    assert (run.messages, run.times) == ([b"", b"right!"], [0, 7])
     assert not stream.correct(2, b"other", 7)
     assert stream.size == 0
 
@@ -120,7 +122,7 @@ def test_the_buffer_keeps_its_limit(seed: int) -> None:
         if rng.random() < 0.1:
             stream.take()
         assert stream.size <= 2_000 + 300 + MESSAGE_OVERHEAD
-        assert stream.size == sum(len(waiting.data) + MESSAGE_OVERHEAD for waiting in stream._waiting.values())
+        assert stream.size == sum(len(data) + MESSAGE_OVERHEAD for data, _ in stream._waiting.values())
         for sequence in stream._waiting:
             assert sequence not in stream.missing
 
@@ -162,4 +164,124 @@ def test_what_is_pushed_out_lies_below_what_was_given_up() -> None:
 def test_a_buffer_in_which_nothing_waits_is_not_full() -> None:
     stream = Reassembly(1, limit=50)
     assert stream.add(3, bytes(100), 0) is Arrival.OVERFLOW
+    assert stream.no_room_from(paused=False) is None
+
+
+def passed_on(
+    stream: Reassembly, first: int, data: list[bytes], now: int, *, at_once: bool
+) -> list[tuple[int, bytes, int]]:
+    """The numbers, data and times that are handed over if nothing but these messages is awaited."""
+    if at_once:
+        before = deepcopy(vars(stream))
+        run = stream.pass_on(first, data, now)
+        assert run is not None or vars(stream) == before, "what is not passed on changes nothing"
+        runs: list[Any] = [] if run is None else [run]
+    elif first == stream.next > stream.highest:
+        runs = []
+        for row, one in enumerate(data):
+            assert stream.add(first + row, one, now) is Arrival.NEW
+            runs += stream.take()
+    else:
+        runs = []
+    return [
+        (run.first + row, *kept) for run in runs for row, kept in enumerate(zip(run.messages, run.times, strict=True))
+    ]
+
+
+steps = st.one_of(
+    st.tuples(st.just("run"), st.integers(1, 60), st.lists(st.sampled_from([0, 0, 1, 50]), min_size=1, max_size=8)),
+    # By how much a run is ahead of the highest number that is known.
+    st.tuples(st.just("ahead"), st.integers(-3, 4), st.lists(st.sampled_from([0, 0, 1, 50]), min_size=1, max_size=8)),
+    st.tuples(
+        st.just("on"), st.sampled_from([0, 0, 1, -1]), st.lists(st.sampled_from([0, 1, 700]), min_size=1, max_size=5)
+    ),
+    st.tuples(st.just("one"), st.integers(1, 60), st.lists(st.sampled_from([0, 1, 50]), min_size=1, max_size=1)),
+    st.tuples(st.sampled_from(["give up", "exists", "correct", "clear"]), st.integers(1, 60), st.just([7])),
+    st.tuples(st.just("take"), st.just(0), st.just([])),
+)
+
+
+def step(stream: Reassembly, what: tuple[str, int, list[int]], now: int, *, at_once: bool) -> list[Any]:
+    """Do one thing; return what can be seen of it."""
+    name, number, sizes = what
+    data = [bytes([now % 256]) * size for size in sizes]
+    said: Any = None
+    if name == "give up":
+        stream.give_up(number, number + 10)
+    elif name == "exists":
+        stream.exists(number)
+    elif name == "correct":
+        said = stream.correct(number, *data, now)
+    elif name == "clear":
+        stream.fresh_gaps.clear()
+    elif name == "take":
+        said = stream.take()
+    elif name == "on":
+        said = passed_on(stream, max(1, stream.highest + 1 + number), data, now, at_once=at_once)
+    else:
+        first = max(1, stream.highest + 1 + number) if name == "ahead" else number
+        before = deepcopy(vars(stream)) if at_once else None
+        if at_once and stream.add_run(first, data, now):
+            said = [Arrival.NEW] * len(data)
+        else:
+            assert before is None or vars(stream) == before, "a run that is not taken changes nothing"
+            said = [stream.add(first + row, one, now) for row, one in enumerate(data)]
+    rooms = [stream.has_room(size) for size in (0, 50, 500)]
+    full = [stream.no_room_from(paused=paused) for paused in (False, True)]
+    return [said, stream.next, stream.highest, list(stream.missing), list(stream.fresh_gaps), stream.size, rooms, full]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(steps, max_size=30),
+    st.sampled_from([1, 5]),
+    st.sampled_from([50, 4 * MESSAGE_OVERHEAD, 12 * MESSAGE_OVERHEAD, 10**6]),
+    st.sampled_from([0, 1, 3, 1_000]),
+)
+def test_a_run_is_taken_in_as_its_messages_are_one_by_one(
+    what: list[tuple[str, int, list[int]]], start: int, limit: int, max_gaps: int
+) -> None:
+    stream, reference = (Reassembly(start, limit=limit, max_gaps=max_gaps) for _ in range(2))
+    for now, each in enumerate(what):
+        assert step(stream, each, now, at_once=True) == step(reference, each, now, at_once=False)
+
+
+def test_a_run_is_taken_at_once_if_it_is_new_and_fits() -> None:
+    stream = Reassembly(1, limit=5 * (MESSAGE_OVERHEAD + 1), max_gaps=1)
+    assert stream.add_run(1, [b"1", b"2"], 7)
+    assert not stream.add_run(2, [b"2", b"3"], 7), "one of them is here"
+    assert stream.add_run(4, [b"4", b"5"], 8)
+    assert not stream.add_run(3, [b"3"], 8), "it is missing"
+    assert not stream.add_run(6, [b"6", b"7"], 9), "there is room for one"
+    assert not stream.add_run(7, [b"7"], 9), "there is a gap already"
+    assert stream.add_run(6, [b"6"], 9)
+    assert (stream.missing, stream.fresh_gaps) == (RangeSet([(3, 3)]), [(3, 3)])
+    assert stream.take() == [Run(1, [b"1", b"2"], [7, 7])]
+    stream.add(3, b"3", 10)
+    assert stream.take() == [Run(3, [b"3", b"4", b"5", b"6"], [10, 8, 8, 9])]
+    assert stream.size == 0
+
+
+def test_what_is_simply_next_is_passed_on() -> None:
+    stream = Reassembly(5, limit=0)
+    assert stream.pass_on(6, [b"6"], 0) is None, "5 is awaited"
+    assert stream.pass_on(5, [b"5", bytes(700)], 9) == Run(5, [b"5", bytes(700)], [9, 9])
+    assert (stream.next, stream.highest, stream.size) == (7, 6, 0)
+    assert stream.pass_on(6, [b"6"], 0) is None, "it was handed over"
+    stream.exists(7)
+    assert stream.pass_on(8, [b"8"], 0) is None, "7 is missing"
+    assert stream.pass_on(7, [b"7"], 0) is None, "a repair is for others to take in"
+    stream.give_up(7, 7)
+    assert stream.pass_on(8, [b"8"], 0) is None, "that 7 is lost has to be said first"
+    assert stream.take() == [Lost(7, 7)]
+    assert stream.pass_on(8, [b"8"], 10) == Run(8, [b"8"], [10])
+
+
+def test_a_buffer_was_full_before_something_was_passed_on() -> None:
+    stream = Reassembly(1, limit=MESSAGE_OVERHEAD)
+    assert stream.add(3, b"too long", 0) is Arrival.OVERFLOW
+    stream.give_up(1, 3)
+    assert stream.take() == [Lost(1, 3)]
+    assert stream.pass_on(4, [b"4"], 0) is not None
+    assert stream.add(6, b"", 0) is Arrival.NEW
     assert stream.no_room_from(paused=False) is None

@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
-from fyrehose_twisted.fyrehose.tide import AMONG, DOUBT, LEAP, OLD, PLAUSIBLE_JUMP, Tide
+from fyrehose_twisted.fyrehose.tide import AMONG, DOUBT, LEAP, OLD, PLAUSIBLE_JUMP, WITNESSES, Tide
 
 
 def test_two_that_agree_are_believed() -> None:
@@ -109,3 +115,85 @@ def test_one_number_too_high_makes_none_old() -> None:
     for turn in (1, 2):
         tide.time_passed(turn * OLD)
     assert [tide.falls(number) for number in (4, 5, 6, 7)] == [False] * 4
+
+
+def test_what_is_expected_is_near_the_highest() -> None:
+    tide = Tide(0.0, 5)
+    assert not tide.expects(5), "nothing has come yet"
+    tide.reached(100)
+    assert tide.expects(100 + LEAP)
+    assert tide.expects(1)
+    assert not tide.expects(101 + LEAP)
+
+
+numbers = st.integers(1, 60) | st.integers(1, 3 * LEAP)
+happenings = st.one_of(
+    st.tuples(st.just("run"), numbers, st.integers(1, 3 * WITNESSES) | st.integers(1, 2 * AMONG)),
+    st.tuples(st.just("one"), numbers, st.booleans()),
+    st.tuples(st.sampled_from(["falls", "contradicts", "plausible", "beyond", "expects"]), numbers, st.just(0)),
+    st.tuples(st.sampled_from(["falls", "contradicts"]), st.integers(1, 60), st.just(0)),
+    st.tuples(st.just("passes"), st.sampled_from([1, 3, 5, 10]), st.just(0)),
+)
+
+
+def happens(tide: Tide, what: tuple[str, int, int], now: float, *, at_once: bool) -> list[Any]:
+    """Tell a tide; return what it says."""
+    name, number, count = what
+    if name == "passes":
+        tide.time_passed(now)
+    elif name == "one":
+        tide.came(number, now)
+        if count:
+            tide.reached(number)
+    elif name != "run":
+        return [getattr(tide, name)(number)]
+    elif at_once:
+        tide.run_came(number, number + count - 1, now)
+    else:
+        for sequence in range(number, number + count):
+            tide.came(sequence, now)
+            tide.reached(sequence)
+    proven = [sequence for sequence in range(number - 1, number + max(1, count) + 1) if tide.beyond(sequence)]
+    return [tide.highest, proven, tide.stands_at]
+
+
+@settings(deadline=None)
+@given(st.lists(happenings, max_size=25), st.sampled_from([None, 1, 40]))
+def test_a_run_came_as_its_numbers_came_one_by_one(what: list[tuple[str, int, int]], start: int | None) -> None:
+    tide, reference, now = Tide(0.0, start), Tide(0.0, start), 0.0
+    for each in what:
+        now += each[1] if each[0] == "passes" else 0
+        assert happens(tide, each, now, at_once=True) == happens(reference, each, now, at_once=False)
+
+
+@pytest.mark.parametrize("count", [*range(1, 3 * WITNESSES), 1_000])
+def test_a_run_proves_what_its_last_ones_prove(count: int) -> None:
+    tide = Tide(0.0)
+    sent(tide, 10, 11, 12)
+    tide.run_came(13, 12 + count, 5.0)
+    assert tide.highest == 12 + count
+    assert tide.beyond(12 + count - WITNESSES)
+    assert not tide.beyond(13 + count - WITNESSES)
+    assert tide.stands_at == 5.0 + DOUBT
+
+
+@pytest.mark.parametrize("count", [AMONG - 3, AMONG - 2])
+def test_contradictions_are_counted_among_all_of_a_run(count: int) -> None:
+    tide = Tide(0.0)
+    sent(tide, 1, 2, 3)
+    assert not tide.contradicts(1)
+    tide.run_came(4, 3 + count, 0.0)
+    assert not tide.contradicts(2)
+    tide.run_came(4 + count, 4 + count + 1, 0.0)
+    assert tide.contradicts(3) is (count + 2 < AMONG)
+
+
+@pytest.mark.parametrize("count", [1, 2 * WITNESSES, 100])
+def test_old_numbers_between_runs_are_late_duplicates(count: int) -> None:
+    tide = Tide(0.0)
+    sent(tide, 100, 101, 102)
+    for turn in (1, 2):
+        tide.time_passed(turn * OLD)
+    assert [tide.falls(number) for number in (7, 8)] == [False] * 2
+    tide.run_came(103, 102 + count, 2 * OLD)
+    assert [tide.falls(number) for number in (9, 10, 11)] == [False, False, True]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,11 +18,12 @@ from twisted.internet.task import deferLater
 from twisted.logger import capturedLogs
 from zope.interface import implementer
 
-from fyrehose_twisted.effects import Address
+from fyrehose_twisted.effects import Address, Burst
 from fyrehose_twisted.interfaces import IBatchReceiver
 from fyrehose_twisted.net import udp
 from fyrehose_twisted.net.batch import Batch
-from fyrehose_twisted.net.udp import LARGEST_DATAGRAM, DatagramPort, listen, local_host_towards
+from fyrehose_twisted.net.bursts import BATCH_DATAGRAMS, LARGEST_DATAGRAM, ROOM
+from fyrehose_twisted.net.udp import DatagramPort, listen, local_host_towards
 
 reactor: Any = installed_reactor
 
@@ -41,7 +43,7 @@ class Receiver(DatagramProtocol):
         return [datagram for batch in self.batches for datagram, _ in batch]
 
     def batch_received(self, batch: Batch) -> None:
-        assert not batch.truncated
+        assert not any(run.truncated for run in batch.runs)
         self.batches.append([(bytes(datagram), peer) for datagram, peer, _ in batch])
         if len(self.datagrams) >= self._wanted and not self._enough.called:
             self._enough.callback(None)
@@ -69,17 +71,26 @@ class Blocking:
         self.room -= 1
         return self._real.sendto(data, peer)
 
+    def sendmsg(self, buffers: list[bytes], control: Any, flags: int, peer: Address) -> int:
+        if self.room == 0:
+            self.refusals += 1
+            raise BlockingIOError
+        self.room -= 1
+        return self._real.sendmsg(buffers, control, flags, peer)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
 
-@pytest.fixture
-def ports() -> Iterator[Callable[[], DatagramPort]]:
+@pytest.fixture(params=[True, False], ids=["bursts", "one by one"])
+def ports(request: pytest.FixtureRequest) -> Iterator[Callable[[], DatagramPort]]:
     made: list[DatagramPort] = []
 
     def make() -> DatagramPort:
-        made.append(listen(reactor, 0, Receiver()))
-        return made[-1]
+        port = DatagramPort(0, Receiver(), "127.0.0.1", reactor, offload=request.param)
+        port.startListening()
+        made.append(port)
+        return port
 
     yield make
     pytest_twisted.blockon(gatherResults([port.stopListening() for port in made if port.connected]))
@@ -105,9 +116,9 @@ async def test_what_waits_is_one_batch(ports: Callable[[], DatagramPort]) -> Non
 @pytest_twisted.ensureDeferred
 async def test_a_batch_has_an_end(ports: Callable[[], DatagramPort]) -> None:
     receiving, sending = ports(), ports()
-    sending.send([b"x"] * (udp.BATCH_DATAGRAMS + 10), [address(receiving)])
-    await receiving.protocol.received(udp.BATCH_DATAGRAMS + 10)
-    assert [len(batch) for batch in receiving.protocol.batches] == [udp.BATCH_DATAGRAMS, 10]
+    sending.send([b"x"] * (BATCH_DATAGRAMS + 10), [address(receiving)])
+    await receiving.protocol.received(BATCH_DATAGRAMS + 10)
+    assert [len(batch) for batch in receiving.protocol.batches] == [BATCH_DATAGRAMS, 10]
 
 
 @pytest.mark.parametrize("sizes", [[LARGEST_DATAGRAM] * 8, [0, LARGEST_DATAGRAM, 0, 1, LARGEST_DATAGRAM, 20_000, 0]])
@@ -151,10 +162,10 @@ async def test_errors_of_sending_are_counted(ports: Callable[[], DatagramPort]) 
 async def test_a_full_kernel_buffer(ports: Callable[[], DatagramPort]) -> None:
     """What is sent waits in order, nothing is read meanwhile, and then both go on."""
     receiving, other, sending = ports(), ports(), ports()
-    blocking = Blocking(sending.socket, 3)
-    sending.socket = blocking
+    blocking = sending.bursts.socket = Blocking(sending.socket, 3)
     buffer = bytearray(b"0")
-    datagrams = [b"%d" % number for number in range(1, 5)]
+    # Each is longer than the one before it, so that it cannot go into the same burst.
+    datagrams = [b"%d" % number * (number + 1) for number in range(1, 5)]
     sending.send([memoryview(buffer), *datagrams], [address(receiving), address(other)])
     buffer[:] = b"?"
     sending.send([b"behind"], [address(receiving)])
@@ -164,7 +175,7 @@ async def test_a_full_kernel_buffer(ports: Callable[[], DatagramPort]) -> None:
 
     receiving.send([b"for later"], [address(sending)])
     await receiving.protocol.received(3)
-    assert receiving.protocol.datagrams == [b"0", b"1", b"2"]
+    assert receiving.protocol.datagrams == [b"0", *datagrams[:2]]
     assert sending.protocol.datagrams == []
     blocking.room = 1_000
     await gatherResults([receiving.protocol.received(6), other.protocol.received(5), sending.protocol.received(1)])
@@ -178,9 +189,9 @@ async def test_a_full_kernel_buffer(ports: Callable[[], DatagramPort]) -> None:
 def test_what_waits_has_a_limit(ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(udp, "WAITING_BYTES", 100)
     sending = ports()
-    blocking = Blocking(sending.socket, 0)
-    sending.socket = blocking
-    sending.send([bytes(60), bytes(60), bytes(40), bytes(1)], [("127.0.0.1", 9)])
+    blocking = sending.bursts.socket = Blocking(sending.socket, 0)
+    sending.send([bytes(40), bytes(60), bytes(70), bytes(60)], [("127.0.0.1", 9)])
+    # The last is shorter than the one before it: they are one burst, or two datagrams.
     assert sending.send_errors == {"EAGAIN": 2}
     blocking.room = 2
     sending.doWrite()
@@ -190,8 +201,7 @@ def test_what_waits_has_a_limit(ports: Callable[[], DatagramPort], monkeypatch: 
 
 def test_an_error_does_not_hold_up_what_waits(ports: Callable[[], DatagramPort]) -> None:
     sending = ports()
-    blocking = Blocking(sending.socket, 0)
-    sending.socket = blocking
+    blocking = sending.bursts.socket = Blocking(sending.socket, 0)
     sending.send([bytes(LARGEST_DATAGRAM + 1), b"x"], [("127.0.0.1", 9)])
     blocking.room = 2
     sending.doWrite()
@@ -285,6 +295,12 @@ class Failing:
         size, peer = self._real.recvfrom_into(buffer)
         return size, peer
 
+    def recvmsg_into(self, buffers: list[memoryview], room: int) -> Any:
+        self._reads += 1
+        if self._reads % 2 == 0:
+            raise OSError(errno.EHOSTUNREACH, "No route to host")
+        return self._real.recvmsg_into(buffers, room)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
@@ -292,10 +308,10 @@ class Failing:
 @pytest_twisted.ensureDeferred
 async def test_an_error_about_what_was_sent_loses_nothing_that_arrived(ports: Callable[[], DatagramPort]) -> None:
     receiving, sending = ports(), ports()
-    receiving.socket = Failing(receiving.socket)
-    sending.send([b"1", b"2", b"3"], [address(receiving)])
+    receiving.bursts.socket = Failing(receiving.socket)
+    sending.send([b"1", b"22", b"333"], [address(receiving)])
     await receiving.protocol.received(3)
-    assert receiving.protocol.datagrams == [b"1", b"2", b"3"]
+    assert receiving.protocol.datagrams == [b"1", b"22", b"333"]
     assert receiving.send_errors["EHOSTUNREACH"] >= 2
     assert receiving in reactor.getReaders()
 
@@ -305,8 +321,7 @@ def test_what_has_left_makes_room_for_more_to_wait(
 ) -> None:
     monkeypatch.setattr(udp, "WAITING_BYTES", 100)
     sending = ports()
-    blocking = Blocking(sending.socket, 0)
-    sending.socket = blocking
+    blocking = sending.bursts.socket = Blocking(sending.socket, 0)
     for _ in range(3):
         sending.send([bytes(60), bytes(40)], [("127.0.0.1", 9)])
         blocking.room = 2
@@ -319,8 +334,8 @@ def test_what_finds_no_room_to_wait_is_counted_for_each_peer(
 ) -> None:
     monkeypatch.setattr(udp, "WAITING_BYTES", 100)
     sending = ports()
-    sending.socket = Blocking(sending.socket, 0)
-    sending.send([bytes(60), bytes(40)], [("127.0.0.1", 9), ("127.0.0.1", 10), ("127.0.0.1", 11)])
+    sending.bursts.socket = Blocking(sending.socket, 0)
+    sending.send([bytes(40), bytes(60)], [("127.0.0.1", 9), ("127.0.0.1", 10), ("127.0.0.1", 11)])
     assert sending.send_errors == {"EAGAIN": 4}
 
 
@@ -335,3 +350,100 @@ async def test_a_port_that_was_bound_and_never_started_can_be_stopped() -> None:
     again = listen(reactor, bound[1], Receiver())
     assert address(again) == bound
     await again.stopListening()
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_several_peers_sent_one_by_one_is_one_batch_and_leaves_in_bursts(
+    ports: Callable[[], DatagramPort],
+) -> None:
+    receiving, peers = ports(), [ports(), ports()]
+    sent = []
+    for number in range(40):
+        peer = peers[number // 5 % 2]
+        peer.send([b"%02d" % number], [address(receiving)])
+        sent.append((b"%02d" % number, address(peer)))
+    watched = receiving.bursts.socket = Blocking(receiving.socket, 1_000)
+    receiving.protocol.on_batch = lambda: receiving.send(receiving.protocol.datagrams, [*map(address, peers)])
+    await gatherResults([peer.protocol.received(40) for peer in peers])
+    assert receiving.protocol.batches == [sent]
+    assert [peer.protocol.datagrams for peer in peers] == [[datagram for datagram, _ in sent]] * 2
+    assert 1_000 - watched.room == (2 if receiving.bursts.segments > 1 else 80)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_batch_ends_where_its_buffer_has_no_room_for_whatever_may_come(
+    ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(udp, "BATCH_BYTES", ROOM + 1_000)
+    receiving, sending = ports(), ports()
+    for number in range(5):
+        sending.send([b"%600d" % number], [address(receiving)])
+    await receiving.protocol.received(5)
+    assert [len(batch) for batch in receiving.protocol.batches] == [2, 2, 1]
+    assert receiving.protocol.datagrams == [b"%600d" % number for number in range(5)]
+
+
+class Older(Blocking):
+    """Besides, it sends no more than 64 datagrams at once, as an older kernel does."""
+
+    def sendmsg(self, buffers: list[bytes], control: Any, flags: int, peer: Address) -> int:
+        if len(buffers[0]) > 64 * int.from_bytes(control[0][2], sys.byteorder):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return super().sendmsg(buffers, control, flags, peer)
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_is_left_of_a_burst_waits(ports: Callable[[], DatagramPort]) -> None:
+    """It is copied, for what it was in may be written in the meantime, and it leaves before anything else."""
+    receiving, other, sending = ports(), ports(), ports()
+    older = sending.bursts.socket = Older(sending.socket, 1)
+    datagrams = [b"%03d" % number for number in range(100)]
+    buffer = bytearray(b"".join(datagrams))
+    sending.send([Burst(memoryview(buffer), 3), b"behind"], [address(receiving), address(other)])
+    buffer[:] = b"?" * 300
+    sending.send([b"later"], [address(receiving)])
+    assert older.refusals == 1
+    older.room = 3  # In bursts: what was left, what is behind it, and a part of what is for the other.
+    sending.doWrite()
+    assert (older.refusals, older.room) == (2, 0)
+    older.room = 1_000
+    await gatherResults([receiving.protocol.received(102), other.protocol.received(101)])
+    assert receiving.protocol.datagrams == [*datagrams, b"behind", b"later"]
+    assert other.protocol.datagrams == [*datagrams, b"behind"]
+    assert sending._waiting_bytes == 0
+    assert not sending.send_errors
+
+
+@pytest_twisted.ensureDeferred
+async def test_where_datagrams_come_alone_the_first_does_not_wait_for_others(ports: Callable[[], DatagramPort]) -> None:
+    receiving, sending = ports(), ports()
+    count = 0
+    for waiting in (1, 3, 3, 1, 1, 2, 2):
+        for _ in range(waiting):
+            count += 1
+            sending.send([b"%d" % count], [address(receiving)])
+        await receiving.protocol.received(count)
+        await deferLater(reactor, 0)  # Until it is through with reading.
+    assert receiving.protocol.datagrams == [b"%d" % number for number in range(1, count + 1)]
+    assert [len(batch) for batch in receiving.protocol.batches] == [1, 1, 2, 3, 1, 1, 1, 1, 2]
+
+
+@pytest_twisted.ensureDeferred
+async def test_nothing_more_is_read_where_the_first_alone_is_more_than_can_be_sent(
+    ports: Callable[[], DatagramPort],
+) -> None:
+    receiving, sending = ports(), ports()
+    sending.send([b"alone"], [address(receiving)])
+    await receiving.protocol.received(1)
+    await deferLater(reactor, 0)  # Until it is through with reading.
+    blocking = receiving.bursts.socket = Blocking(receiving.socket, 0)
+    receiving.protocol.on_batch = lambda: receiving.send([b"answer"], [address(sending)])
+    for datagram in (b"1", b"2"):
+        sending.send([datagram], [address(receiving)])
+    await receiving.protocol.received(2)
+    await deferLater(reactor, 0)
+    assert receiving.protocol.datagrams == [b"alone", b"1"]
+    assert receiving not in reactor.getReaders()
+    blocking.room = 10
+    await sending.protocol.received(2)
+    assert receiving.protocol.datagrams == [b"alone", b"1", b"2"]

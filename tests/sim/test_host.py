@@ -189,7 +189,7 @@ class TestFlush:
         world.add("a", "b", "c")
 
         def pass_on(batch: Batch, now: float) -> None:
-            views = [batch[row] for row in range(len(batch))]
+            views = [datagram for datagram, _, _ in batch]
             world["b"].wanted.append(wants(effects=(Send(views, (world.address("c"),)),)))
             world["b"].on_tick = lambda now: batch.buffer.__setitem__(slice(None), b"?" * len(batch.buffer))
             world["b"].deadline = now + 0.125
@@ -629,7 +629,7 @@ class TestStanding:
         world = world(split=1.0)
         _, b = world.add("a", "b")
         node = world["b"]
-        node.on_batch = lambda batch, now: node.wanted.append(wants(events=(bytes(batch[0]),)))
+        node.on_batch = lambda batch, now: node.wanted.append(wants(events=(bytes(next(iter(batch))[0]),)))
         told: list[bytes] = []
 
         def on_event(event: bytes) -> None:

@@ -85,7 +85,7 @@ class LoopbackBackbone(threading.Thread):
 
     def _send(self) -> None:
         for effect in self.node.drain().effects:
-            for datagram in map(bytes, effect.datagrams):
+            for datagram in map(bytes, effect.each()):
                 packet = decode(datagram)
                 if isinstance(packet, Deliver):
                     self.numbered[packet.sequence] = packet.data

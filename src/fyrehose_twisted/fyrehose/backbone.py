@@ -8,15 +8,16 @@ from enum import Enum
 
 from zope.interface import implementer
 
-from fyrehose_twisted.effects import Address, Datagram, Send
-from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM, Columns, number, scan
+from fyrehose_twisted.effects import Address, Burst, Datagram, Send
+from fyrehose_twisted.fyrehose.batch import leading_pushes, number
 from fyrehose_twisted.fyrehose.clients import Clients
-from fyrehose_twisted.fyrehose.codec import encode, encode_deliver
+from fyrehose_twisted.fyrehose.codec import DATA_HEADER, encode, encode_deliver
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import ClientExpired, ClientJoined, Exhausted, ServedClient, StreamKnown
 from fyrehose_twisted.fyrehose.held import HeldPushes
 from fyrehose_twisted.fyrehose.messages import (
     ANY_ADDRESS,
+    CONFIRM,
     MAX_DELIVERABLE,
     MAX_SEQUENCE,
     Deliver,
@@ -25,15 +26,14 @@ from fyrehose_twisted.fyrehose.messages import (
     Keepalive,
     KeepaliveAck,
     Packet,
-    PacketType,
     Push,
     Request,
 )
-from fyrehose_twisted.fyrehose.numbering import Mark, Numbering
+from fyrehose_twisted.fyrehose.numbering import Numbering
 from fyrehose_twisted.fyrehose.pacing import Buckets
 from fyrehose_twisted.fyrehose.receiving import PacketNode
 from fyrehose_twisted.interfaces import Drained, IDatagramNode, IForwardPolicy
-from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.net.batch import Batch, Run
 
 SETTLE_TIME = 2.0
 """Seconds that a backbone without memory listens for clients who remember: a keepalive interval, and time to answer."""
@@ -114,27 +114,15 @@ class Backbone(PacketNode):
         """See :meth:`~fyrehose_twisted.interfaces.IDatagramNode.receive_batch`."""
         self._expire(now)
         self.counters.datagrams += len(batch)
-        if len(batch) < VECTOR_MINIMUM:
-            for datagram, peer, truncated in batch:
-                self._receive_datagram(datagram, peer, truncated, now)
-            return
-        columns = scan(batch)
-        kinds = columns.kinds.tolist()
-        truncated_rows = set(batch.truncated)
-        row, end = 0, len(kinds)
-        while row < end:
-            if kinds[row] != PacketType.PUSH or self.phase is not Phase.SERVING:
-                self._receive_datagram(batch[row], batch.peers[row], row in truncated_rows, now)
-                row += 1
+        for run in batch.runs:
+            pushes = self._pushes(batch, run)
+            if pushes:
+                self._publish_run(batch, run, pushes, now)
+            if pushes == run.rows:
                 continue
-            start = row
-            while row < end and kinds[row] == PacketType.PUSH and self._clients.may_push(batch.peers[row]):
-                row += 1
-            if row > start:
-                self._publish_run(batch, columns, start, row, now)
-            else:
-                self._drop("push_not_allowed", batch.peers[row], "PUSH from an address that may not publish", now)
-                row += 1
+            for row, datagram in enumerate(batch.datagrams(run)):
+                if row >= pushes:
+                    self._receive_datagram(datagram, run.peer, run.truncated, now)
 
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
         """One packet arrived from ``peer``."""
@@ -166,9 +154,10 @@ class Backbone(PacketNode):
                 self._drop("not_numbering", peer, f"PUSH while {self.phase.value}, and too many wait already", now)
         elif self.phase is Phase.SERVING:
             sequence = self.numbering.take(1, now)
-            self._deliver([encode_deliver(sequence, push.data)], len(push.data))
+            datagram = encode_deliver(sequence, push.data)
+            self._deliver(datagram, 1, len(push.data))
             if push.confirm:
-                self._confirm(encode_deliver(sequence, push.data), peer)
+                self._confirm(datagram, peer)
             if self.numbering.left == 0:
                 self._exhaust()
         else:
@@ -227,41 +216,47 @@ class Backbone(PacketNode):
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is a ``Mark``."""
         effects, self._effects = self._effects, []
         events, self._events = self._events, []
-        persist: Mark | None = None
-        if self.numbering.mark != self._persisted:
-            persist = self._persisted = self.numbering.mark
+        mark = self.numbering.mark
+        persist = None if mark == self._persisted else mark
+        self._persisted = mark
         return Drained(persist, effects, events)
 
-    def _publish_run(self, batch: Batch, columns: Columns, start: int, stop: int, now: float) -> None:
-        longest = columns.lengths[start:stop].max()
-        if longest > MAX_DELIVERABLE or stop - start >= self.numbering.left:
-            for row in range(start, stop):
-                self._receive_datagram(batch[row], batch.peers[row], False, now)
-            return
-        first = self.numbering.take(stop - start, now)
-        datagrams = number(batch, columns, start, stop, first)
-        self._deliver(datagrams, int(columns.lengths[start:stop].sum()))
-        for offset in columns.confirms[start:stop].nonzero()[0].tolist():
-            self._confirm(datagrams[offset], batch.peers[start + offset])
+    def _pushes(self, batch: Batch, run: Run) -> int:
+        """Return how many messages at the beginning of a run can be numbered where they lie."""
+        if self.phase is not Phase.SERVING or not self._clients.may_push(run.peer):
+            return 0
+        pushes = leading_pushes(batch.buffer, run)
+        fit = pushes < self.numbering.left and run.size - DATA_HEADER.size <= MAX_DELIVERABLE
+        return pushes if fit else 0
 
-    def _deliver(self, datagrams: list[Datagram], data_bytes: int) -> None:
+    def _publish_run(self, batch: Batch, run: Run, count: int, now: float) -> None:
+        start, size = run.start, run.size
+        stop = start + count * size
+        confirm = batch.buffer[start] & CONFIRM
+        number(batch.buffer, start, stop, size, self.numbering.take(count, now))
+        burst = Burst(batch.view[start:stop], size)
+        self._deliver(burst, count, count * (size - DATA_HEADER.size))
+        if confirm:
+            self._confirm(burst, run.peer)
+
+    def _deliver(self, datagrams: Datagram | Burst, count: int, data_bytes: int) -> None:
         counters, subscribers = self.counters, self._clients.subscribers
-        counters.published += len(datagrams)
+        counters.published += count
         counters.published_bytes += data_bytes
-        counters.delivered += len(datagrams) * len(subscribers)
+        counters.delivered += count * len(subscribers)
         counters.delivered_bytes += data_bytes * len(subscribers)
         last = self._effects[-1] if self._effects else None
         if last is not None and last.peers is subscribers and isinstance(last.datagrams, list):
-            last.datagrams.extend(datagrams)
+            last.datagrams.append(datagrams)
         elif subscribers:
-            self._effects.append(Send(datagrams, subscribers))
+            self._effects.append(Send([datagrams], subscribers))
 
-    def _confirm(self, datagram: Datagram, peer: Address) -> None:
+    def _confirm(self, datagrams: Datagram | Burst, peer: Address) -> None:
         if not self._clients.subscribes(peer):
-            self._send(datagram, peer)
+            self._send(datagrams, peer)
 
-    def _send(self, datagram: Datagram, peer: Address) -> None:
-        self._effects.append(Send([datagram], (peer,)))
+    def _send(self, datagrams: Datagram | Burst, peer: Address) -> None:
+        self._effects.append(Send([datagrams], (peer,)))
 
     def _expire(self, now: float) -> None:
         for client in self._clients.expire(now):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 from random import Random
 
 from zope.interface import implementer
 
-from fyrehose_twisted.effects import Address, Datagram, Send
+from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.fyrehose.answers import Answers
-from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM, scan
-from fyrehose_twisted.fyrehose.codec import encode, encode_push
+from fyrehose_twisted.fyrehose.batch import delivered, encode_pushes
+from fyrehose_twisted.fyrehose.codec import encode
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, Seen, unwrap
+from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, Envelope, Seen, enveloped
 from fyrehose_twisted.fyrehose.events import (
     Acknowledged,
     ClientCounters,
@@ -22,6 +23,7 @@ from fyrehose_twisted.fyrehose.events import (
     Disconnected,
     Failed,
     Message,
+    as_messages,
 )
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.messages import (
@@ -29,7 +31,6 @@ from fyrehose_twisted.fyrehose.messages import (
     Forward,
     KeepaliveAck,
     Packet,
-    PacketType,
     Request,
 )
 from fyrehose_twisted.fyrehose.outbox import Outbox, Published, PublishFailed
@@ -56,6 +57,7 @@ class Client(PacketNode):
     :param backbone: the backbone's address.
     :param rng: source of jitter, of tokens and of the publisher id.
     :param store: where messages are kept for others; by default in memory.
+    :param receive_buffer: see :class:`~fyrehose_twisted.fyrehose.outbox.Outbox`.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Client(PacketNode):
         now: float,
         *,
         store: IMessageStore | None = None,
+        receive_buffer: int | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -73,7 +76,7 @@ class Client(PacketNode):
         self.counters = ClientCounters()
         self._journals = config.journal and (config.subscribe or store is not None)
         self.presence = Presence(config, rng, now, journals=self._journals)
-        self.outbox = Outbox(config.outbox, rng.randbytes(8))
+        self.outbox = Outbox(config.outbox, rng.randbytes(8), receive_buffer=receive_buffer)
         self._store: IMessageStore = History(config.history_bytes if config.journal else 0) if store is None else store
         self.answers = Answers(self._store)
         self._subscription: Subscription | None = None
@@ -86,7 +89,7 @@ class Client(PacketNode):
                 self.drops,
                 rng,
                 now,
-                kept=self._returned,
+                kept=self._run_returned,
             )
         self._seen = Seen()
         self._handover: deque[Lost | Delivered] = deque()
@@ -129,9 +132,16 @@ class Client(PacketNode):
         :raises MessageTooLarge: if it does not fit a datagram.
         :raises PublishQueueFull: if too much waits already.
         """
-        ticket = self.outbox.add(payload, now)
-        self._push(now)
-        return ticket
+        return self.publish_many((payload,), now)[0]
+
+    def publish_many(self, payloads: Sequence[bytes], now: float) -> range:
+        """Queue messages, all or none; return their tickets. See :meth:`publish` for what it raises."""
+        tickets = self.outbox.add(payloads, now)
+        if self._push_at is None:
+            self._push(now)
+            # Whatever else is published before the tick leaves with it, in bursts.
+            self._push_at = now
+        return tickets
 
     def pause(self) -> None:
         """Hand nothing over until :meth:`resume`; what finds no room meanwhile is asked for again later."""
@@ -157,25 +167,22 @@ class Client(PacketNode):
     def receive_batch(self, batch: Batch, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IDatagramNode.receive_batch`."""
         self._now = now
-        if len(batch) < VECTOR_MINIMUM:
-            for datagram, peer, truncated in batch:
-                self._receive_datagram(datagram, peer, truncated, now)
-        else:
-            columns = scan(batch)
-            view, truncated_rows = batch.view, set(batch.truncated)
-            rows = zip(
-                columns.kinds.tolist(),
-                columns.sequences.tolist(),
-                columns.starts.tolist(),
-                columns.lengths.tolist(),
-                batch.peers,
-                strict=True,
-            )
-            for row, (kind, sequence, start, length, peer) in enumerate(rows):
-                if kind == PacketType.DELIVER:
-                    self.deliver_received(sequence, bytes(view[start : start + length]), peer, now)
+        first, data = 0, list[bytes]()
+        for run in batch.runs:
+            stretches = delivered(batch.buffer, run) if run.peer == self.backbone else None
+            if stretches is None:
+                self._run_received(first, data, now)
+                data = []
+                for datagram in batch.datagrams(run):
+                    self._receive_datagram(datagram, run.peer, run.truncated, now)
+                continue
+            for sequence, more in stretches:
+                if sequence == first + len(data):
+                    data += more
                 else:
-                    self._receive_datagram(batch[row], peer, row in truncated_rows, now)
+                    self._run_received(first, data, now)
+                    first, data = sequence, more
+        self._run_received(first, data, now)
         self._settle(now)
         if len(self.outbox):
             # What is lost, and how many may follow, depends on what else has come: that is for a tick to decide.
@@ -223,13 +230,22 @@ class Client(PacketNode):
                 self.drops.counts[refusal] += 1
             self._effects.extend(self.answers.due(now))
 
+    def _run_received(self, first: int, data: list[bytes], now: float) -> None:
+        """Messages with numbers from ``first`` on came from the backbone."""
+        subscription = self._subscription
+        if data and subscription is not None and subscription.run_received(first, data, now):
+            self.counters.received += len(data)
+            return
+        for sequence, message in enumerate(data, first):
+            self.deliver_received(sequence, message, self.backbone, now)
+
     def deliver_received(self, sequence: int, data: bytes, peer: Address, now: float) -> None:
         """A message came, from the backbone or as a repair (000, client rules 2 and 3)."""
         self.counters.received += 1
         live, subscription = peer == self.backbone, self._subscription
         if subscription is None:
             if live:
-                self._returned(sequence, data, now)
+                self._run_returned(sequence, (data,), now)
             else:
                 self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not asked for", now)
         elif subscription.failure is not None:
@@ -273,14 +289,14 @@ class Client(PacketNode):
         deadlines = [
             self._push_at,
             None if self._left else self.presence.due_at,
-            self.outbox.next_expiry(),
             self.answers.next_deadline(self._now),
+            self.outbox.next_expiry(),
         ]
         if self.presence.connected:
             deadlines += [self.presence.silent_at, self.outbox.next_timeout()]
             if self._subscription is not None:
                 deadlines.append(self._subscription.next_deadline())
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min([deadline for deadline in deadlines if deadline is not None], default=None)
 
     def drain(self) -> Drained:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is always ``None``."""
@@ -302,17 +318,29 @@ class Client(PacketNode):
 
     # Handing over
 
-    def _returned(self, sequence: int, data: bytes, now: float) -> None:
+    def _run_returned(self, first: int, messages: Sequence[bytes], now: float) -> None:
         if not len(self.outbox):
             return
-        ticket = self.outbox.returned(data, None if self.config.outbox.raw else unwrap(data), now)
-        if ticket is None:
+        found: list[tuple[int, int]] = []
+        if self.config.outbox.raw:
+            for sequence, data in enumerate(messages, first):
+                ticket = self.outbox.raw_returned(data, now)
+                if ticket is not None:
+                    found.append((ticket, sequence))
+        else:
+            for envelope, count in enveloped(messages):
+                if envelope is not None and envelope.publisher == self.outbox.publisher:
+                    counter, ahead = envelope.counter, first - envelope.counter
+                    tickets = self.outbox.returned(range(counter, counter + count), now)
+                    found += [(ticket, ticket + ahead) for ticket in tickets]
+                first += count
+        if not found:
             return
         last = self._events[-1] if self._events else None
         if isinstance(last, Published):
-            last.messages.append((ticket, sequence))
+            last.messages.extend(found)
         else:
-            self._events.append(Published([(ticket, sequence)]))
+            self._events.append(Published(found))
 
     def _go_on(self) -> None:
         # Only when all that was taken is handed over, or it would pile up here, outside the buffer's limit.
@@ -344,35 +372,45 @@ class Client(PacketNode):
             self._failure = Failed(subscription.failure)
 
     def _deliver_run(self, run: Run) -> None:
-        messages: list[Message] = []
-        raw, seen, outbox = self.config.raw, self._seen, self.outbox
-        for sequence, (payload, received_at) in enumerate(run.messages, run.first):
-            envelope = None if raw else unwrap(payload)
-            if envelope is None:
-                messages.append(Message(sequence, received_at, payload, payload))
-                continue
-            if envelope.publisher == outbox.publisher:
-                outbox.delivered(envelope.counter)
-            if seen.add(envelope):
-                messages.append(Message(sequence, received_at, payload[ENVELOPE_SIZE:], payload))
-            else:
-                self.counters.repeats += 1
+        messages = as_messages(run.first, run.times, run.messages) if self.config.raw else self._unwrapped(run)
         self.counters.delivered += len(messages)
         if messages:
             self._handover.append(Delivered(messages))
+
+    def _unwrapped(self, run: Run) -> list[Message]:
+        """Take envelopes off, and leave out what was there before."""
+        messages: list[Message] = []
+        number, row = run.first, 0
+        for envelope, count in enveloped(run.messages):
+            data, times = run.messages[row : row + count], run.times[row : row + count]
+            if envelope is None:
+                messages += as_messages(number, times, data)
+            else:
+                if envelope.publisher == self.outbox.publisher:
+                    self.outbox.delivered(envelope.counter, count)
+                fresh = as_messages(number, times, data, ENVELOPE_SIZE)
+                if not self._seen.add_run(envelope, count):
+                    fresh = [
+                        each for counter, each in enumerate(fresh, envelope.counter) if self._is_new(envelope, counter)
+                    ]
+                    self.counters.repeats += count - len(fresh)
+                messages += fresh
+            number, row = number + count, row + count
+        return messages
+
+    def _is_new(self, envelope: Envelope, counter: int) -> bool:
+        return self._seen.add(Envelope(envelope.publisher, counter))
 
     # Sending
 
     def _push(self, now: float) -> None:
         if not self.presence.connected or not len(self.outbox):
             return
-        config = self.config
-        datagrams: list[Datagram] = [
-            encode_push(data, config.dialect, not config.subscribe) for data in self.outbox.due(now)
-        ]
-        if datagrams:
-            self.counters.pushes += len(datagrams)
-            self._effects.append(Send(datagrams, (self.backbone,)))
+        messages = self.outbox.due(now)
+        if messages:
+            self.counters.pushes += len(messages)
+            pushes = encode_pushes(messages, self.config.dialect, not self.config.subscribe)
+            self._effects.append(Send(pushes, (self.backbone,)))
 
     def _send(self, datagram: bytes) -> None:
         self._effects.append(Send([datagram], (self.backbone,)))

@@ -104,7 +104,9 @@ class Clients:
         """Remove and return those who have not been heard of for 5 s."""
         expired: list[ServedClient] = []
         first = self.next_expiry()
-        if first is not None and now > first + LATE:
+        if first is None or now < first <= now + CLIENT_LIFETIME:
+            return expired
+        if now > first + LATE:
             # Nobody looked when this was due: the process was stopped, or the clock set forward. The KEEPALIVEs of that
             # time may still wait to be read, and without their senders messages would be numbered for nobody.
             for client in self._clients.values():

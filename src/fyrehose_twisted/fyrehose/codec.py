@@ -66,12 +66,17 @@ def encode_deliver(sequence: int, data: Datagram) -> bytes:
 
 def encode_push(data: Datagram, dialect: Dialect = Dialect.V2, confirm: bool = False) -> bytes:
     """Return a PUSH; see :func:`encode` for what it raises."""
+    return push_header(len(data), dialect, confirm) + data
+
+
+def push_header(size: int, dialect: Dialect, confirm: bool) -> bytes:
+    """Return what comes before ``size`` bytes of DATA in a PUSH. :raises MessageTooLarge: if they do not fit."""
     kind = PacketType.PUSH | CONFIRM if confirm else PacketType.PUSH
     if dialect is Dialect.V2:
-        return _data_header(kind, len(data), 0) + data
-    if len(data) > MAX_DATA:
-        raise MessageTooLarge(len(data), MAX_DATA)
-    return PUSH_V1_HEADER.pack(kind, len(data)) + data
+        return _data_header(kind, size, 0)
+    if size > MAX_DATA:
+        raise MessageTooLarge(size, MAX_DATA)
+    return PUSH_V1_HEADER.pack(kind, size)
 
 
 def _data_header(kind: int, size: int, sequence: int) -> bytes:

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM
 from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
 from fyrehose_twisted.ranges import RangeSet
 
 MAGIC = b"\xf7FY\x01"
 _HEADER = struct.Struct(">4s8sQ")
+_HEADERS = np.dtype([("magic", ">u4"), ("publisher", ">u8"), ("counter", ">u8")])
+_MAGIC = int.from_bytes(MAGIC, "big")
 ENVELOPE_SIZE = _HEADER.size
 MAX_ENVELOPED = MAX_DELIVERABLE - ENVELOPE_SIZE
 """Payload bytes that fit a message with an envelope: 65,478."""
@@ -48,6 +55,39 @@ def unwrap(data: bytes) -> Envelope | None:
     return Envelope(publisher, counter)
 
 
+def enveloped(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]]:
+    """Return who published consecutive messages: stretches by their length, each of one publisher with rising counters.
+
+    :return: the first envelope of each stretch, ``None`` if its messages have none, and how many messages it has.
+    """
+    headers = _headers(messages) if len(messages) >= VECTOR_MINIMUM else None
+    if headers is not None and (headers["magic"] == _MAGIC).all():
+        publishers, counters = headers["publisher"], headers["counter"]
+        rises = (publishers[1:] == publishers[:-1]) & (counters[1:] - counters[:-1] == 1) & (counters[1:] != 0)
+        starts = [0, *(np.flatnonzero(~rises) + 1).tolist()]
+        ends = [*starts[1:], len(messages)]
+        return [(unwrap(messages[start]), end - start) for start, end in zip(starts, ends, strict=True)]
+    stretches: list[tuple[Envelope | None, int]] = []
+    following: Envelope | None = None
+    for data in messages:
+        envelope = unwrap(data)
+        if stretches and envelope == following:
+            stretches[-1] = stretches[-1][0], stretches[-1][1] + 1
+        else:
+            stretches.append((envelope, 1))
+        following = None if envelope is None else Envelope(envelope.publisher, envelope.counter + 1)
+    return stretches
+
+
+def _headers(messages: Sequence[bytes]) -> NDArray[np.void] | None:
+    """Return the first bytes of messages as envelopes, or ``None`` if one is too short to have one."""
+    size = len(messages[0])
+    if size >= ENVELOPE_SIZE and len(set(map(len, messages))) == 1:
+        return np.ndarray((len(messages),), _HEADERS, b"".join(messages), 0, (size,))
+    heads = b"".join([data[:ENVELOPE_SIZE] for data in messages])
+    return np.frombuffer(heads, _HEADERS) if len(heads) == len(messages) * ENVELOPE_SIZE else None
+
+
 class Seen:
     """Which counters of which publishers were delivered, within :data:`COUNTER_WINDOW` of the highest of each."""
 
@@ -71,11 +111,28 @@ class Seen:
             if counter > counters.last + COUNTER_WINDOW and not self._confirmed(envelope):
                 return True
         counters.add(counter)
+        self._trim(counters)
+        return True
+
+    def add_run(self, envelope: Envelope, count: int) -> bool:
+        """Remember ``count`` messages, of which the first has ``envelope``, if all are new and follow what is known.
+
+        :return: whether they were; if not, nothing has changed, and :meth:`add` knows more.
+        """
+        publisher, counter = envelope
+        counters = self._counters.get(publisher)
+        if counters is None or not 0 < counter - counters.last <= COUNTER_WINDOW:
+            return False
+        self._counters.move_to_end(publisher)
+        counters.add(counter, counter + count - 1)
+        self._trim(counters)
+        return True
+
+    def _trim(self, counters: RangeSet) -> None:
         if len(counters) > 1 and counters.last > COUNTER_WINDOW:
             counters.discard(0, counters.last - COUNTER_WINDOW)
         if len(counters) > MAX_RANGES:
             counters.discard(counters.first, next(iter(counters))[1])
-        return True
 
     def _confirmed(self, envelope: Envelope) -> bool:
         # A publisher that was not heard of for long may be far ahead; one message alone may as well be forged, and

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 from fyrehose_twisted.effects import Address
@@ -24,6 +27,22 @@ class Message(NamedTuple):
     def record(self, stream: str) -> Record:
         """Return this as a record of ``stream``."""
         return Record(stream, 0, self.sequence, self.received_at, self.payload)
+
+
+_message: Callable[[tuple[int, int, bytes, bytes]], Message] = partial(tuple.__new__, Message)
+"""What ``Message._make`` does, without a call in Python for each."""
+
+
+def as_messages(first: int, times: list[int], payloads: list[bytes], envelope: int = 0) -> list[Message]:
+    """Return consecutive messages.
+
+    :param first: number of the first.
+    :param times: when each was received.
+    :param payloads: DATA of each, as on the wire.
+    :param envelope: bytes to take off each to get what was published.
+    """
+    data = [payload[envelope:] for payload in payloads] if envelope else payloads
+    return list(map(_message, zip(count(first), times, data, payloads, strict=False)))
 
 
 class Connected(NamedTuple):

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IMessageStore
-from fyrehose_twisted.ranges import RangeSet
 
 DEFAULT_LIMIT = 64 * 2**20
 
 MESSAGE_OVERHEAD = 160
 """Bytes that a message costs beside its data, so that the limit means memory."""
+
+GROUP = 1_024
+"""Messages up to which those that follow one another are kept together."""
+
+
+class _Group:
+    """Messages with consecutive numbers that came one after the other."""
+
+    __slots__ = ("data", "first", "times")
+
+    def __init__(self, first: int, data: list[bytes], times: list[int]) -> None:
+        self.first = first
+        self.data = data
+        self.times = times
+
+    @property
+    def end(self) -> int:
+        """The number after the last."""
+        return self.first + len(self.data)
 
 
 @implementer(IMessageStore)
@@ -23,40 +43,87 @@ class History:
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self.limit = limit
         self.size = 0
-        self._messages: dict[int, tuple[bytes, int]] = {}
-        self._order: deque[int] = deque()
-        self._held = RangeSet()
+        self._groups: list[_Group] = []
+        self._firsts: list[int] = []
+        self._order: deque[_Group] = deque()
 
-    def put(self, sequence: int, data: bytes, received_at: int = 0) -> None:
+    def put(self, first: int, messages: Sequence[bytes], received_at: int = 0) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.put`."""
-        held = self._messages.get(sequence)
-        if held is None:
-            self._order.append(sequence)
-            self._held.add(sequence)
-            self.size += MESSAGE_OVERHEAD
+        position = bisect_right(self._firsts, first + len(messages) - 1)
+        if not position or self._groups[position - 1].end <= first:
+            self._add(position, first, messages, received_at)
         else:
-            self.size -= len(held[0])
-        self._messages[sequence] = data, received_at
-        self.size += len(data)
+            for sequence, data in enumerate(messages, first):
+                self._replace(sequence, data, received_at)
         while self.size > self.limit:
-            oldest = self._order.popleft()
-            self.size -= len(self._messages.pop(oldest)[0]) + MESSAGE_OVERHEAD
-            self._held.discard(oldest)
+            self._forget(self._order[0])
 
     def get(self, sequence: int) -> bytes | None:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.get`."""
-        held = self._messages.get(sequence)
-        return None if held is None else held[0]
+        group = self._group_of(sequence)
+        return None if group is None else group.data[sequence - group.first]
 
     def received_at(self, sequence: int) -> int | None:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.received_at`."""
-        held = self._messages.get(sequence)
-        return None if held is None else held[1]
+        group = self._group_of(sequence)
+        return None if group is None else group.times[sequence - group.first]
 
     def lowest(self, first: int, last: int, limit: int) -> list[int]:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.lowest`."""
-        ranges = self._held.intersection(first, last)
-        return list(islice((number for start, end in ranges for number in range(start, end + 1)), limit))
+        return list(islice(self._held(first, last), limit))
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return sum(len(group.data) for group in self._groups)
+
+    def _held(self, first: int, last: int) -> Iterator[int]:
+        for position in range(max(0, bisect_right(self._firsts, first) - 1), len(self._groups)):
+            group = self._groups[position]
+            if group.first > last:
+                return
+            yield from range(max(first, group.first), min(last + 1, group.end))
+
+    def _group_of(self, sequence: int) -> _Group | None:
+        position = bisect_right(self._firsts, sequence)
+        if not position or self._groups[position - 1].end <= sequence:
+            return None
+        return self._groups[position - 1]
+
+    def _add(self, position: int, first: int, messages: Sequence[bytes], received_at: int) -> None:
+        count = len(messages)
+        latest = self._order[-1] if self._order else None
+        if latest is not None and latest.end == first and len(latest.data) + count <= GROUP:
+            latest.data += messages
+            latest.times += [received_at] * count
+        else:
+            group = _Group(first, list(messages), [received_at] * count)
+            self._groups.insert(position, group)
+            self._firsts.insert(position, first)
+            self._order.append(group)
+        self.size += sum(map(len, messages)) + count * MESSAGE_OVERHEAD
+
+    def _replace(self, sequence: int, data: bytes, received_at: int) -> None:
+        group = self._group_of(sequence)
+        if group is None:
+            self._add(bisect_right(self._firsts, sequence), sequence, (data,), received_at)
+            return
+        row = sequence - group.first
+        self.size += len(data) - len(group.data[row])
+        group.data[row], group.times[row] = data, received_at
+
+    def _forget(self, oldest: _Group) -> None:
+        """Forget as many of the oldest messages as have to go."""
+        excess, count = self.size - self.limit, 0
+        for data in oldest.data:
+            excess -= len(data) + MESSAGE_OVERHEAD
+            count += 1
+            if excess <= 0:
+                break
+        self.size = self.limit + excess
+        position = bisect_right(self._firsts, oldest.first) - 1
+        if count == len(oldest.data):
+            self._order.popleft()
+            del self._groups[position], self._firsts[position]
+        else:
+            del oldest.data[:count], oldest.times[:count]
+            oldest.first += count
+            self._firsts[position] = oldest.first

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Sequence
+from itertools import islice, repeat
 from typing import NamedTuple
 
 from zope.interface import implementer
@@ -84,14 +85,13 @@ class JournalStore:
         self._waiting, self._lost, self._begins = {}, [], None
         return unsaved
 
-    def put(self, sequence: int, data: bytes, received_at: int = 0) -> None:
+    def put(self, first: int, messages: Sequence[bytes], received_at: int = 0) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.put`; what is below the watermark stays as it is."""
-        self._waiting[sequence] = received_at, data
-        if sequence > self._highest:
-            self._highest = sequence
-        self._read.pop(sequence, None)
+        numbers = range(first, first + len(messages))
+        self._waiting.update(zip(numbers, zip(repeat(received_at), messages), strict=False))
+        self._highest = max(self._highest, numbers[-1])
         if self._damaged:
-            self._damaged.discard(sequence)
+            self._damaged.discard(first, numbers[-1])
 
     def get(self, sequence: int) -> bytes | None:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.get`."""

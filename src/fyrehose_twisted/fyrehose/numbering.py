@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from zope.interface import implementer
 
@@ -13,8 +13,7 @@ MINIMUM_RESERVE = 1_024
 MAXIMUM_RESERVE = 10_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """What a backbone must have stored before it sends a DELIVER."""
 
     last: int
@@ -57,10 +56,15 @@ class Numbering:
 
     def take(self, count: int, now: float) -> int:
         """Give ``count`` numbers and return the first; :attr:`mark` must be persisted before they are used."""
-        first = self.last + 1
+        first = number = self.last + 1
         self.last += count
-        if self.bound < MAX_SEQUENCE and self.last + self._reserve // 2 > self.bound:
-            self._extend(now)
+        while self.bound < MAX_SEQUENCE:
+            # The bound moves where it would if numbers were taken one by one.
+            number = max(number, self.bound - self._reserve // 2 + 1)
+            if number > self.last:
+                break
+            self._extend(number, now)
+            number += 1
         return first
 
     @property
@@ -73,10 +77,10 @@ class Numbering:
         """What must be durable now."""
         return Mark(self.last, self.bound)
 
-    def _extend(self, now: float) -> None:
+    def _extend(self, last: int, now: float) -> None:
         if self._extended_at is not None and now > self._extended_at:
-            a_second = int((self.last - self._extended_from) / (now - self._extended_at))
+            a_second = int((last - self._extended_from) / (now - self._extended_at))
             self._reserve = min(max(2 * a_second, MINIMUM_RESERVE), MAXIMUM_RESERVE)
-        self._extended_at, self._extended_from = now, self.last
+        self._extended_at, self._extended_from = now, last
         # What is durable stays so: where the reserve has shrunk, the old bound may be the higher one.
-        self.bound = max(self.bound, min(self.last + self._reserve, MAX_SEQUENCE))
+        self.bound = max(self.bound, min(last + self._reserve, MAX_SEQUENCE))

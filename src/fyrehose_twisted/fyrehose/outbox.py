@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
+from math import ceil
 from typing import NamedTuple
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull
-from fyrehose_twisted.fyrehose.envelope import COUNTER_WINDOW, MAX_ENVELOPED, Envelope, wrap
+from fyrehose_twisted.fyrehose.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, MAX_ENVELOPED, wrap
 from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
 from fyrehose_twisted.fyrehose.window import Window, WindowConfig
 
 REMEMBERED = 4_096
 """Messages that were sent again and came back, of which the first copy may come too."""
+
+DATAGRAM_OVERHEAD = 512
+"""Bytes that a datagram takes in a receive buffer beside its data, unless it lies in a burst."""
+
+SAMPLED = 32
+"""Of those that left together, the round trip of one in so many is measured; more would say nothing new (RFC 7323)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,42 +55,52 @@ class PublishFailed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Outgoing:
-    """A message on its way."""
+class Retry:
+    """A message that counted as lost once at least.
 
-    ticket: int
-    data: bytes
-    sent_at: float = 0.0
-    attempts: int = 0
-    lost: bool = False
+    :ivar sent_at: when it was sent last.
+    :ivar attempts: how often it was sent.
+    :ivar lost: it waits to be sent again.
+    """
+
+    sent_at: float
+    attempts: int = 1
+    lost: bool = True
 
 
 class Outbox:
     """Messages of one publisher. A ticket is the message's counter in the envelope.
 
+    Messages are sent in the order of their tickets, many at a time, and mostly come back so: what is known of them is
+    kept for ranges or in plain dictionaries, and only those that got lost have an object each.
+
+    :param receive_buffer: bytes that the kernel keeps for our socket, and so probably for those of others: no more than
+        they hold is under way. ``None`` for no such limit.
     :ivar retransmissions: PUSHes that were sent again.
     :ivar window: congestion window and timer.
     """
 
-    def __init__(self, config: OutboxConfig, publisher: bytes) -> None:
+    def __init__(self, config: OutboxConfig, publisher: bytes, *, receive_buffer: int | None = None) -> None:
         self.config = config
+        self._receive_buffer = receive_buffer
         self.publisher = publisher
         self.window = Window(config.window)
         self.retransmissions = 0
-        self._next_ticket = 0
-        self._lowest = 0
+        self._lowest = self._unsent = self._next_ticket = 0
         self._size = 0
-        self._waiting: dict[int, Outgoing] = {}
-        self._queue: deque[Outgoing] = deque()
-        self._resend: deque[Outgoing] = deque()
         self._under_way = 0
-        self._once: deque[Outgoing] = deque()
-        self._again: deque[Outgoing] = deque()
-        self._expiry: deque[tuple[float, int]] = deque()
+        self._waiting: dict[int, bytes] = {}
+        self._expiry: deque[tuple[float, range]] = deque()
+        self._sent_at: dict[int, float] = {}
+        self._sent: deque[tuple[float, range]] = deque()
+        self._retries: dict[int, Retry] = {}
+        self._resend: deque[int] = deque()
+        self._sent_again: deque[tuple[float, int]] = deque()
         self._returned: dict[int, float] = {}
         self._delivered: list[int] = []
-        self._sent_again: OrderedDict[int, None] = OrderedDict()
+        self._may_come_twice: OrderedDict[int, None] = OrderedDict()
         self._by_data: dict[bytes, deque[int]] = {}
+        self._sampled_at = 0.0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -91,121 +110,162 @@ class Outbox:
         """How full the outbox is, from 0 to 1."""
         return max(len(self._waiting) / self.config.queue_messages, self._size / self.config.queue_bytes)
 
-    def add(self, payload: bytes, now: float) -> int:
-        """Queue a message and return its ticket.
+    def add(self, payloads: Sequence[bytes], now: float) -> range:
+        """Queue messages, all or none, and return their tickets.
 
         :raises MessageTooLarge: if it does not fit a datagram.
         :raises PublishQueueFull: if too much waits already.
         """
         limit = MAX_DELIVERABLE if self.config.raw else MAX_ENVELOPED
-        if len(payload) > limit:
-            raise MessageTooLarge(len(payload), limit)
-        if len(self._waiting) >= self.config.queue_messages or self._size + len(payload) > self.config.queue_bytes:
+        longest, size = max(map(len, payloads)), sum(map(len, payloads))
+        if longest > limit:
+            raise MessageTooLarge(longest, limit)
+        if (
+            len(self._waiting) + len(payloads) > self.config.queue_messages
+            or self._size + size > self.config.queue_bytes
+        ):
             raise PublishQueueFull(
                 f"{len(self._waiting):,} messages of {self._size:,} bytes wait to be published;"
                 " wait for some of them before publishing more"
             )
-        ticket = self._next_ticket
-        self._next_ticket += 1
-        data = bytes(payload) if self.config.raw else wrap(self.publisher, ticket, payload)
-        message = Outgoing(ticket, data)
-        self._waiting[ticket] = message
-        self._queue.append(message)
-        self._expiry.append((now + self.config.timeout, ticket))
-        self._size += len(data)
+        tickets = range(self._next_ticket, self._next_ticket + len(payloads))
+        self._next_ticket = tickets.stop
         if self.config.raw:
-            self._by_data.setdefault(data, deque()).append(ticket)
-        return ticket
+            messages = list(map(bytes, payloads))
+            for ticket, data in zip(tickets, messages, strict=True):
+                self._by_data.setdefault(data, deque()).append(ticket)
+        else:
+            messages = list(map(wrap, repeat(self.publisher), tickets, payloads))
+            size += ENVELOPE_SIZE * len(payloads)
+        self._waiting.update(zip(tickets, messages, strict=True))
+        self._expiry.append((now + self.config.timeout, tickets))
+        self._size += size
+        return tickets
 
     def due(self, now: float) -> list[bytes]:
         """Return the DATA to be pushed now: what got lost first, then what the window lets out."""
         ready: list[bytes] = []
-        while self._resend and self._under_way < self.window.size:
-            message = self._resend.popleft()
-            if message.ticket in self._waiting:
-                self._sent(message, now)
+        allowed = self._allowed()
+        while self._resend and self._under_way < allowed:
+            ticket = self._resend.popleft()
+            retry = self._retries.get(ticket)
+            if retry is not None:
+                retry.sent_at, retry.attempts, retry.lost = now, retry.attempts + 1, False
+                self._sent_again.append((now, ticket))
+                self._under_way += 1
                 self.retransmissions += 1
-                ready.append(message.data)
+                ready.append(self._waiting[ticket])
+        self._settle_lowest()
         # A publisher's counters in flight span less than the window in which subscribers recognise repeats.
-        while self._lowest < self._next_ticket and self._lowest not in self._waiting:
-            self._returned.pop(self._lowest, None)
-            self._lowest += 1
-        horizon = self._lowest + COUNTER_WINDOW // 2
-        while self._queue and self._under_way < self.window.size and self._queue[0].ticket < horizon:
-            message = self._queue.popleft()
-            if message.ticket in self._waiting:
-                self._sent(message, now)
-                ready.append(message.data)
+        end = min(self._next_ticket, self._lowest + COUNTER_WINDOW // 2)
+        while self._unsent < end and self._under_way < allowed:
+            room = ceil(allowed - self._under_way)
+            tickets = range(self._unsent, min(self._unsent + room, end))
+            self._unsent = tickets.stop
+            # Some may have been given up before they were sent.
+            messages = [(ticket, self._waiting[ticket]) for ticket in tickets if ticket in self._waiting]
+            self._sent_at.update([(ticket, now) for ticket, _ in messages])
+            self._sent.append((now, tickets))
+            self._under_way += len(messages)
+            ready += [data for _, data in messages]
         return ready
 
-    def returned(self, data: bytes, envelope: Envelope | None, now: float) -> int | None:
-        """Look at a DELIVER; return the ticket if it is the first return of one of ours."""
-        if self.config.raw:
-            tickets = self._by_data.get(data)
-            ticket = next((t for t in tickets or () if self._waiting[t].attempts), None)
-        elif envelope is not None and envelope.publisher == self.publisher:
-            ticket = envelope.counter
-        else:
-            return None
-        if ticket is None:
-            return None
-        message = self._waiting.get(ticket)
-        if message is None or not message.attempts:
-            if ticket in self._sent_again:
-                del self._sent_again[ticket]
+    def raw_returned(self, data: bytes, now: float) -> int | None:
+        """A DELIVER came, and nothing says whose it is; return the ticket if it is the first return of one of ours."""
+        ticket = next((ticket for ticket in self._by_data.get(data, ()) if ticket < self._unsent), None)
+        return ticket if ticket is not None and self._one_returned(ticket, now) else None
+
+    def returned(self, tickets: range, now: float) -> list[int]:
+        """DELIVERs of ours came, one after the other; return the tickets of those that came for the first time."""
+        if len(tickets) == 1:
+            return list(tickets) if self._one_returned(tickets[0], now) else []
+        times = [sent_at for sent_at in map(self._sent_at.get, tickets) if sent_at is not None]
+        if len(times) < len(tickets):
+            return [ticket for ticket in tickets if self._one_returned(ticket, now)]
+        for ticket in tickets:
+            del self._sent_at[ticket]
+        self._size -= sum(map(len, map(self._waiting.pop, tickets)))
+        self._under_way -= len(tickets)
+        self._let_go()
+        self._returned.update(zip(tickets, times, strict=True))
+        counted = 0
+        for row in self._samples(tickets, times):
+            self.window.returned(None, row - counted)
+            self.window.returned(now - times[row])
+            counted = row + 1
+        self.window.returned(None, len(tickets) - counted)
+        return list(tickets)
+
+    def _one_returned(self, ticket: int, now: float) -> bool:
+        if ticket not in self._waiting or ticket >= self._unsent:
+            if ticket in self._may_come_twice:
+                del self._may_come_twice[ticket]
                 self.window.spurious()
-            return None
-        self._forget(message)
-        if message.attempts == 1:
-            self._returned[ticket] = message.sent_at
-            self.window.returned(now - message.sent_at)
+            return False
+        sent_at, retry = self._sent_at.get(ticket), self._retries.get(ticket)
+        if retry is not None and retry.attempts == 1:
+            sent_at = retry.sent_at  # It was given up too early, and not sent again yet.
+        self._forget(ticket)
+        if sent_at is not None:
+            self._returned[ticket] = sent_at
+            self.window.returned(now - sent_at if self._samples(range(ticket, ticket + 1), [sent_at]) else None)
         else:
             self.window.returned(None)
-            self._sent_again[ticket] = None
-            if len(self._sent_again) > REMEMBERED:
-                self._sent_again.popitem(last=False)
-        return ticket
+            self._may_come_twice[ticket] = None
+            if len(self._may_come_twice) > REMEMBERED:
+                self._may_come_twice.popitem(last=False)
+        return True
 
-    def delivered(self, ticket: int) -> None:
-        """The stream is complete up to our message ``ticket``; :meth:`judge` says what that means for others."""
-        if ticket in self._returned:
-            self._delivered.append(ticket)
+    def _samples(self, tickets: range, times: list[float]) -> list[int]:
+        """Return which of those that came back are measured: the first of all that left together, and some more."""
+        if times[0] == times[-1] == self._sampled_at:
+            return list(range(-tickets[0] % SAMPLED, len(tickets), SAMPLED))
+        rows = []
+        for row, sent_at in enumerate(times):
+            if sent_at != self._sampled_at or (tickets[0] + row) % SAMPLED == 0:
+                self._sampled_at = sent_at
+                rows.append(row)
+        return rows
+
+    def delivered(self, ticket: int, count: int = 1) -> None:
+        """The stream is complete up to our message ``ticket``, and to those that follow it up to ``count`` in all;
+        :meth:`judge` says what that means for others."""
+        self._delivered += [ticket for ticket in range(ticket, ticket + count) if ticket in self._returned]
 
     def judge(self) -> None:
         """Count as lost what was sent well before a message up to which the stream is complete, and did not come.
 
         This is the rule of RFC 8985: a message that was sent a reordering window later has arrived.
         """
-        delivered, self._delivered = self._delivered, []
-        for ticket in delivered:
-            self._judge_by(ticket)
-
-    def _judge_by(self, ticket: int) -> None:
-        sent_at = self._returned.pop(ticket, None)
+        if not self._delivered:
+            return
+        # The latest of them says all that the others do.
+        latest = max(self._delivered)
+        sent_at = self._returned.get(latest)
+        for ticket in self._delivered:
+            self._returned.pop(ticket, None)
+        self._delivered.clear()
         if sent_at is None:
             return
         sent_at -= self.window.reordering
-        while self._once:
-            message = self._once[0]
-            if message.ticket in self._waiting and message.attempts == 1 and not message.lost:
-                if message.ticket >= ticket or message.sent_at > sent_at:
-                    return
-                self._lose(message)
-            self._once.popleft()
+        while self._sent and self._sent[0][0] <= sent_at:
+            at, tickets = self._sent.popleft()
+            self._lose_all(range(tickets.start, min(latest, tickets.stop)))
+            if latest < tickets.stop:
+                self._sent.appendleft((at, range(max(latest, tickets.start), tickets.stop)))
+                return
 
     def expired(self, now: float) -> list[int]:
         """Give up and return the tickets of messages that did not come back in time."""
-        tickets = []
-        while self._expiry and (self._expiry[0][0] <= now or self._expiry[0][1] not in self._waiting):
-            _, ticket = self._expiry.popleft()
-            message = self._waiting.get(ticket)
-            if message is not None:
-                self._forget(message)
-                tickets.append(ticket)
-        for waiting in (self._queue, self._resend):
-            while waiting and waiting[0].ticket not in self._waiting:
-                waiting.popleft()
-        return tickets
+        given_up = []
+        self._settle_lowest()
+        while self._expiry and (self._expiry[0][0] <= now or self._expiry[0][1][-1] < self._lowest):
+            _, tickets = self._expiry.popleft()
+            for ticket in tickets:
+                if ticket in self._waiting:
+                    self._forget(ticket)
+                    given_up.append(ticket)
+        return given_up
 
     def next_expiry(self) -> float | None:
         """Return when a message is to be given up."""
@@ -213,46 +273,76 @@ class Outbox:
 
     def next_timeout(self) -> float | None:
         """Return when a message is to be sent again."""
-        sent_at = [sent[0].sent_at for sent in (self._once, self._again) if sent]
+        sent_at = [sent[0][0] for sent in (self._sent, self._sent_again) if sent]
         return min(sent_at) + self.window.timeout if sent_at else None
-
-    def _sent(self, message: Outgoing, now: float) -> None:
-        message.attempts += 1
-        message.lost = False
-        message.sent_at = now
-        self._under_way += 1
-        (self._once if message.attempts == 1 else self._again).append(message)
 
     def time_out(self, now: float) -> None:
         """Count as lost what has been under way for too long."""
         timeout = self.window.timeout
         timed_out = False
-        for sent in (self._once, self._again):
-            while sent and (sent[0].sent_at + timeout <= now or sent[0].lost or sent[0].ticket not in self._waiting):
-                message = sent.popleft()
-                if message.ticket in self._waiting and not message.lost:
-                    self._lose(message)
-                    timed_out = True
+        while self._sent:
+            sent_at, tickets = self._sent[0]
+            first = next((ticket for ticket in tickets if ticket in self._sent_at), None)
+            if first is not None and sent_at + timeout > now:
+                self._sent[0] = sent_at, range(first, tickets.stop)
+                break
+            self._sent.popleft()
+            timed_out |= self._lose_all(tickets)
+        while self._sent_again:
+            sent_at, ticket = self._sent_again[0]
+            retry = self._retries.get(ticket)
+            under_way = retry is not None and not retry.lost and retry.sent_at == sent_at
+            if under_way and sent_at + timeout > now:
+                break
+            self._sent_again.popleft()
+            if retry is not None and under_way:
+                retry.lost = True
+                self._lose(ticket)
+                timed_out = True
         if timed_out:
             self.window.timed_out(now)
 
-    def _lose(self, message: Outgoing) -> None:
-        message.lost = True
+    def _allowed(self) -> float:
+        """Return how many messages may be under way."""
+        if self._receive_buffer is None or not self._waiting:
+            return self.window.size
+        cost = self._size / len(self._waiting) + DATAGRAM_OVERHEAD
+        return min(self.window.size, max(1.0, self._receive_buffer / cost))
+
+    def _settle_lowest(self) -> None:
+        while self._lowest < self._next_ticket and self._lowest not in self._waiting:
+            self._returned.pop(self._lowest, None)
+            self._lowest += 1
+
+    def _lose_all(self, tickets: range) -> bool:
+        """Count those of ``tickets`` as lost that were sent once and have not come back; say whether there are any."""
+        lost = [ticket for ticket in tickets if ticket in self._sent_at]
+        for ticket in lost:
+            self._retries[ticket] = Retry(self._sent_at.pop(ticket))
+            self._lose(ticket)
+        return bool(lost)
+
+    def _lose(self, ticket: int) -> None:
         self._under_way -= 1
-        self._resend.append(message)
+        self._resend.append(ticket)
         self.window.lost()
 
-    def _forget(self, message: Outgoing) -> None:
-        del self._waiting[message.ticket]
-        self._size -= len(message.data)
-        if message.attempts and not message.lost:
+    def _forget(self, ticket: int) -> None:
+        data = self._waiting.pop(ticket)
+        self._size -= len(data)
+        retry = self._retries.pop(ticket, None)
+        if self._sent_at.pop(ticket, None) is not None or (retry is not None and not retry.lost):
             self._under_way -= 1
-        if not self._waiting:
-            self._once.clear()
-            self._again.clear()
-            self._resend.clear()
         if self.config.raw:
-            tickets = self._by_data[message.data]
-            tickets.remove(message.ticket)
+            tickets = self._by_data[data]
+            tickets.remove(ticket)
             if not tickets:
-                del self._by_data[message.data]
+                del self._by_data[data]
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Keep nothing of messages that are done."""
+        if not self._waiting:
+            self._sent.clear()
+            self._sent_again.clear()
+            self._resend.clear()

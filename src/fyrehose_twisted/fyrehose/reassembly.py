@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from itertools import repeat
 from typing import NamedTuple
 
 from fyrehose_twisted.ranges import RangeSet
@@ -21,18 +22,18 @@ class Arrival(Enum):
     OVERFLOW = "no room; it counts as missing"
 
 
-class Waiting(NamedTuple):
-    """A message that is here."""
-
-    data: bytes
-    received_at: int
+Waiting = tuple[bytes, int]
+"""A message that is here: DATA, and when it was received."""
 
 
 class Run(NamedTuple):
     """Consecutive messages, ready to be handed over."""
 
     first: int
-    messages: list[Waiting]
+    messages: list[bytes]
+    """DATA of each."""
+    times: list[int]
+    """When each was received, in UTC microseconds since 1970."""
 
 
 class Lost(NamedTuple):
@@ -95,9 +96,38 @@ class Reassembly:
             self.missing.discard(sequence)
         else:
             return Arrival.DUPLICATE
-        self._waiting[sequence] = Waiting(data, received_at)
+        self._waiting[sequence] = data, received_at
         self.size += cost
         return Arrival.NEW
+
+    def pass_on(self, first: int, data: list[bytes], received_at: int) -> Run | None:
+        """Take in messages from ``first`` on and return what can be handed over: just them, if nothing else is awaited.
+
+        :return: ``None`` if there is; then nothing has changed.
+        """
+        if not first == self.next == self.highest + 1:
+            return None
+        self.highest += len(data)
+        self.next += len(data)
+        self._full = False
+        return Run(first, data, [received_at] * len(data))
+
+    def add_run(self, first: int, data: list[bytes], received_at: int) -> bool:
+        """Take in messages from ``first`` on if all are new, none is missing yet, and there is room for all.
+
+        :return: whether they were taken; if not, nothing has changed, and :meth:`add` takes what it can.
+        """
+        size = sum(map(len, data)) + len(data) * MESSAGE_OVERHEAD
+        if first <= self.highest or self.size + size > self._limit:
+            return False
+        if first > self.highest + 1:
+            if len(self.missing) >= self._max_gaps:
+                return False
+            self._miss(self.highest + 1, first - 1)
+        self.highest = first + len(data) - 1
+        self._waiting.update(zip(range(first, first + len(data)), zip(data, repeat(received_at)), strict=False))
+        self.size += size
+        return True
 
     def exists(self, sequence: int) -> None:
         """Miss everything up to ``sequence`` that is not here."""
@@ -108,10 +138,10 @@ class Reassembly:
     def correct(self, sequence: int, data: bytes, received_at: int) -> bool:
         """Let a message take the place of another that waits under its number; say whether it did."""
         waiting = self._waiting.get(sequence)
-        if waiting is None or waiting.data == data or self.size + len(data) - len(waiting.data) > self._limit:
+        if waiting is None or waiting[0] == data or self.size + len(data) - len(waiting[0]) > self._limit:
             return False
-        self.size += len(data) - len(waiting.data)
-        self._waiting[sequence] = Waiting(data, received_at)
+        self.size += len(data) - len(waiting[0])
+        self._waiting[sequence] = data, received_at
         return True
 
     def give_up(self, first: int, last: int) -> None:
@@ -123,25 +153,25 @@ class Reassembly:
     def take(self) -> list[Run | Lost]:
         """Return whatever can be handed over now, in order."""
         ready: list[Run | Lost] = []
-        waiting = self._waiting
-        while True:
+        while self.next <= self.highest:
             first = self.next
-            messages: list[Waiting] = []
-            message = waiting.pop(first, None)
-            while message is not None:
-                messages.append(message)
-                self.size -= len(message.data) + MESSAGE_OVERHEAD
-                message = waiting.pop(first + len(messages), None)
-            self.next = first + len(messages)
-            if messages:
+            # Whatever is neither missing nor given up is here.
+            ends = [here.first - 1 for here in (self.missing, self._lost) if here]
+            last = min(self.highest, *ends) if ends else self.highest
+            if last >= first:
+                waiting = list(map(self._waiting.pop, range(first, last + 1)))
+                messages = [data for data, _ in waiting]
+                self.size -= sum(map(len, messages)) + len(messages) * MESSAGE_OVERHEAD
+                self.next = last + 1
                 self._full = False
-                ready.append(Run(first, messages))
+                ready.append(Run(first, messages, [received_at for _, received_at in waiting]))
             lost = self._lost.range_of(self.next) if self._lost else None
             if lost is None:
                 return ready
             self._lost.discard(*lost)
             self.next = lost[1] + 1
             ready.append(Lost(*lost))
+        return ready
 
     def _miss(self, first: int, last: int) -> None:
         self.missing.add(first, last)
@@ -154,7 +184,7 @@ class Reassembly:
             highest = self._highest_waiting()
             if highest is None or highest <= sequence:
                 return False
-            self.size -= len(self._waiting.pop(highest).data) + MESSAGE_OVERHEAD
+            self.size -= len(self._waiting.pop(highest)[0]) + MESSAGE_OVERHEAD
             self._miss(highest, highest)
         return True
 

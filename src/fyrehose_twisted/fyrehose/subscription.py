@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 from fyrehose_twisted.errors import SequenceRegressed
@@ -25,7 +25,7 @@ class Subscription:
 
     :param backbone: how to name the backbone in errors.
     :param store: where messages are kept; what found no room to wait is taken from there.
-    :param kept: called with the number and DATA of each message that is seen for the first time.
+    :param kept: called with messages that are seen for the first time: the first number, and DATA of each.
     :ivar ready: what can be handed over, in order; whoever takes it clears it.
     :ivar requests: ranges to ask for; whoever asks clears it.
     :ivar paused: hand nothing over.
@@ -43,7 +43,7 @@ class Subscription:
         rng: Random,
         now: float,
         *,
-        kept: Callable[[int, bytes, float], None],
+        kept: Callable[[int, Sequence[bytes], float], None],
     ) -> None:
         self.ready: list[Run | Lost] = []
         self.requests: list[tuple[int, int]] = []
@@ -100,6 +100,28 @@ class Subscription:
         elif self._joining is not None and not self._joining.add(sequence, data, now, live=live):
             self._drops.counts["buffer_full"] += 1
 
+    def run_received(self, first: int, data: list[bytes], now: float) -> bool:
+        """Take in messages that came from the backbone with numbers from ``first`` on, if they are simply what follows.
+
+        :return: whether they were. If not, nothing has changed, and they are to be taken in one by one.
+        """
+        stream, tide = self.stream, self.tide
+        if stream is None or self.failure is not None or self._suspect is not None or not tide.expects(first):
+            return False
+        received_at = int(now * 1_000_000)
+        ready = None if self.paused else stream.pass_on(first, data, received_at)
+        if ready is not None:
+            self.ready.append(ready)
+        elif not stream.add_run(first, data, received_at):
+            return False
+        tide.run_came(first, first + len(data) - 1, now)
+        self._probe_interval = self._config.keepalive_interval
+        self._probe_at = now + self._probe_interval
+        if self._config.journal:
+            self._store.put(first, data, received_at)
+        self._kept(first, data, now)
+        return True
+
     def suspected(self, sequence: int, data: bytes, now: float) -> None:
         """A message came from the backbone that is too far ahead to be believed without another near it."""
         self._suspect = sequence, data, now + DOUBT
@@ -132,7 +154,7 @@ class Subscription:
         if self.failure is not None:
             return None
         deadlines = [self._probe_at, self._repairs.next_deadline(), None if self._suspect is None else self._suspect[2]]
-        return min(deadline for deadline in deadlines if deadline is not None)
+        return min([deadline for deadline in deadlines if deadline is not None])
 
     def _judge(self, stream: Reassembly, sequence: int, now: float) -> None:
         """Something else came: if it is near the suspect the stream has really jumped, and if not it has not."""
@@ -188,7 +210,7 @@ class Subscription:
             elif live:
                 self._check_regress(sequence, data, now)
                 if sequence < self.began:
-                    self._kept(sequence, data, now)
+                    self._kept(sequence, (data,), now)
             return
         if live:
             self.tide.reached(sequence)
@@ -208,8 +230,8 @@ class Subscription:
     def _keep(self, sequence: int, data: bytes, now: float, *, live: bool) -> None:
         # What the backbone sent is not given up for what others say.
         if self._config.journal and (live or self._store.get(sequence) is None):
-            self._store.put(sequence, data, int(now * 1_000_000))
-        self._kept(sequence, data, now)
+            self._store.put(sequence, (data,), int(now * 1_000_000))
+        self._kept(sequence, (data,), now)
 
     def _add(self, stream: Reassembly, sequence: int, data: bytes, received_at: int) -> Arrival:
         if not (self.paused or stream.has_room(len(data))):

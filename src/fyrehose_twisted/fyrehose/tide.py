@@ -62,6 +62,10 @@ class Tide:
         self._suspect = sequence
         return False
 
+    def expects(self, sequence: int) -> bool:
+        """Say whether this number is near the highest one, so that nobody need ask whether it is :meth:`plausible`."""
+        return self.highest > 0 and sequence <= self.highest + LEAP
+
     def begin(self, sequence: int) -> None:
         """The stream begins here for whoever follows it: what is far beyond is not plausible any more."""
         if self._start is None:
@@ -82,6 +86,19 @@ class Tide:
         self._proven = max(self._proven, min(self._latest))
         self._count += 1
         self._sent_at = now
+
+    def run_came(self, first: int, last: int, now: float) -> None:
+        """The backbone sent new numbers, ``first`` to ``last``, one after the other."""
+        for sequence in range(first, min(last, first + WITNESSES - 1) + 1):
+            self.came(sequence, now)
+        if last < first + WITNESSES:
+            self.reached(last)
+            return
+        skipped = max(0, last - first + 1 - 2 * WITNESSES)
+        self._count += skipped
+        for sequence in range(first + WITNESSES + skipped, last + 1):
+            self.came(sequence, now)
+        self.reached(last)
 
     def reached(self, sequence: int) -> None:
         """The backbone sent this number, and it is new."""

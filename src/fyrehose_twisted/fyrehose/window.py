@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class WindowConfig:
 
     initial: int = 64
     minimum: int = 16
-    maximum: int = 2_048
+    maximum: int = 8_192
     minimum_timeout: float = 0.2
     maximum_timeout: float = 4.0
     congested_loss: float = 0.125
@@ -52,17 +53,21 @@ class Window:
         """Seconds by which one message may overtake another without the other counting as lost (RFC 8985)."""
         return self._patience * (0.01 if self.smoothed is None else max(0.005, self.smoothed / 2))
 
-    def returned(self, round_trip: float | None) -> None:
-        """A message came back.
+    def returned(self, round_trip: float | None, count: int = 1) -> None:
+        """Messages came back.
 
-        :param round_trip: seconds it took; ``None`` if it was sent more than once, for then nobody can tell.
+        :param round_trip: seconds it took the first; ``None`` if it was not measured, or was sent more than once, for
+            then nobody can tell.
         """
-        self._returned += 1
         if round_trip is not None:
             self._backoff = 1.0
             self._measure(max(round_trip, 0.0))
-        if self._returned + self._lost >= self.size:
-            self._end_round()
+        while count:
+            left = max(1, ceil(self.size) - self._returned - self._lost)
+            self._returned += min(count, left)
+            count -= min(count, left)
+            if self._returned + self._lost >= self.size:
+                self._end_round()
 
     def lost(self) -> None:
         """A message has to be sent again."""

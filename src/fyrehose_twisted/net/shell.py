@@ -14,7 +14,7 @@ from fyrehose_twisted.driver import NodeDriver
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.interfaces import IBatchReceiver, IDatagramNode, IDatagramSender
 from fyrehose_twisted.net.batch import Batch
-from fyrehose_twisted.net.udp import LARGEST_DATAGRAM
+from fyrehose_twisted.net.bursts import LARGEST_DATAGRAM
 
 
 @implementer(IBatchReceiver)
@@ -118,7 +118,7 @@ class DatagramNodeProtocol(DatagramProtocol):
             transport.send(effect.datagrams, effect.peers)
             return
         for peer in effect.peers:
-            for datagram in effect.datagrams:
+            for datagram in effect.each():
                 try:
                     transport.write(bytes(datagram), peer)
                 except (OSError, error.MessageLengthError) as problem:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections import Counter, deque
 from collections.abc import Sequence
-from errno import errorcode
 from typing import Any
 
 from twisted.internet import udp
@@ -16,18 +15,20 @@ from twisted.internet.protocol import DatagramProtocol
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from fyrehose_twisted.effects import Address, Datagram
+from fyrehose_twisted.effects import Address, Burst, Datagram
 from fyrehose_twisted.interfaces import IBatchReceiver, IDatagramSender
 from fyrehose_twisted.net.batch import Batch
-
-LARGEST_DATAGRAM = 65_507
-"""Bytes that UDP over IPv4 can carry."""
+from fyrehose_twisted.net.bursts import ROOM, BurstSocket, gather
 
 KERNEL_BUFFER = 4 * 2**20
 """Bytes asked of the kernel for each direction of a socket."""
 
-BATCH_BYTES = 4 * 65_536
-BATCH_DATAGRAMS = 512
+UNTUNED_BUFFER = 212_992
+"""Bytes that Linux gives unless it is told to give more."""
+
+BATCH_BYTES = 16 * ROOM
+"""What is received in one go, and handed over, before others have their turn."""
+
 WAITING_BYTES = 8 * 2**20
 """What may wait for the kernel to take it, before more is dropped and counted."""
 
@@ -38,21 +39,26 @@ class DatagramPort(udp.Port):
 
     While the kernel does not take what is sent, nothing is read: what arrives waits in the receive buffer.
 
+    :param offload: send and receive bursts, where the kernel can; see :mod:`fyrehose_twisted.net.bursts`.
     :ivar send_errors: datagrams that could not be sent, by the name of the error, e.g. ``ENETUNREACH``.
     :ivar receive_buffer: what the kernel gives for received datagrams, in bytes.
     """
 
     log = Logger()
 
-    def __init__(self, port: int, protocol: Any, interface: str, reactor: IReactorFDSet) -> None:
-        super().__init__(port, protocol, interface, maxPacketSize=BATCH_BYTES // 4, reactor=reactor)
+    def __init__(
+        self, port: int, protocol: Any, interface: str, reactor: IReactorFDSet, *, offload: bool = True
+    ) -> None:
+        super().__init__(port, protocol, interface, maxPacketSize=ROOM, reactor=reactor)
         self.send_errors: Counter[str] = Counter()
         self.receive_buffer = 0
         self._receiver = IBatchReceiver(protocol)
         self._buffer = bytearray(BATCH_BYTES)
-        self._view = memoryview(self._buffer)
-        self._waiting: deque[tuple[bytes, Address]] = deque()
+        self._offload = offload
+        self.bursts: BurstSocket  # Made with the socket, when the port is bound.
+        self._waiting: deque[tuple[Burst, Address]] = deque()
         self._waiting_bytes = 0
+        self._alone = False
         self._stopping: list[Deferred[None]] = []
         self._unbound: socket.socket | None = None
 
@@ -85,66 +91,56 @@ class DatagramPort(udp.Port):
         created.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BUFFER)
         # Linux doubles what it is asked for, to account for its own overhead, and reports the double.
         self.receive_buffer = created.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+        self.bursts = BurstSocket(created, offload=self._offload, errors=self.send_errors)
         return created
 
     def doRead(self) -> None:
-        """Read what is there, up to a batch, and hand it over in one call."""
-        offsets: list[int] = []
-        sizes: list[int] = []
-        peers: list[Address] = []
-        position, view = 0, self._view
-        receive = self.socket.recvfrom_into
-        # There is always room for a byte more than a datagram can have, so none is ever cut.
-        while position < BATCH_BYTES - LARGEST_DATAGRAM and len(sizes) < BATCH_DATAGRAMS:
-            try:
-                size, peer = receive(view[position:])
-            except (BlockingIOError, InterruptedError):
-                break
-            except OSError as error:
-                # An ICMP error about something sent earlier; there may be datagrams behind it.
-                self.send_errors[errorcode.get(error.errno or 0, "unknown")] += 1
-                break
-            offsets.append(position)
-            sizes.append(size)
-            peers.append(peer)
-            position += size
-        if not sizes:
-            return
-        try:
-            self._receiver.batch_received(Batch(self._buffer, offsets, sizes, peers))
-        except Exception:
-            self.log.failure("{count} datagrams were not handled", count=len(sizes))
+        """Read what is there, up to a batch, and hand it over in one call.
 
-    def send(self, datagrams: Sequence[Datagram], peers: Sequence[Address]) -> None:
-        """See :meth:`~fyrehose_twisted.interfaces.IDatagramSender.send`."""
-        if self._waiting:
-            self._wait([bytes(datagram) for datagram in datagrams], peers)
+        On a port on which datagrams come alone, the first is handed over before it is asked whether there are more.
+        """
+        alone = self._alone and self._hand_over(self.bursts.receive_batch(self._buffer, calls=1))
+        if alone and (self._waiting or self._stopping):
             return
-        send = self.socket.sendto
+        batch = self.bursts.receive_batch(self._buffer)
+        self._alone = len(batch) <= (0 if alone else 1)
+        self._hand_over(batch)
+
+    def _hand_over(self, batch: Batch) -> bool:
+        if not batch.runs:
+            return False
+        try:
+            self._receiver.batch_received(batch)
+        except Exception:
+            self.log.failure("{count} datagrams were not handled", count=len(batch))
+        return True
+
+    def send(self, datagrams: Sequence[Datagram | Burst], peers: Sequence[Address]) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IDatagramSender.send`."""
+        bursts = gather(datagrams, self.bursts.segments)
+        if self._waiting:
+            self._wait(_copies(bursts), peers)
+            return
+        send = self.bursts.send
         for index, peer in enumerate(peers):
-            for number, datagram in enumerate(datagrams):
-                try:
-                    send(datagram, peer)
-                except BlockingIOError:
-                    copies = [bytes(late) for late in datagrams]
-                    self._wait(copies[number:], (peer,))
+            for number, burst in enumerate(bursts):
+                left = send(burst, peer)
+                if left is not None:
+                    copies = _copies(bursts)
+                    self._wait([*_copies([left]), *copies[number + 1 :]], (peer,))
                     self._wait(copies, peers[index + 1 :])
                     return
-                except OSError as error:
-                    self.send_errors[errorcode.get(error.errno or 0, "unknown")] += 1
 
     def doWrite(self) -> None:
         """Send what waited, then go on reading."""
         while self._waiting:
-            datagram, peer = self._waiting[0]
-            try:
-                self.socket.sendto(datagram, peer)
-            except BlockingIOError:
+            burst, peer = self._waiting.popleft()
+            left = self.bursts.send(burst, peer)
+            self._waiting_bytes -= len(burst.data)
+            if left is not None:
+                self._waiting.appendleft((left, peer))
+                self._waiting_bytes += len(left.data)
                 return
-            except OSError as error:
-                self.send_errors[errorcode.get(error.errno or 0, "unknown")] += 1
-            self._waiting.popleft()
-            self._waiting_bytes -= len(datagram)
         self.stopWriting()
         self.startReading()
 
@@ -170,19 +166,20 @@ class DatagramPort(udp.Port):
         for stopped in stopping:
             stopped.callback(None)
 
-    def _wait(self, datagrams: Sequence[bytes], peers: Sequence[Address]) -> None:
-        for index, peer in enumerate(peers):
-            if self._waiting_bytes >= WAITING_BYTES:
-                self.send_errors["EAGAIN"] += len(datagrams) * (len(peers) - index)
-                break
-            for datagram in datagrams:
-                if self._waiting_bytes + len(datagram) > WAITING_BYTES:
-                    self.send_errors["EAGAIN"] += 1
+    def _wait(self, bursts: Sequence[Burst], peers: Sequence[Address]) -> None:
+        for peer in peers:
+            for burst in bursts:
+                if self._waiting_bytes + len(burst.data) > WAITING_BYTES:
+                    self.send_errors["EAGAIN"] += max(1, -(-len(burst.data) // burst.size))
                     continue
-                self._waiting.append((datagram, peer))
-                self._waiting_bytes += len(datagram)
+                self._waiting.append((burst, peer))
+                self._waiting_bytes += len(burst.data)
         self.stopReading()
         self.startWriting()
+
+
+def _copies(bursts: Sequence[Burst]) -> list[Burst]:
+    return [Burst(bytes(burst.data), burst.size) for burst in bursts]
 
 
 def listen(reactor: Any, port: int, protocol: Any, interface: str = "127.0.0.1") -> DatagramPort:

@@ -198,7 +198,7 @@ class Network:
 
     def send(self, source: Host, effect: Send) -> None:
         """Send copies of the datagrams of ``effect`` on their way."""
-        datagrams = [bytes(datagram) for datagram in effect.datagrams]
+        datagrams = [bytes(datagram) for datagram in effect.each()]
         for peer in effect.peers:
             path = self.path(source, peer)
             for datagram in datagrams:

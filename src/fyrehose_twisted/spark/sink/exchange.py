@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import select
 import selectors
 import socket
@@ -16,11 +18,9 @@ from fyrehose_twisted.errors import NotConnected, PublishTimeout
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Failed
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
-from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.net.bursts import ROOM, BurstSocket, gather
 
-LARGEST_DATAGRAM = 65_507
-RECEIVED_BYTES = 4 * 65_536
-RECEIVED_DATAGRAMS = 512
+RECEIVED_BYTES = 4 * ROOM
 
 WAITING_BYTES = 4 * 2**20
 """DATA that may wait for the outbox to have room; whoever has more waits."""
@@ -45,6 +45,7 @@ class Exchange(Thread):
         self.published = self.first = self.last = 0
         self._node = node
         self._socket = sock
+        self._bursts = BurstSocket(sock)
         self._receive_buffer = bytearray(RECEIVED_BYTES)
         self._wake, self._alarm = socket.socketpair()
         self._wake.setblocking(False)
@@ -57,7 +58,6 @@ class Exchange(Thread):
         self._error: Exception | None = None
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
-        self._send_error: OSError | None = None
 
     # For other threads
 
@@ -134,8 +134,8 @@ class Exchange(Thread):
             if key.fileobj is self._wake:
                 self._wake.recv(4_096)
             else:
-                batch = received(self._socket, self._receive_buffer)
-                if len(batch):
+                batch = self._bursts.receive_batch(self._receive_buffer)
+                if batch.runs:
                     self._node.receive_batch(batch, time())
         now, deadline = time(), self._node.next_deadline()
         if deadline is not None and deadline <= now:
@@ -188,8 +188,8 @@ class Exchange(Thread):
             f" {self._node.config.outbox.timeout:g} s; {self.published:,} did. The backbone answered last"
             f" {max(0.0, time() - self._answered_at):.1f} s ago"
         )
-        if self._send_error is not None:
-            text += f"; a datagram could not be sent: {self._send_error.strerror}"
+        for name, count in self._bursts.errors.most_common(1):
+            text += f"; {count:,} datagrams could not be sent: {os.strerror(getattr(errno, name, 0))}"
         return PublishTimeout(text)
 
     def _failed(self) -> bool:
@@ -201,16 +201,12 @@ class Exchange(Thread):
             self._changed.notify_all()
 
     def _send(self, effect: Send) -> None:
-        for peer in effect.peers:
-            for datagram in effect.datagrams:
-                try:
-                    self._socket.sendto(datagram, peer)
-                except BlockingIOError:
+        for burst in gather(effect.datagrams, self._bursts.segments):
+            for peer in effect.peers:
+                left = self._bursts.send(burst, peer)
+                if left is not None:
                     select.select([], [self._socket], [], SEND_PATIENCE)
-                    with suppress(OSError):
-                        self._socket.sendto(datagram, peer)
-                except OSError as error:
-                    self._send_error = error
+                    self._bursts.send(left, peer)
 
 
 def bound_towards(peer: Address, buffer: int) -> socket.socket:
@@ -231,21 +227,3 @@ def bound_towards(peer: Address, buffer: int) -> socket.socket:
     sock.bind((host, 0))
     sock.setblocking(False)
     return sock
-
-
-def received(sock: socket.socket, buffer: bytearray) -> Batch:
-    """Return the datagrams that are there, as many as ``buffer`` has room for."""
-    offsets: list[int] = []
-    sizes: list[int] = []
-    peers: list[Address] = []
-    position, view = 0, memoryview(buffer)
-    while position < len(buffer) - LARGEST_DATAGRAM and len(sizes) < RECEIVED_DATAGRAMS:
-        try:
-            size, peer = sock.recvfrom_into(view[position:])
-        except OSError:  # There is no more, or an earlier datagram was refused somewhere.
-            break
-        offsets.append(position)
-        sizes.append(size)
-        peers.append(peer)
-        position += size
-    return Batch(buffer, offsets, sizes, peers)

@@ -78,7 +78,8 @@ class BlockingPublisher:
         # A token is made for one address, so with a secret the address has to be given.
         own = ANY_ADDRESS if self._secret is None else sock.getsockname()
         config = ClientConfig(raw=True, journal=False, secret=self._secret, address=own, outbox=self._outbox)
-        self._exchange = Exchange(Client(address, config, SystemRandom(), time()), sock)
+        room = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+        self._exchange = Exchange(Client(address, config, SystemRandom(), time(), receive_buffer=room), sock)
         self._exchange.start()
         try:
             if not self._exchange.wait_connected(self._ack_timeout):

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.net.batch import Batch, Run, Runs
+
+PEERS: list[Address] = [("192.0.2.1", 1), ("192.0.2.1", 2), ("192.0.2.2", 1)]
+Row = tuple[bytes, Address, bool]
+
+rows = st.lists(
+    st.tuples(
+        # Lengths and peers change seldom, as in what really arrives.
+        st.sampled_from([b"", b"a", b"b", b"cc", b"dd", b"ee", b"fff"]),
+        st.sampled_from([*PEERS[:1] * 3, *PEERS]),
+        st.integers(0, 9).map(lambda chance: chance == 9),
+    ),
+    max_size=20,
+)
+
+
+class Piece(NamedTuple):
+    """What one receive call brought: so many datagrams of one size, and perhaps a shorter one behind them."""
+
+    size: int
+    count: int
+    rest: int
+    peer: Address
+    truncated: bool
+
+    @property
+    def lengths(self) -> list[int]:
+        return [self.size] * self.count + [self.rest] * (self.rest > 0)
+
+
+pieces = st.lists(
+    st.builds(
+        lambda size, count, rest, peer, chance: Piece(size, count, rest if rest < size else 0, peer, chance == 5),
+        st.sampled_from([1, 2, 2, 3]),
+        st.integers(1, 3),
+        st.integers(0, 2),
+        st.sampled_from(PEERS[:2]),
+        st.integers(0, 5),
+    ),
+    max_size=10,
+)
+
+
+def pack(found: list[Row]) -> Batch:
+    truncated = {row for row, (_, _, cut) in enumerate(found) if cut}
+    return Batch.pack([(datagram, peer) for datagram, peer, _ in found], truncated=truncated)
+
+
+def unpacked(batch: Batch) -> list[Row]:
+    return [(bytes(datagram), peer, truncated) for datagram, peer, truncated in batch]
+
+
+def check_runs(runs: list[Run]) -> None:
+    """Each is what it says, and no two could be one."""
+    for run in runs:
+        assert run.stop - run.start == run.size * run.rows
+        assert run.rows == 1 or (run.size > 0 and not run.truncated)
+    for run, following in pairwise(runs):
+        assert (
+            run.size != following.size
+            or run.size == 0
+            or run.peer != following.peer
+            or run.truncated
+            or following.truncated
+            or run.stop != following.start
+        )
+
+
+@given(rows)
+def test_what_is_packed_comes_out_again_in_as_few_runs_as_possible(found: list[Row]) -> None:
+    batch = pack(found)
+    assert unpacked(batch) == unpacked(batch) == found
+    assert len(batch) == len(found)
+    assert batch.buffer == b"".join(datagram for datagram, _, _ in found)
+    check_runs(batch.runs)
+
+
+@given(pieces)
+def test_what_arrived_in_pieces_is_in_as_few_runs_as_possible(arrived: list[Piece]) -> None:
+    runs, buffer, expected = Runs(), bytearray(), list[Row]()
+    for piece in arrived:
+        start = len(buffer)
+        for length in piece.lengths:
+            datagram = bytes([len(expected) % 256]) * length
+            buffer += datagram
+            expected.append((datagram, piece.peer, False))
+        if piece.truncated:
+            expected[-1] = *expected[-1][:2], True
+        runs.add(start, len(buffer), piece.size, piece.peer, piece.truncated)
+        assert runs.rows == len(expected)
+    batch = Batch(buffer, runs.finish())
+    assert unpacked(batch) == expected
+    check_runs(batch.runs)
+
+
+@pytest.mark.parametrize("size", [0, 5, 6, 65_507])
+def test_a_size_that_is_not_below_the_length_means_one_datagram(size: int) -> None:
+    runs = Runs()
+    runs.add(0, 5, size, PEERS[0])
+    assert runs.finish() == [Run(0, 5, 5, 1, PEERS[0])]
+
+
+def test_what_does_not_lie_side_by_side_is_not_one_run() -> None:
+    runs = Runs()
+    runs.add(0, 4, 2, PEERS[0])
+    runs.add(10, 14, 2, PEERS[0])
+    runs.add(14, 16, 2, PEERS[0])
+    assert runs.finish() == [Run(0, 4, 2, 2, PEERS[0]), Run(10, 16, 2, 3, PEERS[0])]
+
+
+@pytest.mark.parametrize(("length", "last"), [(10, 1), (9, 3), (3, 3), (2, 2)])
+def test_only_the_last_of_what_one_call_brought_was_cut(length: int, last: int) -> None:
+    runs = Runs()
+    runs.add(0, length, 3, PEERS[0], True)
+    found = runs.finish()
+    assert found[-1] == Run(length - last, length, last, 1, PEERS[0], True)
+    assert [run.truncated for run in found[:-1]] == [False] * (length > last)
+
+
+@pytest.mark.parametrize("cut", [b"", b"c"])
+def test_what_was_cut_lies_between_two_runs(cut: bytes) -> None:
+    found: list[Row] = [
+        (b"a", PEERS[0], False),
+        (cut, PEERS[0], True),
+        (b"b", PEERS[0], False),
+        (b"c", PEERS[0], False),
+    ]
+    batch = pack(found)
+    assert unpacked(batch) == found
+    assert [run.rows for run in batch.runs] == [1, 1, 2]
+
+
+def test_a_batch_holds_copies_in_a_buffer_that_may_be_written() -> None:
+    source = bytearray(b"abc")
+    batch = Batch.pack([(memoryview(source), PEERS[0])])
+    source[:] = b"???"
+    [(datagram, _, _)] = batch
+    assert datagram == b"abc"
+    datagram[:] = b"xyz"
+    assert batch.buffer == b"xyz"
+
+
+def test_nothing_is_a_batch_too() -> None:
+    batch = Batch.pack([])
+    assert (len(batch), list(batch), batch.runs) == (0, [], [])

@@ -1,0 +1,679 @@
+"""What is sent and received in bursts, on real sockets and on some that refuse."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from errno import EAGAIN, EHOSTUNREACH, EINVAL, EIO, EMSGSIZE, ENETUNREACH, ENOPROTOOPT, EOPNOTSUPP, EPERM
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from fyrehose_twisted.effects import Address, Burst, Datagram
+from fyrehose_twisted.net import bursts
+from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.net.bursts import (
+    BATCH_DATAGRAMS,
+    LARGEST_DATAGRAM,
+    MOST_SEGMENTS,
+    ROOM,
+    SURE_SEGMENTS,
+    BurstSocket,
+    gather,
+)
+
+Item = Datagram | Burst
+PEER: Address = ("192.0.2.7", 2323)
+UDP_SEGMENT, UDP_GRO = 103, 104
+PATIENCE = 5.0
+"""Seconds after which what was sent on the loopback does not come any more."""
+
+lengths = st.sampled_from([0, 1, 2, 2, 2, 3, 3]) | st.sampled_from([600, 20_000, 40_000, LARGEST_DATAGRAM])
+
+
+class Pieces(NamedTuple):
+    """So many datagrams of one size, perhaps a shorter one behind them: as a burst of this kind, or each alone."""
+
+    size: int
+    count: int
+    rest: int
+    kind: type[Datagram] | None
+
+
+def pieces(longest: int) -> st.SearchStrategy[list[Pieces]]:
+    """What :func:`made` makes datagrams of: the datagrams themselves would be far too long to print."""
+    return st.lists(
+        st.builds(
+            lambda size, count, rest, kind: Pieces(
+                size, min(count, 4) if size > 1_000 else count, rest if rest < size else 0, kind if size else None
+            ),
+            lengths | st.just(longest),
+            st.integers(1, 9),
+            st.integers(0, 2),
+            st.sampled_from([None, None, bytes, bytearray, memoryview]),
+        ),
+        max_size=6,
+    )
+
+
+def made(found: list[Pieces]) -> list[Item]:
+    """Each datagram begins with its number, as far as it can."""
+    items: list[Item] = []
+    number = 0
+    for size, count, rest, kind in found:
+        sizes = [size] * count + [rest] * (rest > 0)
+        datagrams = [bytes([number + row]) * min(one, 1) + bytes(max(0, one - 1)) for row, one in enumerate(sizes)]
+        number += len(datagrams)
+        items += datagrams if kind is None else [Burst(kind(b"".join(datagrams)), size)]
+    return items
+
+
+def apart(found: Sequence[Item]) -> list[bytes]:
+    """The datagrams one by one. Without data a burst is one datagram, which is empty."""
+    datagrams: list[bytes] = []
+    for item in found:
+        if isinstance(item, Burst):
+            datagrams += map(bytes, item.each()) if len(item.data) else [b""]
+        else:
+            datagrams.append(bytes(item))
+    return datagrams
+
+
+def fewest(datagrams: list[bytes], segments: int) -> int:
+    """How many calls these datagrams take at least, in their order."""
+    calls, room, size = 0, 0, 0
+    for datagram in datagrams:
+        if room and 0 < len(datagram) <= size:
+            room = room - 1 if len(datagram) == size else 0
+        else:
+            calls, size = calls + 1, len(datagram)
+            room = max(1, min(segments, LARGEST_DATAGRAM // size)) - 1 if size else 0
+    return calls
+
+
+class TestGather:
+    @settings(deadline=None)
+    @given(pieces(LARGEST_DATAGRAM + 1), st.sampled_from([1, 2, 5, SURE_SEGMENTS, MOST_SEGMENTS]))
+    def test_the_bursts_have_the_datagrams_in_order_and_keep_the_limits(
+        self, parts: list[Pieces], segments: int
+    ) -> None:
+        found = made(parts)
+        gathered = gather(found, segments)
+        assert apart(gathered) == apart(found)
+        for data, size in gathered:
+            count = max(1, -(-len(data) // size))
+            assert size >= 1
+            assert count <= segments
+            assert count == 1 or len(data) <= LARGEST_DATAGRAM
+
+    @settings(deadline=None)
+    @given(pieces(LARGEST_DATAGRAM + 1), st.sampled_from([1, 2, 5, SURE_SEGMENTS, MOST_SEGMENTS]))
+    def test_datagrams_leave_in_as_few_bursts_as_possible(self, parts: list[Pieces], segments: int) -> None:
+        datagrams = apart(made(parts))
+        assert len(gather(datagrams, segments)) == fewest(datagrams, segments)
+
+    @pytest.mark.parametrize(("size", "most"), [(1, 64), (1_000, 64), (1_024, 63), (32_753, 2), (32_754, 1)])
+    @pytest.mark.parametrize("joined", [False, True])
+    def test_a_burst_is_as_large_as_one_call_can_send(self, size: int, most: int, joined: bool) -> None:
+        datagrams = [bytes([row % 256]) * size for row in range(3 * most)]
+        found: list[Item] = [Burst(b"".join(datagrams), size)] if joined else [*datagrams]
+        gathered = gather(found, 64)
+        assert [len(burst.data) for burst in gathered] == [most * size] * 3
+        assert apart(gathered) == datagrams
+
+    def test_only_the_last_of_a_burst_is_shorter(self) -> None:
+        found: list[Item] = [b"aa", b"b", b"c", Burst(b"ddeef", 2), b"gg", Burst(b"hhi", 2), b"jj", Burst(b"k", 2)]
+        assert gather(found, 64) == [(b"aab", 2), (b"c", 1), (b"ddeef", 2), (b"gghhi", 2), (b"jjk", 2)]
+
+    @pytest.mark.parametrize(
+        ("count", "size"), [(64, 1_000), (65, 1_000), (66, 1_000), (64, 1_024), (65, 1), (2, 32_754)]
+    )
+    def test_one_burst_is_cut_only_where_it_is_too_large(self, count: int, size: int) -> None:
+        burst = Burst(bytes(count * size), size)
+        gathered = gather([burst], 64)
+        most = min(64, LARGEST_DATAGRAM // size)
+        assert [len(data) // size for data, _ in gathered] == [most] * (count // most) + [count % most] * (
+            count % most > 0
+        )
+
+    def test_what_is_left_of_a_burst_that_is_cut_is_joined_by_what_follows(self) -> None:
+        found: list[Item] = [Burst(b"aabbccddee", 2), b"ff", b"gg"]
+        assert gather(found, 3) == [(b"aabbcc", 2), (b"ddeeff", 2), (b"gg", 2)]
+        assert gather([Burst(b"aabbccdde", 2), b"ff"], 3) == [(b"aabbcc", 2), (b"dde", 2), (b"ff", 2)]
+
+    @pytest.mark.parametrize("alone", [b"", bytes(LARGEST_DATAGRAM + 1)])
+    def test_what_has_no_data_or_too_much_is_alone(self, alone: bytes) -> None:
+        gathered = gather([alone, alone, b"x", alone, b"x", b"x"], 64)
+        assert [data for data, _ in gathered] == [alone, alone, b"x", alone, b"xx"]
+
+    def test_what_one_call_can_send_as_it_is_is_not_copied(self) -> None:
+        found: list[Item] = [Burst(b"aabb", 2), b"ccc", Burst(memoryview(bytearray(b"dddd")), 1), memoryview(b"ee")]
+        gathered = gather(found, 64)
+        assert len(gathered) == len(found)
+        for burst, item in zip(gathered, found, strict=True):
+            assert burst.data is (item.data if isinstance(item, Burst) else item)
+
+    def test_a_view_that_is_cut_is_not_copied(self) -> None:
+        buffer = bytearray(b"aabbccd")
+        gathered = gather([Burst(memoryview(buffer), 2)], 2)
+        buffer[:] = b"AABBCCD"
+        assert apart(gathered) == [b"AA", b"BB", b"CC", b"D"]
+
+    def test_nothing_is_no_burst(self) -> None:
+        assert gather([], 64) == []
+
+
+class Scripted:
+    """Stands before a socket, or before none: counts its calls, and refuses what it is told to.
+
+    :param real: carries out what is not refused; without, all of it is as good as sent.
+    :param refuses: the error that sending so many bytes as datagrams of such a size to a host gives, or ``None``.
+    :ivar sent: the number of datagrams that each call sent, in order.
+    """
+
+    def __init__(
+        self, real: socket.socket | None = None, refuses: Callable[[int, int, str], int | None] = lambda *_: None
+    ) -> None:
+        self.calls: Counter[str] = Counter()
+        self.sent: list[int] = []
+        self.passed: list[bytes] = []
+        self.refuses = refuses
+        self._real: Any = real
+
+    def sendto(self, data: Datagram, peer: Address) -> None:
+        self._send("sendto", data, max(1, len(data)), peer)
+        if self._real is not None:
+            self._real.sendto(data, peer)
+
+    def sendmsg(self, buffers: Sequence[Datagram], control: Any, flags: int, peer: Address) -> None:
+        [data], [(level, kind, size)] = buffers, control
+        assert (level, kind) == (socket.IPPROTO_UDP, UDP_SEGMENT)
+        self._send("sendmsg", data, *struct.unpack("=H", size), peer)
+        if self._real is not None:
+            self._real.sendmsg(buffers, control, flags, peer)
+
+    def _send(self, name: str, data: Datagram, size: int, peer: Address) -> None:
+        self.calls[name] += 1
+        error = self.refuses(len(data), size, peer[0])
+        if error is not None:
+            raise OSError(error, "refused")  # Python makes a BlockingIOError of EAGAIN.
+        self.sent.append(max(1, -(-len(data) // size)))
+        self.passed += apart([Burst(data, size)])
+
+    def recvfrom_into(self, view: memoryview) -> Any:
+        self.calls["recvfrom_into"] += 1
+        return self._real.recvfrom_into(view)
+
+    def recvmsg_into(self, buffers: Sequence[memoryview], room: int) -> Any:
+        self.calls["recvmsg_into"] += 1
+        return self._real.recvmsg_into(buffers, room)
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        """As a kernel that knows bursts has it."""
+
+
+@pytest.fixture
+def sockets() -> Iterator[Callable[..., socket.socket]]:
+    """Make sockets that are closed afterwards."""
+    with ExitStack() as opened:
+
+        def make(host: str = "127.0.0.1") -> socket.socket:
+            return opened.enter_context(bound(host))
+
+        yield make
+
+
+def bound(host: str = "127.0.0.1") -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setblocking(False)
+    made.bind((host, 0))
+    return made
+
+
+def wait_for(sock: socket.socket) -> None:
+    assert select.select([sock], [], [], PATIENCE)[0], "nothing came"
+
+
+def received(receiving: BurstSocket, real: socket.socket, count: int) -> list[tuple[bytes, Address]]:
+    """Receive until so many datagrams are here."""
+    found: list[tuple[bytes, Address]] = []
+    buffer = bytearray(4 * ROOM)
+    while len(found) < count:
+        wait_for(real)
+        batch = receiving.receive_batch(buffer)
+        assert not any(run.truncated for run in batch.runs)
+        found += [(bytes(datagram), peer) for datagram, peer, _ in batch]
+    assert not receiving.receive_batch(buffer).runs, "more came than was sent"
+    return found
+
+
+def has_bursts() -> bool:
+    with bound() as sock:
+        tried = BurstSocket(sock)
+        return tried.segments > 1 and tried.receives_bursts
+
+
+needs_bursts = pytest.mark.skipif(not has_bursts(), reason="this kernel has no UDP segmentation and receive offload")
+
+
+class TestOnTheLoopback:
+    # Not shrunk: each example in which something is missing takes all the patience there is.
+    @settings(deadline=None, max_examples=50, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+    @given(pieces(LARGEST_DATAGRAM), st.booleans(), st.booleans())
+    def test_what_is_sent_comes_in_order(self, parts: list[Pieces], sends: bool, receives: bool) -> None:
+        with bound() as from_here, bound() as to_here:
+            sending, receiving = BurstSocket(from_here, offload=sends), BurstSocket(to_here, offload=receives)
+            for burst in gather(made(parts), sending.segments):
+                assert sending.send(burst, to_here.getsockname()) is None
+                # Each at once: all together they might overflow the receive buffer.
+                came = received(receiving, to_here, len(apart([burst])))
+                assert came == [(datagram, from_here.getsockname()) for datagram in apart([burst])]
+            assert not sending.errors
+            assert not receiving.errors
+
+    @needs_bursts
+    @pytest.mark.parametrize("size", [1, 300, 1_000])
+    def test_one_call_carries_many(self, sockets: Callable[..., socket.socket], size: int) -> None:
+        from_here, to_here = sockets(), sockets()
+        sending, receiving = BurstSocket(from_here), BurstSocket(to_here)
+        sending.socket, receiving.socket = Scripted(from_here), Scripted(to_here)
+        datagrams = [bytes([row]) * size for row in range(64)]
+        [burst] = gather(datagrams, sending.segments)
+        assert sending.send(burst, to_here.getsockname()) is None
+        wait_for(to_here)
+        batch = receiving.receive_batch(bytearray(2 * ROOM))
+        assert [bytes(datagram) for datagram, _, _ in batch] == datagrams
+        assert [(run.rows, run.size, run.peer) for run in batch.runs] == [(64, size, from_here.getsockname())]
+        assert sending.socket.calls == {"sendmsg": 1}
+        assert receiving.socket.calls == {"recvmsg_into": 2}, "one for all of them, one that finds no more"
+
+    @needs_bursts
+    def test_the_last_may_be_shorter(self, sockets: Callable[..., socket.socket]) -> None:
+        from_here, to_here = sockets(), sockets()
+        sending, receiving = BurstSocket(from_here), BurstSocket(to_here)
+        assert sending.send(Burst(b"aabbccd", 2), to_here.getsockname()) is None
+        wait_for(to_here)
+        batch = receiving.receive_batch(bytearray(ROOM))
+        assert [(run.rows, run.size) for run in batch.runs] == [(3, 2), (1, 1)]
+        assert [bytes(datagram) for datagram, _, _ in batch] == [b"aa", b"bb", b"cc", b"d"]
+
+    @needs_bursts
+    def test_who_knows_nothing_of_bursts_gets_datagrams(self, sockets: Callable[..., socket.socket]) -> None:
+        from_here, to_here = sockets(), sockets()
+        datagrams = [bytes([row]) * 100 for row in range(64)] + [b"end"]
+        for burst in gather(datagrams, SURE_SEGMENTS):
+            assert BurstSocket(from_here).send(burst, to_here.getsockname()) is None
+        for datagram in datagrams:
+            wait_for(to_here)
+            assert to_here.recvfrom(ROOM) == (datagram, from_here.getsockname())
+        with pytest.raises(BlockingIOError):
+            to_here.recvfrom(ROOM)
+
+    def test_without_offload_each_datagram_is_a_call(self, sockets: Callable[..., socket.socket]) -> None:
+        from_here, to_here = sockets(), sockets()
+        sending, receiving = BurstSocket(from_here, offload=False), BurstSocket(to_here, offload=False)
+        assert (sending.segments, receiving.receives_bursts) == (1, False)
+        sending.socket, receiving.socket = Scripted(from_here), Scripted(to_here)
+        datagrams = [bytes([row]) * 20 for row in range(30)]
+        for burst in gather([Burst(b"".join(datagrams), 20)], sending.segments):
+            assert sending.send(burst, to_here.getsockname()) is None
+        wait_for(to_here)
+        batch = receiving.receive_batch(bytearray(2 * ROOM))
+        assert [bytes(datagram) for datagram, _, _ in batch] == datagrams
+        assert [run.rows for run in batch.runs] == [30], "they are one run all the same"
+        assert sending.socket.calls == {"sendto": 30}
+        assert receiving.socket.calls == {"recvfrom_into": 31}
+
+    @needs_bursts
+    def test_bursts_of_several_sizes_and_peers_are_told_apart(self, sockets: Callable[..., socket.socket]) -> None:
+        senders, to_here = [sockets(), sockets()], sockets()
+        expected = []
+        for turn, size in enumerate([5, 7, 7, 5, 5]):
+            from_here = senders[turn % 2]
+            burst = Burst(b"".join(b"%0*d" % (size, row) for row in range(10)), size)
+            assert BurstSocket(from_here).send(burst, to_here.getsockname()) is None
+            expected += [(datagram, from_here.getsockname()) for datagram in apart([burst])]
+        assert received(BurstSocket(to_here), to_here, 50) == expected
+
+    def test_a_datagram_that_cannot_be_sent_is_counted(self, sockets: Callable[..., socket.socket]) -> None:
+        from_here, to_here = sockets(), sockets()
+        errors: Counter[str] = Counter()
+        sending = BurstSocket(from_here, errors=errors)
+        too_long = bytes(LARGEST_DATAGRAM + 1)
+        for burst in gather([too_long, b"x", too_long], sending.segments):
+            assert sending.send(burst, to_here.getsockname()) is None
+        assert errors == {"EMSGSIZE": 2}
+        assert received(BurstSocket(to_here), to_here, 1) == [(b"x", from_here.getsockname())]
+
+
+def burst_of(count: int, size: int = 3) -> Burst:
+    """So many datagrams; the last is shorter."""
+    return Burst(b"".join(b"%0*d" % (size, row) for row in range(count))[:-1], size)
+
+
+class TestWhatIsRefused:
+    def test_a_kernel_that_sends_fewer_at_once_is_sent_fewer(self, sockets: Callable[..., socket.socket]) -> None:
+        from_here, to_here = sockets(), sockets()
+        older = Scripted(from_here, lambda length, size, _: EINVAL if length > SURE_SEGMENTS * size else None)
+        sending, burst = BurstSocket(older), burst_of(150)  # type: ignore[arg-type]
+        assert sending.segments == MOST_SEGMENTS
+        assert sending.send(burst, to_here.getsockname()) is None
+        assert [datagram for datagram, _ in received(BurstSocket(to_here), to_here, 150)] == apart([burst])
+        assert older.sent == [64, 64, 22]
+        assert sending.segments == SURE_SEGMENTS
+        older.calls.clear()
+        for more in gather([burst], sending.segments):
+            assert sending.send(more, to_here.getsockname()) is None
+        assert older.calls == {"sendmsg": 3}, "nothing larger is tried again"
+        assert not sending.errors
+
+    @pytest.mark.parametrize("error", [EMSGSIZE, EIO, EINVAL, EOPNOTSUPP, ENOPROTOOPT])
+    def test_where_bursts_cannot_go_datagrams_go_one_by_one(
+        self, sockets: Callable[..., socket.socket], error: int
+    ) -> None:
+        from_here, to_here = sockets("0.0.0.0"), sockets()
+        narrow = Scripted(
+            from_here, lambda length, size, host: error if length > size and host == "127.0.0.1" else None
+        )
+        sending, burst = BurstSocket(narrow), burst_of(20)  # type: ignore[arg-type]
+        assert sending.send(burst, to_here.getsockname()) is None
+        assert sending.send(burst, to_here.getsockname()) is None
+        assert [datagram for datagram, _ in received(BurstSocket(to_here), to_here, 40)] == 2 * apart([burst])
+        assert narrow.calls == {"sendmsg": 1, "sendto": 40}, "the second burst is not tried"
+        assert not sending.errors
+        assert sending.segments == MOST_SEGMENTS
+
+    @pytest.mark.parametrize("error", [EMSGSIZE, EIO])
+    def test_a_way_that_takes_no_bursts_says_nothing_about_the_kernel(self, error: int) -> None:
+        narrow = Scripted(refuses=lambda length, size, _: error if length > size else None)
+        sending = BurstSocket(narrow)  # type: ignore[arg-type]
+        assert sending.send(burst_of(100), PEER) is None
+        assert narrow.calls == {"sendmsg": 1, "sendto": 100}
+        assert sending.segments == MOST_SEGMENTS
+
+    def test_only_what_is_as_long_as_what_was_refused_goes_one_by_one(self) -> None:
+        narrow = Scripted(refuses=lambda length, size, host: EMSGSIZE if length > size > 9 and host == "a" else None)
+        sending = BurstSocket(narrow)  # type: ignore[arg-type]
+        for size, host, sent in [
+            (10, "a", [1] * 5),
+            (12, "a", [1] * 5),
+            (9, "a", [5]),
+            (10, "b", [5]),
+            (10, "a", [1] * 5),
+        ]:
+            narrow.sent.clear()
+            assert sending.send(burst_of(5, size), (host, 9)) is None
+            assert narrow.sent == sent, (size, host)
+        assert narrow.calls["sendmsg"] == 3
+
+    def test_the_larger_of_two_sizes_is_not_tried_when_the_smaller_was_refused(self) -> None:
+        narrow = Scripted(refuses=lambda length, size, _: EMSGSIZE if length > size >= 9 else None)
+        sending = BurstSocket(narrow)  # type: ignore[arg-type]
+        for size in (20, 10, 15, 20, 10):
+            assert sending.send(burst_of(5, size), PEER) is None
+        assert narrow.calls["sendmsg"] == 2
+
+    def test_bursts_are_tried_again_after_a_while(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bursts, "_NARROW_BURSTS", 4)
+        narrow = Scripted(refuses=lambda length, size, _: EMSGSIZE if length > size else None)
+        sending = BurstSocket(narrow)  # type: ignore[arg-type]
+        tried = []
+        for _ in range(14):
+            narrow.calls.clear()
+            assert sending.send(burst_of(3), PEER) is None
+            tried.append(narrow.calls["sendmsg"])
+        assert tried == [1, 0, 0, 0, 0] * 2 + [1, 0, 0, 0]
+        narrow.refuses = lambda *_: None
+        for _ in range(3):
+            narrow.sent.clear()
+            assert sending.send(burst_of(3), PEER) is None
+        assert narrow.sent == [3], "the way is wide again"
+
+    def test_what_is_remembered_of_hosts_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(bursts, "_NARROW_HOSTS", 5)
+        narrow = Scripted(refuses=lambda length, size, _: EMSGSIZE if length > size else None)
+        sending = BurstSocket(narrow)  # type: ignore[arg-type]
+        for host in range(40):
+            assert sending.send(burst_of(3), (f"192.0.2.{host}", 9)) is None
+            assert 0 < len(sending._narrow) <= 5
+        assert narrow.passed == 40 * apart([burst_of(3)])
+
+    @pytest.mark.parametrize(("error", "name"), [(EPERM, "EPERM"), (ENETUNREACH, "ENETUNREACH"), (99_999, "unknown")])
+    def test_any_other_error_is_counted_for_each_datagram(self, error: int, name: str) -> None:
+        refusing = Scripted(refuses=lambda *_: error)
+        sending = BurstSocket(refusing)  # type: ignore[arg-type]
+        for burst, errors in [(burst_of(7), 7), (Burst(b"abc", 3), 8), (Burst(b"", 1), 9), (burst_of(150), 159)]:
+            assert sending.send(burst, PEER) is None
+            assert sending.errors == {name: errors}
+        assert refusing.calls == {"sendmsg": 2, "sendto": 2}
+
+    def test_what_cannot_go_one_by_one_either_is_counted_for_each_datagram(self) -> None:
+        sending = BurstSocket(Scripted(refuses=lambda *_: EMSGSIZE))  # type: ignore[arg-type]
+        assert sending.send(burst_of(7), PEER) is None
+        assert sending.send(burst_of(7), PEER) is None
+        assert sending.errors == {"EMSGSIZE": 14}
+
+    @settings(deadline=None, max_examples=200)
+    @given(
+        count=st.integers(1, 150),
+        size=st.integers(1, 4),
+        whole=st.booleans(),
+        room=st.integers(0, 6) | st.integers(0, 150),
+        refusal=st.sampled_from([(1, EIO), (1, EINVAL), (SURE_SEGMENTS, EINVAL), (MOST_SEGMENTS, EINVAL)]),
+    )
+    def test_what_finds_no_room_is_handed_back(
+        self, count: int, size: int, whole: bool, room: int, refusal: tuple[int, int]
+    ) -> None:
+        """However many calls a burst takes, what is left begins with the first datagram that did not leave."""
+        data = b"".join(b"%0*d" % (size, row) for row in range(count))[-count * size :]
+        burst = Burst(data if whole or len(data) == 1 else data[:-1], size)
+        calls, (most, error) = 0, refusal
+
+        def refuses(length: int, segment: int, _: str) -> int | None:
+            nonlocal calls
+            if length > most * segment:
+                return error
+            calls += 1
+            return EAGAIN if calls > room else None
+
+        full = Scripted(refuses=refuses)
+        sending = BurstSocket(full)  # type: ignore[arg-type]
+        left = sending.send(burst, PEER)
+        assert full.passed + (apart([left]) if left is not None else []) == apart([burst])
+        assert len(full.sent) <= room
+        assert left is None or left.size == size
+        room = 10**6
+        assert left is None or sending.send(left, PEER) is None
+        assert full.passed == apart([burst])
+        assert not sending.errors
+
+    def test_a_kernel_without_bursts_is_known_from_the_beginning(self) -> None:
+        class Old(Scripted):
+            def setsockopt(self, level: int, option: int, value: int) -> None:
+                raise OSError(ENOPROTOOPT, "Protocol not available")
+
+        old = BurstSocket(Old())  # type: ignore[arg-type]
+        assert (old.segments, old.receives_bursts) == (1, False)
+
+    def test_what_the_kernel_offers_is_asked_for_each_direction(self) -> None:
+        class OneWay(Scripted):
+            def setsockopt(self, level: int, option: int, value: int) -> None:
+                if option == UDP_GRO:
+                    raise OSError(ENOPROTOOPT, "Protocol not available")
+
+        one_way = BurstSocket(OneWay())  # type: ignore[arg-type]
+        assert (one_way.segments, one_way.receives_bursts) == (MOST_SEGMENTS, False)
+
+
+class Arriving:
+    """A socket on which this arrives, an item a call: the bytes, the size that the kernel gives, flags; or an error."""
+
+    def __init__(self, arrives: Iterator[tuple[bytes, int | None, int] | OSError]) -> None:
+        self._arrives = arrives
+        self.smallest_room = 2 * ROOM
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        """As a kernel that knows bursts has it."""
+
+    def recvmsg_into(self, buffers: Sequence[memoryview], room: int) -> Any:
+        [view] = buffers
+        assert room >= socket.CMSG_SPACE(4)
+        self.smallest_room = min(self.smallest_room, len(view))
+        item = next(self._arrives, None)
+        if item is None:
+            raise BlockingIOError
+        if isinstance(item, OSError):
+            raise item
+        data, size, flags = item
+        view[: len(data)] = data
+        control = [] if size is None else [(socket.IPPROTO_UDP, UDP_GRO, struct.pack("=i", size))]
+        return len(data), control, flags, PEER
+
+
+def arriving(*items: tuple[bytes, int | None, int] | OSError) -> BurstSocket:
+    return BurstSocket(Arriving(iter(items)))  # type: ignore[arg-type]
+
+
+def rows(batch: Batch) -> list[tuple[bytes, bool]]:
+    return [(bytes(datagram), truncated) for datagram, _, truncated in batch]
+
+
+class TestReceiving:
+    @pytest.mark.parametrize("room", [0, 1, 60])
+    def test_what_the_kernel_cuts_is_marked(self, sockets: Callable[..., socket.socket], room: int) -> None:
+        class Narrow(Scripted):
+            def recvmsg_into(self, buffers: Sequence[memoryview], control_room: int) -> Any:
+                return super().recvmsg_into([buffers[0][:room]], control_room)
+
+        from_here, to_here = sockets(), sockets()
+        receiving = BurstSocket(to_here)
+        if not receiving.receives_bursts:
+            pytest.skip("flags come only with what may be a burst")
+        receiving.socket = Narrow(to_here)
+        from_here.sendto(b"x" * 61, to_here.getsockname())
+        wait_for(to_here)
+        assert rows(receiving.receive_batch(bytearray(ROOM))) == [(b"x" * room, True)]
+
+    @pytest.mark.parametrize(
+        ("length", "expected"), [(5, [2, 2, 1]), (4, [2, 2]), (2, [2]), (1, [1])], ids=["rest", "whole", "one", "less"]
+    )
+    def test_of_a_burst_that_was_cut_the_last_is_marked(self, length: int, expected: list[int]) -> None:
+        receiving = arriving((b"zz", None, 0), (b"x" * length, 2, socket.MSG_TRUNC), (b"zz", None, 0))
+        found = rows(receiving.receive_batch(bytearray(2 * ROOM)))
+        assert [len(data) for data, _ in found] == [2, *expected, 2]
+        assert [truncated for _, truncated in found] == [False] * len(expected) + [True, False]
+
+    def test_other_flags_mean_nothing(self) -> None:
+        others = 0x7FFF & ~socket.MSG_TRUNC
+        assert rows(arriving((b"abc", 2, others)).receive_batch(bytearray(ROOM))) == [(b"ab", False), (b"c", False)]
+
+    def test_a_size_takes_more_than_one_byte(self) -> None:
+        batch = arriving((bytes(3 * 513), 513, 0)).receive_batch(bytearray(ROOM))
+        assert [(run.rows, run.size) for run in batch.runs] == [(3, 513)]
+
+    @pytest.mark.parametrize(("size", "batches"), [(10, [7, 3]), (20_000, [4, 4, 2]), (LARGEST_DATAGRAM, [2] * 5)])
+    def test_there_is_room_for_whatever_may_come(self, size: int, batches: list[int]) -> None:
+        items = iter([(bytes(size), None, 0)] * 10)
+        socket_ = Arriving(items)
+        receiving = BurstSocket(socket_)  # type: ignore[arg-type]
+        # As much as seven small ones leave behind them.
+        buffer = bytearray(ROOM + 65) if size == 10 else bytearray(2 * ROOM)
+        found = []
+        while batch := len(receiving.receive_batch(buffer)):
+            found.append(batch)
+        assert found == batches
+        assert socket_.smallest_room >= ROOM
+
+    def test_a_batch_ends_when_it_has_enough_datagrams(self) -> None:
+        burst = bytes(1_000), 10, 0
+        receiving = arriving(*[burst] * 50)
+        assert len(receiving.receive_batch(bytearray(4 * ROOM))) == -(-BATCH_DATAGRAMS // 100) * 100
+        assert len(receiving.receive_batch(bytearray(4 * ROOM))) == 5_000 - 4_100
+
+    def test_the_kernel_is_asked_no_more_often_than_wanted(self) -> None:
+        receiving = arriving((b"aab", 2, 0), (b"c", None, 0), (b"d", None, 0), (b"e", None, 0))
+        found = [rows(receiving.receive_batch(bytearray(4 * ROOM), calls=calls)) for calls in (1, 2, 2)]
+        assert [[data for data, _ in batch] for batch in found] == [[b"aa", b"b"], [b"c", b"d"], [b"e"]]
+
+    def test_an_error_ends_a_batch_and_loses_nothing(self) -> None:
+        receiving = arriving((b"1", None, 0), OSError(EHOSTUNREACH, "No route to host"), (b"2", None, 0))
+        found = [rows(receiving.receive_batch(bytearray(2 * ROOM))) for _ in range(3)]
+        assert found == [[(b"1", False)], [(b"2", False)], []]
+        assert receiving.errors == {"EHOSTUNREACH": 1}
+
+    def test_an_interruption_is_no_error(self) -> None:
+        receiving = arriving((b"1", None, 0), InterruptedError(), (b"2", None, 0))
+        assert [rows(receiving.receive_batch(bytearray(2 * ROOM))) for _ in range(2)] == [
+            [(b"1", False)],
+            [(b"2", False)],
+        ]
+        assert not receiving.errors
+
+
+NARROW_LINK = """
+import fcntl, json, select, socket, struct, sys
+from fyrehose_twisted.effects import Burst
+from fyrehose_twisted.net.bursts import ROOM, BurstSocket
+
+MTU, HEADERS = 1_400, 28
+
+class Counting:
+    def __init__(self, real):
+        self.real, self.calls = real, []
+
+    def sendto(self, data, peer):
+        self.calls.append("sendto")
+        self.real.sendto(data, peer)
+
+    def sendmsg(self, buffers, control, flags, peer):
+        self.calls.append("sendmsg")
+        self.real.sendmsg(buffers, control, flags, peer)
+
+from_here, to_here = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+fcntl.ioctl(to_here, 0x8922, struct.pack("16si20x", b"lo", MTU))  # SIOCSIFMTU
+fcntl.ioctl(to_here, 0x8914, struct.pack("16sH22x", b"lo", 1))  # SIOCSIFFLAGS, IFF_UP
+to_here.setblocking(False)
+to_here.bind(("127.0.0.1", 0))
+sending, receiving = BurstSocket(from_here), BurstSocket(to_here)
+counting = sending.socket = Counting(from_here)
+buffer, steps = bytearray(4 * ROOM), []
+for size in (MTU - HEADERS, MTU - HEADERS + 1, 3_000, 1_200):
+    datagrams, found = [bytes([row]) * size for row in range(20)], []
+    left = sending.send(Burst(b"".join(datagrams), size), to_here.getsockname())
+    while len(found) < len(datagrams) and select.select([to_here], [], [], 10)[0]:
+        found += [bytes(datagram) for datagram, _, _ in receiving.receive_batch(buffer)]
+    calls = {name: counting.calls.count(name) for name in ("sendmsg", "sendto")}
+    counting.calls.clear()
+    steps.append({"size": size, "complete": left is None and found == datagrams, **calls})
+print(json.dumps({"steps": steps, "errors": sending.errors, "segments": sending.segments}))
+"""
+
+
+@needs_bursts
+def test_a_link_with_a_smaller_mtu(program: Callable[[str, str], Path]) -> None:
+    """What the kernel itself refuses: a loopback of our own, in a network of our own, has a small MTU."""
+    unshare = str(program("unshare", "util-linux"))
+    tried = subprocess.run([unshare, "-n", "true"], capture_output=True, text=True, timeout=30)
+    if tried.returncode:
+        pytest.skip(f"no network of our own here, which needs root: {tried.stderr.strip()}")
+    ran = subprocess.run([unshare, "-n", sys.executable, "-c", NARROW_LINK], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["steps"] == [
+        {"size": 1_372, "complete": True, "sendmsg": 1, "sendto": 0},
+        {"size": 1_373, "complete": True, "sendmsg": 1, "sendto": 20},
+        {"size": 3_000, "complete": True, "sendmsg": 0, "sendto": 20},
+        {"size": 1_200, "complete": True, "sendmsg": 1, "sendto": 0},
+    ]
+    assert found["errors"] == {}
+    assert found["segments"] == MOST_SEGMENTS
