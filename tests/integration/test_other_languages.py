@@ -1,0 +1,465 @@
+"""The subscribers in C and JavaScript are served as well as ours, and what is not for them does not disturb them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from time import monotonic
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.protocol import DatagramProtocol
+from twisted.internet.threads import deferToThread
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.fyrehose.codec import decode, encode, encode_deliver
+from fyrehose_twisted.fyrehose.envelope import MAGIC, wrap
+from fyrehose_twisted.fyrehose.messages import (
+    MAX_DELIVERABLE,
+    MAX_SEQUENCE,
+    Flags,
+    Forward,
+    Keepalive,
+    KeepaliveAck,
+    Packet,
+    PacketType,
+    Push,
+    Request,
+)
+from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
+from fyrehose_twisted.fyrehose.service import join
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "howto" / "other-languages.md"
+DEADLINE = 30.0
+LANGUAGES = ("c", "js")
+SHORT, CAREFUL = KINDS = ("subscriber", "careful_subscriber")
+RING = 4_096
+"""Messages that a short one holds."""
+
+LOSS, REORDER = 0.1, 0.05
+PART = 100
+SEED = 5
+
+Command = Callable[[str], list[str]]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Where the compiler has put what it made, once it has."""
+    return {"directory": tmp_path_factory.mktemp("built")}
+
+
+@pytest.fixture
+def command(program: Callable[[str, str], Path], built: dict[str, Path]) -> Command:
+    """Return how to start a subscriber, by the name of its file, as the page says."""
+
+    def commanded(name: str) -> list[str]:
+        stem, _, language = name.partition(".")
+        if language == "js":
+            return [str(program("node", "nodejs")), str(ROOT / "examples" / name)]
+        if name not in built:
+            program("cc", "gcc libc6-dev")
+            line = re.search(rf"^cc .* examples/{name}$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+            assert line
+            if not built["directory"].joinpath("examples").exists():
+                (built["directory"] / "examples").symlink_to(ROOT / "examples")
+            compiled = subprocess.run(
+                [*shlex.split(line[0]), "-Werror"], cwd=built["directory"], capture_output=True, text=True, check=False
+            )
+            assert compiled.returncode == 0, compiled.stderr
+            built[name] = built["directory"] / stem
+        return [str(built[name])]
+
+    return commanded
+
+
+Subscribe = Callable[[str, Address], Any]
+
+
+@pytest.fixture
+def subscribe(start: Any, command: Command) -> Subscribe:
+    """Start a subscriber, given the name of its file and its backbone's address."""
+
+    def subscribed(name: str, backbone: Address) -> Any:
+        return start(*command(name), *backbone, of_ours=False)
+
+    return subscribed
+
+
+class Log(SubscriberProtocol):
+    """Writes what it receives as the other subscribers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.ended: Deferred[None] = Deferred()
+
+    def messages_received(self, messages: Sequence[Any]) -> None:
+        self.lines += [f"{message.sequence}\t{message.data.decode()}\n" for message in messages]
+        if messages[-1].data == b"the end":
+            self.ended.callback(None)
+
+    def messages_lost(self, first: int, last: int) -> None:
+        self.lines.append(f"lost {first} to {last}\n")
+
+
+def check(kind: str, foreigner: Any, log: Log, published: list[bytes]) -> None:
+    """Compare what a subscriber has printed with what ours got and with what was published."""
+    assert foreigner.signal(signal.SIGTERM).finish() == (0 if kind == CAREFUL else -signal.SIGTERM), foreigner
+    assert foreigner.err == ""
+    lines = foreigner.out.splitlines(keepends=True)
+    if kind == SHORT:
+        first, last = (int(lines[index].partition("\t")[0]) for index in (0, -1))
+        assert [int(line.partition("\t")[0]) for line in lines] == list(range(first, last + 1))
+        # It prints what was pushed twice twice. Ours leaves the second out.
+        lines = list({line.partition("\t")[2]: line for line in reversed(lines)}.values())[::-1]
+    assert [line.partition("\t")[2].encode() for line in lines] == [data + b"\n" for data in published]
+    assert lines == log.lines
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest_twisted.ensureDeferred
+async def test_served_as_well_as_ours(
+    backbone: Any, subscribe: Subscribe, in_time: Any, leaving: list[Any], kind: str
+) -> None:
+    from twisted.internet import reactor
+
+    foreigners = [subscribe(f"{kind}.{language}", backbone.address) for language in LANGUAGES]
+    log = await join(reactor, Log(), backbone.text)
+    publisher = await join(reactor, PublisherProtocol(), backbone.text)
+    leaving += [log, publisher]
+    await deferToThread(backbone.wait_for_clients, 4)
+    messages = [b"%d" % number for number in range(20_000)] + [b"the end"]
+    await in_time(gatherResults([log.ended, *map(publisher.publish, messages)]))
+    for foreigner in foreigners:
+        await deferToThread(foreigner.wait_for, "\tthe end\n")
+        check(kind, foreigner, log, messages)
+
+
+class Upstream(DatagramProtocol):
+    """Stands for one client towards the backbone, and towards those who repair."""
+
+    noisy = False
+
+    def __init__(self, relay: Relay, client: Address) -> None:
+        self._relay = relay
+        self._client = client
+
+    def datagramReceived(self, datagram: bytes, addr: Any) -> None:
+        relay = self._relay
+        if addr == relay.backbone:
+            relay.carry(relay.transport, datagram, self._client)
+        else:
+            relay.repairs += 1
+            relay.carry(relay.stranger, datagram, self._client)
+
+
+class Relay(DatagramProtocol):
+    """Looks like the backbone to its clients; loses and delays datagrams in both directions, once it is told to.
+
+    Repairs come from another port of it, as they come from other hosts on a network.
+    """
+
+    noisy = False
+
+    def __init__(self, reactor: Any, backbone: Address) -> None:
+        self.backbone = backbone
+        self.loss = self.reorder = 0.0
+        self.spared: bytes | None = None
+        self.lost = self.repairs = 0
+        self._reactor = reactor
+        self._random = Random(SEED)
+        self._ports: dict[Address, Any] = {}
+        self.stranger = reactor.listenUDP(0, DatagramProtocol(), "127.0.0.1")
+        self.port = reactor.listenUDP(0, self, "127.0.0.1", 65_536)
+        self.address: Address = ("127.0.0.1", self.port.getHost().port)
+
+    def datagramReceived(self, datagram: bytes, addr: Any) -> None:
+        if addr not in self._ports:
+            self._ports[addr] = self._reactor.listenUDP(0, Upstream(self, addr), "127.0.0.1", 65_536)
+        self.carry(self._ports[addr], datagram, self.backbone)
+
+    def carry(self, port: Any, datagram: bytes, to: Address) -> None:
+        if self.spared is not None and datagram.endswith(self.spared):
+            self._write(port, datagram, to)
+        elif self._random.random() < self.loss:
+            self.lost += 1
+        elif self._random.random() < self.reorder:
+            self._reactor.callLater(0.005, self._write, port, datagram, to)
+        else:
+            self._write(port, datagram, to)
+
+    def _write(self, port: Any, datagram: bytes, to: Address) -> None:
+        if self.transport is not None:
+            port.write(datagram, to)
+
+    async def close(self) -> None:
+        self.loss = 1.0
+        for port in (self.port, self.stranger, *self._ports.values()):
+            await port.stopListening()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest_twisted.ensureDeferred
+async def test_what_is_lost_is_repaired(
+    backbone: Any, subscribe: Subscribe, in_time: Any, leaving: list[Any], kind: str
+) -> None:
+    from twisted.internet import reactor
+
+    relay = Relay(reactor, backbone.address)
+    try:
+        foreigners = [subscribe(f"{kind}.{language}", relay.address) for language in LANGUAGES]
+        log = await join(reactor, Log(), backbone.text)
+        publisher = await join(reactor, PublisherProtocol(), backbone.text)
+        leaving += [log, publisher]
+        await deferToThread(backbone.wait_for_clients, 4)
+        messages = [b"%d" % number for number in range(5_000)] + [b"the end"]
+        await in_time(publisher.publish(messages[0]))
+        for foreigner in foreigners:
+            await deferToThread(foreigner.wait_for, "\t0\n")
+        relay.loss, relay.reorder = LOSS, REORDER
+        if kind == SHORT:  # It sees only gaps that something follows.
+            relay.spared = b"the end"
+        # By parts, so that the relay's own socket loses nothing, the spared end least of all.
+        for start in range(1, len(messages) - 1, PART):
+            await in_time(gatherResults(map(publisher.publish, messages[start : min(start + PART, len(messages) - 1)])))
+        await in_time(gatherResults([log.ended, publisher.publish(messages[-1])]))
+        for foreigner in foreigners:
+            await deferToThread(foreigner.wait_for, "\tthe end\n")
+            check(kind, foreigner, log, messages)
+        expected = len(foreigners) * LOSS * len(messages)
+        assert relay.lost > expected / 2
+        assert relay.repairs > expected / 2
+    finally:
+        await relay.close()
+
+
+class Stage:
+    """A backbone and a stranger that send whatever the test wants, and the subscriber before them."""
+
+    def __init__(self, subscribe: Subscribe, name: str) -> None:
+        self.wire, self.stranger = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+        for one in (self.wire, self.stranger):
+            one.bind(("127.0.0.1", 0))
+            one.settimeout(DEADLINE)
+        self.subscriber = subscribe(name, self.wire.getsockname())
+        self._end = monotonic() + DEADLINE
+        first, self._address = self.wire.recvfrom(65_536)
+        assert decode(first) == Keepalive(flags=Flags.NOJOURNAL)
+
+    def send(self, *packets: Packet | bytes) -> None:
+        for packet in packets:
+            self.wire.sendto(packet if isinstance(packet, bytes) else encode(packet), self._address)
+
+    def forge(self, *packets: Packet | bytes) -> None:
+        for packet in packets:
+            self.stranger.sendto(packet if isinstance(packet, bytes) else encode(packet), self._address)
+
+    def next_packet(self) -> Keepalive | Request:
+        assert monotonic() < self._end, self.subscriber
+        packet = decode(self.wire.recv(65_536))
+        assert isinstance(packet, Request) or packet == Keepalive(flags=Flags.NOJOURNAL)
+        return packet
+
+    def next_request(self) -> Request:
+        """Return the next REQUEST; KEEPALIVEs may come before it."""
+        while not isinstance(packet := self.next_packet(), Request):
+            pass
+        return packet
+
+    def requests_of_a_second(self) -> list[Request]:
+        """Return the REQUESTs between two KEEPALIVEs."""
+        while isinstance(self.next_packet(), Request):
+            pass
+        requests = []
+        while isinstance(packet := self.next_packet(), Request):
+            requests.append(packet)
+        return requests
+
+    def finish(self) -> str:
+        """End the subscriber, see that it says goodbye, and return what it has printed."""
+        assert self.subscriber.signal(signal.SIGTERM).finish() == 0, self.subscriber
+        packet: Packet | None = None
+        while packet != Keepalive(flags=Flags.NOJOURNAL | Flags.NOSUBSCRIBE):
+            packet = decode(self.wire.recv(65_536))
+        return str(self.subscriber.out)
+
+    def close(self) -> None:
+        self.wire.close()
+        self.stranger.close()
+
+
+@pytest.fixture
+def set_stage(subscribe: Subscribe) -> Iterator[Callable[[str], Stage]]:
+    """Make a :class:`Stage` for a subscriber, by the name of its file."""
+    stages: list[Stage] = []
+
+    def made(name: str) -> Stage:
+        stages.append(Stage(subscribe, name))
+        return stages[-1]
+
+    yield made
+    for stage in stages:
+        stage.close()
+
+
+def broken(rng: Random) -> list[bytes]:
+    """Datagrams that are no DELIVER, though some look much like one. Their numbers are those that come next."""
+    good = encode_deliver(3, b"never to be seen")
+    told = [good[:1] + length.to_bytes(2, "big") + good[3:] for length in (0, 15, 17, 65_526, 65_535)]
+    cut = [good[:size] for size in range(len(good))]
+    others = [
+        encode(packet)
+        for packet in (Push(b"data"), Request(("127.0.0.1", 9), 1, 7), Forward(("127.0.0.1", 9), 1, 7), Keepalive())
+    ]
+    acks = [encode(KeepaliveAck(bytes(16))), bytes([PacketType.KEEPALIVE_ACK]), b"\x20\x00"]
+    noise = [rng.randbytes(rng.randrange(1, 2_000)) for _ in range(300)]
+    noise += [b"\x01" + rng.randbytes(rng.randrange(40)) for _ in range(300)]
+    return told + cut + others + acks + [data for data in noise if not is_deliver(data)] + [b"\x81" + good[1:]]
+
+
+def is_deliver(data: bytes) -> bool:
+    return data[:1] == b"\x01" and len(data) >= 9 and int.from_bytes(data[1:3], "big") == len(data) - 9
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_what_is_not_for_it(set_stage: Callable[[str], Stage], language: str) -> None:
+    stage, bad = set_stage(f"{CAREFUL}.{language}"), broken(Random(SEED))
+    stage.forge(encode_deliver(7, b"forged"), *bad)
+    stage.send(*bad, encode_deliver(0, b"no number"))
+    stage.send(encode_deliver(1, b"one"), encode_deliver(1, b"again"))
+    for number in (0, 1, 2, 3, 1_000, 2**32, MAX_SEQUENCE):
+        stage.forge(encode_deliver(number, b"forged"))
+    stage.forge(*bad)
+    stage.send(*bad)
+    stage.send(encode_deliver(4, b"damaged"), encode_deliver(MAX_SEQUENCE, b"damaged"))
+    envelopes = [wrap(b"publishr", counter, b"enveloped %d" % counter) for counter in (0, 1, 65_535)]
+    large = b"x" * MAX_DELIVERABLE
+    wrapped = [wrap(bytes(8), 0, b""), *envelopes]
+    data = [b"two", b"three", b"four", b"", large, MAGIC, MAGIC + b"x" * 15, b"\n", *wrapped, *wrapped, b"the end"]
+    # What the backbone sends takes the place of what was damaged on its way.
+    for number, item in sorted(enumerate(data, 2), key=lambda numbered: numbered[0] != 4):
+        stage.send(encode_deliver(number, item))
+    stage.subscriber.wait_for("\tthe end\n")
+    printed = ["one", "two", "three", "four", "", "x" * MAX_DELIVERABLE]
+    out = stage.finish()
+    magic = MAGIC.decode(errors="replace")
+    printed += [magic, magic + "x" * 15, "\n", "", *(f"enveloped {counter}" for counter in (0, 1, 65_535))]
+    expected = [f"{number}\t{line}\n" for number, line in enumerate(printed, 1)]
+    assert out == "".join(expected) + f"{len(printed) + len(wrapped) + 1}\tthe end\n"
+    assert stage.subscriber.err == ""
+
+
+def mind_gaps(stage: Stage) -> None:
+    """Gaps are asked for until somebody fills them, and given up if nobody does."""
+    stage.send(*(encode_deliver(number, b"%d" % number) for number in (10, 13, 12, 15)))
+    assert stage.next_request() == Request(("0.0.0.0", 0), 11, 11)
+    assert stage.next_request() == Request(("0.0.0.0", 0), 14, 14)
+    # A stranger may fill a gap, and nothing else.
+    stage.forge(*(encode_deliver(number, b"forged") for number in (10, 12, 13, 15, 16, 17)))
+    stage.forge(encode_deliver(14, b"14"), encode_deliver(14, b"forged"))
+    # A damaged number is forgotten with the next good one; it costs one round of questions at most.
+    stage.send(encode_deliver(MAX_SEQUENCE, b"damaged"), encode_deliver(16, b"16"))
+    # Nobody has 11. After some seconds it is given up, and comes too late then.
+    asked: list[Request] = []
+    while b"lost" not in stage.subscriber.outputs[2]:
+        asked.append(stage.next_request())
+    assert asked.count(Request(("0.0.0.0", 0), 11, 11)) > 20
+    assert sum(request.last > 16 for request in asked) <= 4
+    stage.subscriber.wait_for("16\t16\n")
+    stage.send(encode_deliver(11, b"late"), encode_deliver(17, b"17"))
+    # The end of a burst is asked for, though nothing shows that it was lost.
+    assert stage.next_request() == Request(("0.0.0.0", 0), 18, 18 + 1_023)
+    stage.forge(encode_deliver(19, b"19"), encode_deliver(18, b"18"), encode_deliver(18 + 1_024, b"forged"))
+    stage.subscriber.wait_for("19\t19\n")
+    assert stage.finish() == "".join(f"{number}\t{number}\n" for number in (10, *range(12, 20)))
+    assert stage.subscriber.err == "lost 11 to 11\n"
+
+
+def fall_behind(stage: Stage) -> None:
+    """It was stopped for so long that nobody has what it missed: it goes on with what comes."""
+    far = 10_000_000
+    stage.send(*(encode_deliver(number, b"%d" % number) for number in (1, far, far + 1, far + 2)))
+    assert stage.next_request() == Request(("0.0.0.0", 0), 2, 1_025)
+    while b"lost" not in stage.subscriber.outputs[2]:
+        stage.next_request()
+    stage.send(encode_deliver(far + 3, b"%d" % (far + 3)))
+    stage.subscriber.wait_for(f"{far + 3}\t{far + 3}\n")
+    assert stage.finish() == f"1\t1\n{far + 3}\t{far + 3}\n"
+    assert stage.subscriber.err == f"lost 2 to {far + 2}\n"
+
+
+def stop_short(stage: Stage) -> str:
+    """End a short one, which has no goodbye, and return what it has printed."""
+    assert stage.subscriber.signal(signal.SIGTERM).finish() == -signal.SIGTERM, stage.subscriber
+    assert stage.subscriber.err == ""
+    return str(stage.subscriber.out)
+
+
+def ask_on(stage: Stage) -> None:
+    """A short one asks for gaps until somebody fills them, however far it fell behind."""
+    stage.send(*(encode_deliver(number, b"%d" % number) for number in (10, 13, 12, 15, MAX_SEQUENCE, 16)))
+    asked = stage.requests_of_a_second()
+    assert 3 <= asked.count(Request(("0.0.0.0", 0), 11, 11)) <= 11
+    assert 3 <= asked.count(Request(("0.0.0.0", 0), 14, 14)) <= 11
+    assert all(request.last < 16 for request in asked)  # None for the damaged number.
+    stage.forge(*(encode_deliver(number, b"%d" % number) for number in (14, 11, 14)))
+    stage.subscriber.wait_for("16\t16\n")
+    # It fell behind by more than it can hold, and nothing comes but what it asks for.
+    last = 17 + 2 * RING
+    stage.send(encode_deliver(last, b"%d" % last))
+    ends = set()
+    while b"\n%d\t%d\n" % (last, last) not in stage.subscriber.outputs[1]:
+        if isinstance(packet := stage.next_packet(), Request):
+            asked_for = range(packet.first, packet.last + 1)
+            assert len(asked_for) <= 1_024
+            ends.add(packet.last)
+            stage.send(*(encode_deliver(number, b"%d" % number) for number in asked_for))
+    assert last in ends  # It did not hold what came first.
+    assert stop_short(stage) == "".join(f"{number}\t{number}\n" for number in range(10, last + 1))
+
+
+def test_gaps(set_stage: Callable[[str], Stage]) -> None:
+    # Together, for the careful ones take the seconds after which a gap is given up.
+    parts = ((mind_gaps, CAREFUL), (fall_behind, CAREFUL), (ask_on, SHORT))
+    acts = [(act, set_stage(f"{kind}.{language}")) for act, kind in parts for language in LANGUAGES]
+    with ThreadPoolExecutor(len(acts)) as pool:
+        for done in [pool.submit(act, stage) for act, stage in acts]:
+            done.result()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_usage(start: Any, command: Command, language: str) -> None:
+    ran = start(*command(f"{CAREFUL}.{language}"), of_ours=False)
+    assert ran.finish() == 2
+    assert re.fullmatch(r"usage: .*subscriber.* HOST PORT\n", ran.err)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_short_and_garbage(set_stage: Callable[[str], Stage], language: str) -> None:
+    stage, bad = set_stage(f"{SHORT}.{language}"), broken(Random(SEED))
+    stage.send(*bad, encode_deliver(0, b"no number"))
+    stage.send(encode_deliver(1, b"one"), encode_deliver(1, b"again"), *bad)
+    wrapped = [wrap(bytes(8), 0, b""), *(wrap(b"publishr", counter, b"%d" % counter) for counter in (0, 65_535))]
+    large = b"x" * MAX_DELIVERABLE
+    data = [b"two", b"three", b"four", b"", large, MAGIC, MAGIC + b"x" * 15, b"\n\0", *wrapped, *wrapped, b"the end"]
+    stage.send(*(encode_deliver(number, item) for number, item in enumerate(data[1:], 3)))
+    # What is too far ahead to be held must not take the place of what waits.
+    for number in (0, 1, 2 + RING, 3 + RING, 1 + 2 * RING, 2**32, MAX_SEQUENCE):
+        stage.send(encode_deliver(number, b"not due"))
+    stage.send(*bad, encode_deliver(2, data[0]))
+    stage.subscriber.wait_for("\tthe end\n")
+    magic = MAGIC.decode(errors="replace")
+    printed = ["one", "two", "three", "four", "", large.decode(), magic, magic + "x" * 15, "\n\0"]
+    printed += [*["", "0", "65535"] * 2, "the end"]
+    assert stop_short(stage) == "".join(f"{number}\t{line}\n" for number, line in enumerate(printed, 1))
