@@ -6,11 +6,11 @@ VENV := .venv
 PY := $(VENV)/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench docs lint clean
+.PHONY: help demo test soak bench bench-all docs lint clean
 
 help: ## list the targets
 	@echo "make <target>, where target is one of"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1	\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' Makefile
 
 demo: $(VENV)/.installed-demo ## watch a backbone, its clients and journals at work
 	@echo "Running examples/demo.py"
@@ -25,7 +25,11 @@ soak: $(VENV)/.installed-test ## the tests that take long; SOAK_SECONDS=60 makes
 	@echo "Running the soak tests, each for at most $(SOAK_SECONDS) s"
 	@$(PY) -m pytest -m soak -rP
 
-bench: $(VENV)/.installed-test $(VENV)/.installed-bench ## run the benchmarks
+bench: $(VENV)/.installed-bench ## race against NATS, Redis and ZeroMQ; five minutes
+	@echo "Running benchmarks/bench_race.py"
+	@$(PY) benchmarks/bench_race.py
+
+bench-all: $(VENV)/.installed-test $(VENV)/.installed-bench ## run all benchmarks; hours
 	@set -e; for bench in benchmarks/bench_*.py; do \
 		[ -f "$$bench" ] || { echo "There is no benchmarks/bench_*.py"; exit 1; }; \
 		echo "Running $$bench"; $(PY) "$$bench"; \

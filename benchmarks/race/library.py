@@ -1,0 +1,194 @@
+"""The library's own publisher and subscribers, as many as wanted in one process, on one reactor."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from math import log
+from random import Random
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults
+
+from fyrehose_twisted.fyrehose.events import Message
+from fyrehose_twisted.fyrehose.messages import PacketType
+from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
+from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.net.batch import Batch, Run
+from race.bulk import HOLD, Cell, Target
+from race.servers import CLIENT_CORE, cpu_seconds, pin
+
+BATCH_MESSAGES = 256
+QUEUED_BATCHES = 32
+"""Batches given to the publisher and not yet published; how much of that is under way is for its window to say."""
+
+
+class Loss:
+    """Loses DELIVERs at random on their way in. What a batch is made of is known here, and nowhere else.
+
+    A network card that merges datagrams closes the gap that a lost one leaves, so that is what is done here too.
+    """
+
+    def __init__(self, share: float, seed: int) -> None:
+        self._rng = Random(seed)
+        self._share = share
+        self._spared = self._gap()
+
+    def take_from(self, batch: Batch) -> None:
+        """Take messages out of ``batch``."""
+        runs: list[Run] = []
+        for run in batch.runs:
+            rows, stop = run.rows, run.stop
+            if batch.buffer[run.start] == PacketType.DELIVER:
+                at = self._spared
+                while at < rows:
+                    place = run.start + at * run.size
+                    batch.view[place : stop - run.size] = batch.view[place + run.size : stop]
+                    rows, stop = rows - 1, stop - run.size
+                    at += self._gap()
+                self._spared = at - rows
+            if rows:
+                runs.append(run._replace(rows=rows, stop=stop))
+        batch.runs = runs
+
+    def _gap(self) -> int:
+        return int(log(1.0 - self._rng.random()) / log(1.0 - self._share))
+
+
+class Counting(SubscriberProtocol):
+    """A subscriber that counts what it is handed.
+
+    :ivar loss: takes some of what arrives; each subscriber needs its own, or all lose the same, and nobody has it.
+    """
+
+    loss: Loss | None = None
+    count = 0
+
+    def messages_received(self, messages: Sequence[Message]) -> None:
+        self.count += len(messages)
+
+    def batch_received(self, batch: Any) -> None:
+        if self.loss is not None:
+            self.loss.take_from(batch)
+        super().batch_received(batch)
+
+
+class CountingPublisher(Counting, PublisherProtocol):
+    """The subscriber that publishes as well.
+
+    :ivar published: messages that have come back.
+    """
+
+    stopping = False
+    published = waiting = 0
+
+    def go(self, size: int) -> None:
+        """Keep publishing until :attr:`stopping`."""
+        self.datas = [bytes(size)] * BATCH_MESSAGES
+        for _ in range(QUEUED_BATCHES):
+            self._next_batch()
+
+    def _next_batch(self) -> None:
+        if self.stopping:
+            return
+        self.waiting += 1
+        self._publish_batch().addCallback(self._batch_published)
+
+    def _publish_batch(self) -> Deferred[list[int]]:
+        publish_many = getattr(self, "publish_many", None)
+        if publish_many is not None:
+            batch: Deferred[list[int]] = publish_many(self.datas)
+            return batch
+        return gatherResults([self.publish(data) for data in self.datas])
+
+    def _batch_published(self, sequences: list[int]) -> None:
+        self.waiting -= 1
+        self.published += len(sequences)
+        self._next_batch()
+
+
+class Race:
+    """One publisher and subscribers at work."""
+
+    def __init__(self, reactor: Any, target: Target, cell: Cell, loss: float) -> None:
+        self.reactor = reactor
+        self.target = target
+        self.cell = cell
+        self.publisher = CountingPublisher(reactor=reactor)
+        self.clients: list[Counting] = [self.publisher]
+        self.clients += [Counting(reactor=reactor) for _ in range(cell.fan_out - 1)]
+        if loss:
+            for number, each in enumerate(self.clients):
+                each.loss = Loss(loss, number)
+
+    async def run(self) -> dict[str, float]:
+        """Measure."""
+        for each in self.clients:
+            await join(self.reactor, each, f"127.0.0.1:{self.target.ports[0]}")
+        self.publisher.go(self.cell.size)
+        await self._sleep(self.cell.warm_up)
+        started = self._reading()
+        await self._sleep(self.cell.seconds)
+        time_used, cpu, deliveries = (b - a for a, b in zip(started, self._reading(), strict=True))
+        self.publisher.stopping = True
+        lost = await self._finish()
+        counters = [each.node.counters for each in self.clients if each.node is not None]
+        node = self.publisher.node
+        figures = {
+            "messages_per_second": deliveries / self.cell.fan_out / time_used,
+            "deliveries_per_cpu_second": deliveries / cpu,
+            "broker_load": cpu / time_used,
+            "lost": lost,
+            "repaired": sum(each.repaired for each in counters),
+            "retransmitted": 0 if node is None else node.outbox.retransmissions,
+            "delivered": sum(each.count for each in self.clients),
+        }
+        for each in self.clients:
+            await each.leave()
+        return figures
+
+    def _reading(self) -> tuple[float, float, int]:
+        return time.monotonic(), cpu_seconds(self.target.pid), sum(each.count for each in self.clients)
+
+    async def _finish(self) -> int:
+        """Wait until everybody has everything; return how many deliveries are missing."""
+        counts: list[int] = []
+        deadline = 0.0
+        while True:
+            before, counts = counts, [each.count for each in self.clients]
+            missing = sum(self.publisher.published - count for count in counts)
+            if not self.publisher.waiting and not missing:
+                return 0
+            if counts != before:
+                deadline = time.monotonic() + HOLD
+            elif time.monotonic() > deadline:
+                return missing + self.publisher.waiting * BATCH_MESSAGES * len(counts)
+            await self._sleep(0.02)
+
+    def _sleep(self, seconds: float) -> Deferred[None]:
+        slept: Deferred[None] = Deferred()
+        self.reactor.callLater(seconds, slept.callback, None)
+        return slept
+
+
+def measure(target: Target, cell: Cell, loss: float = 0.0) -> dict[str, float]:
+    """Let the library put a load on its backbone."""
+    pin(CLIENT_CORE)
+    from twisted.internet import reactor
+
+    return run_in_reactor(reactor, Race(reactor, target, cell, loss).run())
+
+
+def run_in_reactor(reactor: Any, coroutine: Any) -> dict[str, float]:
+    """Run the reactor until ``coroutine`` has ended, and return its figures."""
+    outcome: list[Any] = []
+    reactor.callWhenRunning(lambda: Deferred.fromCoroutine(coroutine).addBoth(outcome.append).addBoth(_stop, reactor))
+    reactor.run()
+    figures: dict[str, float] | Any = outcome[0]
+    if not isinstance(figures, dict):
+        figures.raiseException()
+    return figures
+
+
+def _stop(result: object, reactor: Any) -> None:
+    reactor.stop()

@@ -1,0 +1,235 @@
+"""The brokers of the race, each in a process of its own on loopback, and the CPU time that they use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+from fyrehose_twisted.fyrehose.codec import encode
+from fyrehose_twisted.fyrehose.messages import Flags, Keepalive
+
+HERE = Path(__file__).parent
+OURS, NATS, REDIS, ZEROMQ, C_RELAY, PLAIN = "fyrehose", "NATS", "Redis", "ZeroMQ", "C relay", "plain relay"
+BROKER_CORE, CLIENT_CORE = 0, 1
+PATIENCE = 15.0
+"""Seconds that a broker may take to start."""
+
+
+class Missing(Exception):
+    """What a broker needs is not installed."""
+
+
+def pin(core: int) -> None:
+    """Keep this process on one core, if there are two."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) > 1:
+        os.sched_setaffinity(0, {cores[core]})
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return what all threads of a process have used so far."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            total += int((task / "schedstat").read_text().split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # The thread ended meanwhile.
+    return total / 1e9
+
+
+def free_port(kind: socket.SocketKind) -> int:
+    """Return a port that was free a moment ago."""
+    with socket.socket(socket.AF_INET, kind) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Broker:
+    """A running broker.
+
+    :ivar ports: for publishers and for subscribers; most brokers have one for both.
+    """
+
+    def __init__(self, name: str, command: list[str], ports: tuple[int, int], log: Path) -> None:
+        self.name = name
+        self.ports = ports
+        self._log = log
+        with open(log, "wb") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, preexec_fn=lambda: pin(BROKER_CORE))
+
+    def wait_for_listener(self) -> None:
+        """Wait until the TCP ports accept."""
+        deadline = time.monotonic() + PATIENCE
+        for port in self.ports:
+            while True:
+                self.check()
+                try:
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    break
+                except ConnectionRefusedError:
+                    if time.monotonic() > deadline:
+                        raise SystemExit(f"{self.name} does not listen: {self._log.read_text()[-1_000:]}") from None
+                    time.sleep(0.02)
+
+    def wait_for_ack(self) -> None:
+        """Wait until KEEPALIVEs that ask for nothing are answered."""
+        hello = encode(Keepalive(flags=Flags.NOSUBSCRIBE | Flags.NOJOURNAL))
+        deadline = time.monotonic() + PATIENCE
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("127.0.0.1", self.ports[0]))
+            probe.settimeout(0.05)
+            while True:
+                self.check()
+                try:
+                    probe.send(hello)
+                    probe.recv(64)
+                    return
+                except ConnectionRefusedError:
+                    time.sleep(0.02)
+                except TimeoutError:
+                    pass
+                if time.monotonic() > deadline:
+                    raise SystemExit(f"{self.name} does not answer: {self._log.read_text()[-1_000:]}")
+
+    def check(self) -> None:
+        """Give up if it has ended."""
+        if self.process.poll() is not None:
+            raise SystemExit(f"{self.name} ended: {self._log.read_text()[-2_000:]}")
+
+    def stop(self) -> None:
+        """End it."""
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def program(name: str, package: str) -> str:
+    """Return where a program is. :raises Missing: if it is not installed."""
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise Missing(f"not installed: apt install {package}")
+    return found
+
+
+def compile_relay(directory: Path) -> str:
+    """Compile the C relay and return where it is. :raises Missing: if there is no compiler."""
+    target = directory / "relay"
+    if not target.exists():
+        compiler = program("gcc", "gcc")
+        subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-o", target, HERE / "relay.c"], check=True)
+    return str(target)
+
+
+def start_nats(directory: Path) -> Broker:
+    """Start nats-server."""
+    port = free_port(socket.SOCK_STREAM)
+    config = directory / "nats.conf"
+    # No PINGs between the messages, whose bytes are counted, and room for every window that is tried.
+    config.write_text(f"listen: 127.0.0.1:{port}\nping_interval: '1h'\nmax_pending: 256MB\nmax_connections: 10000\n")
+    command = [program("nats-server", "nats-server"), "-c", str(config)]
+    broker = Broker(NATS, command, (port, port), directory / "nats.log")
+    broker.wait_for_listener()
+    return broker
+
+
+def start_redis(directory: Path) -> Broker:
+    """Start redis-server, which keeps nothing on disk and disconnects nobody for being slow."""
+    port = free_port(socket.SOCK_STREAM)
+    command = [program("redis-server", "redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    command += ["--appendonly", "no", "--client-output-buffer-limit", "pubsub 0 0 0", "--dir", str(directory)]
+    broker = Broker(REDIS, command, (port, port), directory / "redis.log")
+    broker.wait_for_listener()
+    return broker
+
+
+def start_zeromq(directory: Path) -> Broker:
+    """Start a ZeroMQ forwarder."""
+    if find_spec("zmq") is None:
+        raise Missing("not installed: pip install pyzmq")
+    ports = free_port(socket.SOCK_STREAM), free_port(socket.SOCK_STREAM)
+    command = [sys.executable, str(HERE / "zmq_proxy.py"), *map(str, ports)]
+    broker = Broker(ZEROMQ, command, ports, directory / "zeromq.log")
+    broker.wait_for_listener()
+    return broker
+
+
+def start_c_relay(directory: Path) -> Broker:
+    """Compile and start the C relay."""
+    port = free_port(socket.SOCK_DGRAM)
+    broker = Broker(C_RELAY, [compile_relay(directory), str(port)], (port, port), directory / "c_relay.log")
+    broker.wait_for_ack()
+    return broker
+
+
+def start_plain(directory: Path) -> Broker:
+    """Start the relay that is nothing but a DatagramProtocol."""
+    port = free_port(socket.SOCK_DGRAM)
+    command = [sys.executable, str(HERE.parent / "plain_relay.py"), str(port)]
+    return Broker(PLAIN, command, (port, port), directory / "plain.log")
+
+
+def start_ours(directory: Path) -> Broker:
+    """Start a backbone with a state file of its own."""
+    port = free_port(socket.SOCK_DGRAM)
+    state = directory / f"state.{port}"
+    command = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=", "fyrehose-backbone"]
+    command += ["--state", str(state), "--start-at=1", "--settle-time=0", "--port", str(port)]
+    broker = Broker(OURS, command, (port, port), directory / f"fyrehose.{port}.log")
+    broker.wait_for_ack()
+    return broker
+
+
+STARTERS: dict[str, Callable[[Path], Broker]] = {
+    OURS: start_ours,
+    NATS: start_nats,
+    REDIS: start_redis,
+    ZEROMQ: start_zeromq,
+    C_RELAY: start_c_relay,
+    PLAIN: start_plain,
+}
+
+
+class Brokers:
+    """The brokers of one run. Each is started when it is first asked for; all end with the run.
+
+    :ivar missing: what is not installed, and what to do about it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.missing: dict[str, str] = {}
+        self._directory = directory
+        self._running: dict[str, Broker] = {}
+
+    def get(self, name: str) -> Broker | None:
+        """Return a broker, or ``None`` if it is not installed."""
+        if name in self.missing:
+            return None
+        if name not in self._running:
+            try:
+                self._running[name] = STARTERS[name](self._directory)
+            except Missing as missing:
+                self.missing[name] = str(missing)
+                return None
+        broker = self._running[name]
+        broker.check()
+        return broker
+
+    def end(self, name: str) -> None:
+        """End one; it is started afresh when it is next asked for."""
+        self._running.pop(name).stop()
+
+    def stop(self) -> None:
+        """End all of them."""
+        for broker in self._running.values():
+            broker.stop()
+        self._running.clear()
