@@ -99,6 +99,7 @@ class Backbone(PacketNode):
         self._own_address = own_address
         self._asked: set[Address] = set()
         self._held = HeldPushes()
+        self._forwards: dict[Address, list[bytes]] = {}
         self._clients = Clients(config)
         self._requests: Buckets[Address] = Buckets(config.request_rate, config.request_burst, config.max_clients)
         self._persisted = self.numbering.mark
@@ -195,7 +196,7 @@ class Backbone(PacketNode):
             self._drop("request_unanswerable", peer, "REQUEST, and no other client keeps messages", now)
             return
         self.counters.forwards += 1
-        self._send(encode(Forward(address, request.first, request.last)), journal)
+        self._forwards.setdefault(journal, []).append(encode(Forward(address, request.first, request.last)))
 
     def tick(self, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
@@ -214,6 +215,7 @@ class Backbone(PacketNode):
 
     def drain(self) -> Drained:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is a ``Mark``."""
+        self._let_forwards_go()
         effects, self._effects = self._effects, []
         events, self._events = self._events, []
         mark = self.numbering.mark
@@ -240,6 +242,7 @@ class Backbone(PacketNode):
             self._confirm(burst, run.peer)
 
     def _deliver(self, datagrams: Datagram | Burst, count: int, data_bytes: int) -> None:
+        self._let_forwards_go()
         counters, subscribers = self.counters, self._clients.subscribers
         counters.published += count
         counters.published_bytes += data_bytes
@@ -255,7 +258,14 @@ class Backbone(PacketNode):
         if not self._clients.subscribes(peer):
             self._send(datagrams, peer)
 
+    def _let_forwards_go(self) -> None:
+        """Send FORWARDs that came of neighbouring REQUESTs, those for one journal together."""
+        if self._forwards:
+            self._effects += [Send(forwards, (journal,)) for journal, forwards in self._forwards.items()]
+            self._forwards = {}
+
     def _send(self, datagrams: Datagram | Burst, peer: Address) -> None:
+        self._let_forwards_go()
         self._effects.append(Send([datagrams], (peer,)))
 
     def _expire(self, now: float) -> None:

@@ -10,6 +10,8 @@ import struct
 from collections.abc import Sequence
 from itertools import groupby
 
+import numpy as np
+
 from fyrehose_twisted.effects import Burst
 from fyrehose_twisted.fyrehose.codec import DATA_HEADER, PUSH_V1_HEADER, push_header
 from fyrehose_twisted.fyrehose.messages import CONFIRM, MAX_DATA, Dialect, PacketType
@@ -89,20 +91,17 @@ def delivered(buffer: bytearray, run: Run) -> list[tuple[int, list[bytes]]] | No
         return [(first, [bytes(buffer[start + DATA_HEADER.size : stop])])]
     if _alike(buffer, start, stop, size, count) != count:
         return None
-    datagrams = memoryview(buffer)[start:stop]
+    # Of all ways to cut equal pieces out of a buffer this is the fastest that Python has.
+    pieces = struct.iter_unpack(f"{DATA_HEADER.size}x{length}s", memoryview(buffer)[start:stop])
+    data: list[bytes] = [piece for (piece,) in pieces]
     if _rises(buffer, start, stop, size, count, first):
-        # Of all ways to cut equal pieces out of a buffer this is the fastest that Python has.
-        return [(first, [data for (data,) in struct.iter_unpack(f"{DATA_HEADER.size}x{length}s", datagrams)])]
-    stretches: list[tuple[int, list[bytes]]] = []
-    expected = -1
-    for high, low, data in struct.iter_unpack(f">{_SEQUENCE_AT}xHI{length}s", datagrams):
-        sequence = high << 32 | low
-        if sequence == expected:
-            stretches[-1][1].append(data)
-        else:
-            stretches.append((sequence, [data]))
-        expected = sequence + 1
-    return stretches
+        return [(first, data)]
+    highs = np.ndarray((count,), ">u2", buffer, start + _SEQUENCE_AT, (size,))
+    lows = np.ndarray((count,), ">u4", buffer, start + _SEQUENCE_AT + 2, (size,))
+    sequences = highs.astype(np.int64) << 32 | lows
+    starts = [0, *(np.flatnonzero(np.diff(sequences) != 1) + 1).tolist()]
+    ends = [*starts[1:], count]
+    return [(int(sequences[row]), data[row:end]) for row, end in zip(starts, ends, strict=True)]
 
 
 def _rises(buffer: bytearray, start: int, stop: int, size: int, count: int, first: int) -> bool:

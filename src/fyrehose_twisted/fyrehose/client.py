@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
+from itertools import compress
 from random import Random
 
 from zope.interface import implementer
 
-from fyrehose_twisted.effects import Address, Send
+from fyrehose_twisted.effects import Address, Burst, Datagram, Send
 from fyrehose_twisted.fyrehose.answers import Answers
 from fyrehose_twisted.fyrehose.batch import delivered, encode_pushes
 from fyrehose_twisted.fyrehose.codec import encode
@@ -22,8 +23,8 @@ from fyrehose_twisted.fyrehose.events import (
     Delivered,
     Disconnected,
     Failed,
-    Message,
-    as_messages,
+    Messages,
+    Stretch,
 )
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.messages import (
@@ -95,6 +96,7 @@ class Client(PacketNode):
         self._handover: deque[Lost | Delivered] = deque()
         self._paused = False
         self._failed = False
+        self._repairs: dict[Sequence[Address], list[Datagram | Burst]] = {}
         self._left = False
         self._failure: Failed | None = None
         self._push_at: float | None = None
@@ -228,7 +230,8 @@ class Client(PacketNode):
             refusal = self.answers.requested(forward.address, forward.first, forward.last)
             if refusal is not None:
                 self.drops.counts[refusal] += 1
-            self._effects.extend(self.answers.due(now))
+            for send in self.answers.due(now):
+                self._repairs.setdefault(send.peers, []).extend(send.datagrams)
 
     def _run_received(self, first: int, data: list[bytes], now: float) -> None:
         """Messages with numbers from ``first`` on came from the backbone."""
@@ -301,6 +304,10 @@ class Client(PacketNode):
     def drain(self) -> Drained:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is always ``None``."""
         self._go_on()
+        if self._repairs:
+            # Who misses one message mostly misses more: what is for the same client travels together.
+            self._effects += [Send(repairs, peers) for peers, repairs in self._repairs.items()]
+            self._repairs = {}
         effects, self._effects = self._effects, []
         events, self._events = self._events, []
         if self._handover and not self._paused:
@@ -365,41 +372,50 @@ class Client(PacketNode):
                 self._deliver_run(item)
         requests, subscription.requests = subscription.requests, []
         self.counters.requests += len(requests)
-        for first, last in requests:
-            self._send(encode(Request(self.config.address, first, last)))
+        if requests:
+            asked = [encode(Request(self.config.address, first, last)) for first, last in requests]
+            self._effects.append(Send(asked, (self.backbone,)))
         if subscription.failure is not None and not self._failed:
             self._failed = True
             self._failure = Failed(subscription.failure)
 
     def _deliver_run(self, run: Run) -> None:
-        messages = as_messages(run.first, run.times, run.messages) if self.config.raw else self._unwrapped(run)
+        numbers = range(run.first, run.first + len(run.messages))
+        if self.config.raw:
+            messages = Messages([Stretch(numbers, run.times, run.messages, 0)])
+        else:
+            messages = Messages(self._unwrapped(numbers, run))
         self.counters.delivered += len(messages)
-        if messages:
+        if len(messages):
             self._handover.append(Delivered(messages))
 
-    def _unwrapped(self, run: Run) -> list[Message]:
-        """Take envelopes off, and leave out what was there before."""
-        messages: list[Message] = []
-        number, row = run.first, 0
+    def _unwrapped(self, numbers: range, run: Run) -> list[Stretch]:
+        """Find the envelopes, and leave out what was there before."""
+        stretches, row = [], 0
         for envelope, count in enveloped(run.messages):
-            data, times = run.messages[row : row + count], run.times[row : row + count]
-            if envelope is None:
-                messages += as_messages(number, times, data)
-            else:
+            rows = slice(row, row + count)
+            row += count
+            stretch = Stretch(
+                numbers[rows], run.times[rows], run.messages[rows], 0 if envelope is None else ENVELOPE_SIZE
+            )
+            if envelope is not None:
                 if envelope.publisher == self.outbox.publisher:
                     self.outbox.delivered(envelope.counter, count)
-                fresh = as_messages(number, times, data, ENVELOPE_SIZE)
                 if not self._seen.add_run(envelope, count):
-                    fresh = [
-                        each for counter, each in enumerate(fresh, envelope.counter) if self._is_new(envelope, counter)
-                    ]
-                    self.counters.repeats += count - len(fresh)
-                messages += fresh
-            number, row = number + count, row + count
-        return messages
+                    stretch = self._without_repeats(stretch, envelope)
+            stretches.append(stretch)
+        return stretches
 
-    def _is_new(self, envelope: Envelope, counter: int) -> bool:
-        return self._seen.add(Envelope(envelope.publisher, counter))
+    def _without_repeats(self, stretch: Stretch, first: Envelope) -> Stretch:
+        counters = range(first.counter, first.counter + len(stretch.payloads))
+        new = [self._seen.add(Envelope(first.publisher, counter)) for counter in counters]
+        self.counters.repeats += new.count(False)
+        return Stretch(
+            list(compress(stretch.numbers, new)),
+            list(compress(stretch.times, new)),
+            list(compress(stretch.payloads, new)),
+            stretch.envelope,
+        )
 
     # Sending
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
-from typing import NamedTuple
+from itertools import chain
+from operator import itemgetter
+from typing import NamedTuple, overload
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.messages import Dialect
@@ -33,16 +34,64 @@ _message: Callable[[tuple[int, int, bytes, bytes]], Message] = partial(tuple.__n
 """What ``Message._make`` does, without a call in Python for each."""
 
 
-def as_messages(first: int, times: list[int], payloads: list[bytes], envelope: int = 0) -> list[Message]:
-    """Return consecutive messages.
+class Stretch(NamedTuple):
+    """Messages in columns."""
 
-    :param first: number of the first.
-    :param times: when each was received.
-    :param payloads: DATA of each, as on the wire.
-    :param envelope: bytes to take off each to get what was published.
-    """
-    data = [payload[envelope:] for payload in payloads] if envelope else payloads
-    return list(map(_message, zip(count(first), times, data, payloads, strict=False)))
+    numbers: Sequence[int]
+    times: Sequence[int]
+    """When each was received, in UTC microseconds since 1970."""
+    payloads: Sequence[bytes]
+    """DATA of each, as on the wire."""
+    envelope: int
+    """Bytes to take off each to get what was published."""
+
+    def each(self) -> Iterator[Message]:
+        """Make the messages, one after the other."""
+        published = itemgetter(slice(self.envelope, None))
+        data = map(published, self.payloads) if self.envelope else self.payloads
+        return map(_message, zip(self.numbers, self.times, data, self.payloads, strict=True))
+
+
+class Messages(Sequence[Message]):
+    """Messages in order. Each is made when it is looked at, so that thousands do not all take memory at a time."""
+
+    __slots__ = ("_length", "_stretches")
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self._stretches = stretches
+        self._length = sum([len(stretch.payloads) for stretch in stretches])
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Message]:
+        if len(self._stretches) == 1:
+            return self._stretches[0].each()
+        return chain.from_iterable(map(Stretch.each, self._stretches))
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        row = range(self._length)[index]
+        for numbers, times, payloads, envelope in self._stretches:
+            if row < len(payloads):
+                return Message(numbers[row], times[row], payloads[row][envelope:], payloads[row])
+            row -= len(payloads)
+        raise AssertionError("stretches are shorter than they were")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Messages({list(self)!r})"
 
 
 class Connected(NamedTuple):
@@ -62,7 +111,7 @@ class Acknowledged(NamedTuple):
 class Delivered(NamedTuple):
     """Event: messages in order, each once."""
 
-    messages: list[Message]
+    messages: Messages
 
 
 class Failed(NamedTuple):
