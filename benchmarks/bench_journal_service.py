@@ -46,6 +46,7 @@ from fyrehose_twisted.journal.layout import directory_name
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.remote import connect
 from fyrehose_twisted.journal.store import open_journal
+from fyrehose_twisted.net.bursts import ROOM, BurstSocket, gather
 from fyrehose_twisted.net.udp import KERNEL_BUFFER
 from fyrehose_twisted.record import Record
 
@@ -274,14 +275,16 @@ class Publisher:
         self.socket.setblocking(False)
         self.poll = select.poll()
         self.poll.register(self.socket, select.POLLIN)
+        self.bursts = BurstSocket(self.socket)
+        self.buffer = bytearray(4 * ROOM)
         self.keepalive_at = 0.0
         self.acknowledged = False
         self.came: dict[int, int] = {}
 
     def send(self, count: int) -> None:
         """Publish."""
-        for _ in range(count):
-            self.socket.sendto(self.push, self.address)
+        for burst in gather([self.push] * count, self.bursts.segments):
+            self.bursts.send(burst, self.address)
 
     def drain(self, timeout: float) -> None:
         """Receive whatever comes within ``timeout`` seconds, and stay known."""
@@ -290,16 +293,11 @@ class Publisher:
             self.keepalive_at = time.monotonic() + 0.5
         if not self.poll.poll(timeout * 1_000):
             return
-        receive, came = self.socket.recv, self.came
-        try:
-            while True:
-                datagram = receive(65_536)
-                if datagram[0] == 1:
-                    came[sequence_of(datagram)] = time.monotonic_ns()
-                else:
-                    self._understand(datagram)
-        except BlockingIOError:
-            pass
+        for datagram, _, _ in self.bursts.receive_batch(self.buffer):
+            if datagram[0] == 1:
+                self.came[sequence_of(bytes(datagram[:9]))] = time.monotonic_ns()
+            else:
+                self._understand(bytes(datagram))
 
     def _understand(self, datagram: bytes) -> None:
         packet = decode(datagram)
@@ -589,7 +587,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement of keep [%(default)g]")
     parser.add_argument("--latency-seconds", type=float, default=10.0, help="of each of latency [%(default)g]")
     parser.add_argument("--size", type=int, default=128, help="bytes of DATA [%(default)s]")
-    parser.add_argument("--window", type=int, default=1_024, help="messages under way [%(default)s]")
+    parser.add_argument("--window", type=int, default=4_096, help="messages under way [%(default)s]")
     parser.add_argument("--messages", type=int, default=1_000_000, help="to catch up with [%(default)s]")
     parser.add_argument(
         "--rates",

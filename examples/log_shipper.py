@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from twisted.internet.defer import ensureDeferred, gatherResults
+from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import deferLater, react
 
 from fyrehose_twisted.errors import FyrehoseError
@@ -54,7 +54,7 @@ async def ship(reactor: Any, publisher: PublisherProtocol, path: Path, follow: b
         while True:
             file.seek(position)
             lines = [line for _, line in zip(range(LINES), file, strict=False) if line.endswith(b"\n")]
-            await gatherResults(publisher.publish(line.rstrip(b"\n")[:MAX_ENVELOPED]) for line in lines)
+            await publisher.publish_many([line.rstrip(b"\n")[:MAX_ENVELOPED] for line in lines])
             position += sum(map(len, lines))
             mark.write_text(str(position))
             if not lines:

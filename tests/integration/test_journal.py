@@ -143,8 +143,8 @@ def size_of(path: Path) -> int:
 def test_retention_under_load_keeps_the_end(
     start: Any, backbone: Any, start_journal: Any, load: Any, check: Check
 ) -> None:
-    limit = 3_000_000
-    journal = start_journal(backbone, "short", "--retention", "3MB")
+    limit = 12_000_000
+    journal = start_journal(backbone, "short", "--retention", "12MB")
     backbone.wait_for_clients(1)
     publishing = load(backbone, 100)
     journal.wait_for(1)
@@ -167,7 +167,7 @@ def test_retention_under_load_keeps_the_end(
             numbers = [number for block in blocks for number in block.positions.tolist()]
             assert numbers == list(range(bounds.first, bounds.next))
     publishing.finish()
-    # What comes between two looks at it is there for a moment.
+    # What comes in the second between two looks at it is there for a moment.
     assert largest < 2 * limit, largest
     last = caught_up(backbone, journal)
     journal.program.wait_for(r"dropped its oldest records: [0-9,]+ bytes")

@@ -216,7 +216,10 @@ class SubscriberProtocol(ClientProtocol):
     """
 
     def messages_received(self, messages: Sequence[Message]) -> None:
-        """Messages in order, each once, gaps already repaired."""
+        """Messages in order, each once, gaps already repaired.
+
+        :param messages: a :class:`~fyrehose_twisted.fyrehose.events.Messages`: each is made when it is looked at.
+        """
 
     def messages_lost(self, first: int, last: int) -> None:
         """Nobody has ``first`` to ``last`` any more, or they were never given."""
