@@ -160,7 +160,7 @@ def subscriber_jobs(options: argparse.Namespace) -> Iterator[Job]:
                 receiver = in_child(subscriber.subscribe, target, shared)
                 sender = in_child(subscriber.publish, target, SIDE_SIZE, SUBSCRIBER_WINDOWS[system], shared)
                 try:
-                    figures = subscriber.watch(shared, receiver[0].pid, options.warm_up, options.seconds)
+                    figures = subscriber.watch(shared, receiver[0].pid, options.warm_up, 3 * options.seconds)
                 finally:
                     shared.stop()
                     had = outcome(*receiver)
