@@ -28,6 +28,7 @@ def test_the_datagrams_of_a_burst_in_a_view_are_not_copied() -> None:
         ([], []),
         ([b"", b"one", b""], [b"", b"one", b""]),
         ([Burst(b"aabbc", 2)], [b"aa", b"bb", b"c"]),
+        ([Burst(b"", 1)], [b""]),
         ([b"x", Burst(b"aab", 2), b"", Burst(b"dd", 2)], [b"x", b"aa", b"b", b"", b"dd"]),
     ],
 )

@@ -13,7 +13,7 @@ Datagram = bytes | bytearray | memoryview
 
 
 class Burst(NamedTuple):
-    """Datagrams back to back in one piece of memory, which one system call can send."""
+    """Datagrams, at least one, back to back in one piece of memory, which one system call can send."""
 
     data: Datagram
     size: int
@@ -21,7 +21,7 @@ class Burst(NamedTuple):
 
     def each(self) -> Iterator[Datagram]:
         """Yield the datagrams."""
-        return (self.data[start : start + self.size] for start in range(0, len(self.data), self.size))
+        return (self.data[start : start + self.size] for start in range(0, len(self.data) or 1, self.size))
 
 
 class Send(NamedTuple):

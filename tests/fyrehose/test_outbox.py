@@ -94,7 +94,7 @@ def test_what_is_given_up_before_it_was_ever_sent_is_let_go() -> None:
         for _ in range(100):
             outbox.add([bytes(100)], 10.0 * round_number)
         assert len(outbox.expired(10.0 * round_number + 1)) == 100
-    assert (len(outbox), outbox._size, len(outbox._sent)) == (0, 0, 0)
+    assert (len(outbox), outbox._size, len(outbox._flights._flights)) == (0, 0, 0)
 
 
 def test_what_comes_back_after_it_was_counted_as_lost_makes_no_room_twice() -> None:

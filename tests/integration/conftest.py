@@ -11,12 +11,14 @@ from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from urllib.request import urlopen
 
 import pytest
 import pytest_twisted
 import treq
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.protocol import DatagramProtocol
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.codec import decode, encode
@@ -450,3 +452,78 @@ def leaving() -> Iterator[list[Any]]:
     yield protocols
     for protocol in protocols:
         pytest_twisted.blockon(protocol.leave())
+
+
+class Crossing(NamedTuple):
+    """A datagram between a client and the backbone, or whoever repairs."""
+
+    datagram: bytes
+    source: Address
+    client: Address
+    port: Any
+    """From where it goes on."""
+    to: Address
+
+    def go_on(self, port: Any = None) -> None:
+        """Let it go where it wants, unless the relay is closed by now."""
+        port = self.port if port is None else port
+        if port.transport is not None:
+            port.transport.write(self.datagram, self.to)
+
+
+Carry = Callable[[Crossing], None]
+
+
+class Relay(DatagramProtocol):
+    """Looks like the backbone to its clients, and asks ``carry`` what becomes of each datagram, in both directions."""
+
+    noisy = False
+
+    def __init__(self, backbone: Address, carry: Carry) -> None:
+        self.backbone = backbone
+        self.carry = carry
+        self.ports: list[Any] = []
+        self._upstreams: dict[Address, Upstream] = {}
+        self.address: Address = ("127.0.0.1", self.listen(self))
+
+    def listen(self, protocol: DatagramProtocol) -> int:
+        """Bind ``protocol`` until the test is over; return its port."""
+        from twisted.internet import reactor
+
+        listening: Any = reactor
+        self.ports.append(listening.listenUDP(0, protocol, "127.0.0.1", 65_536))
+        return int(self.ports[-1].getHost().port)
+
+    def datagramReceived(self, datagram: bytes, addr: Any) -> None:
+        if addr not in self._upstreams:
+            self._upstreams[addr] = Upstream(self, addr)
+            self.listen(self._upstreams[addr])
+        self.carry(Crossing(datagram, addr, addr, self._upstreams[addr], self.backbone))
+
+
+class Upstream(DatagramProtocol):
+    """Stands for one client towards the backbone, and towards those who repair."""
+
+    noisy = False
+
+    def __init__(self, relay: Relay, client: Address) -> None:
+        self._relay = relay
+        self._client = client
+
+    def datagramReceived(self, datagram: bytes, addr: Any) -> None:
+        self._relay.carry(Crossing(datagram, addr, self._client, self._relay, self._client))
+
+
+@pytest.fixture
+def relay() -> Iterator[Callable[[Address, Carry], Relay]]:
+    """Put something between a backbone and its clients. Ask for it before `leaving`, so that they say goodbye to it."""
+    relays: list[Relay] = []
+
+    def made(backbone: Address, carry: Carry) -> Relay:
+        relays.append(Relay(backbone, carry))
+        return relays[-1]
+
+    yield made
+    for one in relays:
+        for port in one.ports:
+            pytest_twisted.blockon(maybeDeferred(port.stopListening))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import pytest_twisted
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.protocol import DatagramProtocol
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.codec import decode
@@ -29,52 +28,21 @@ SMALL = OutboxConfig(window=WindowConfig(maximum=64, minimum_timeout=20, maximum
 CONFIG = ClientConfig(start=1, keepalive_interval=0.1, repair=RepairConfig(first_retry=0.02, last_retry=0.1))
 
 
-class Upstream(DatagramProtocol):
-    """Stands for one client towards the backbone."""
-
-    noisy = False
-
-    def __init__(self, relay: Relay, client: Address) -> None:
-        self._relay = relay
-        self._client = client
-
-    def datagramReceived(self, datagram: bytes, addr: Any) -> None:
-        relay = self._relay
-        lost = not relay.carry(relay.transport, datagram, self._client)
-        packet = decode(datagram)
-        if lost and addr == relay.backbone and isinstance(packet, Deliver):
-            relay.undelivered.setdefault(self._client, set()).add(packet.sequence)
-
-
-class Relay(DatagramProtocol):
-    """Looks like the backbone to its clients, and loses datagrams in both directions."""
-
-    noisy = False
+class Lossy:
+    """Loses datagrams in both directions, and notes which clients did not get what from the backbone."""
 
     def __init__(self, backbone: Address, rng: Random) -> None:
         self.undelivered: dict[Address, set[int]] = {}
-        self.backbone = backbone
+        self._backbone = backbone
         self._rng = rng
-        self._ports: dict[Address, Any] = {}
 
-    def datagramReceived(self, datagram: bytes, addr: Any) -> None:
-        from twisted.internet import reactor
-
-        listening: Any = reactor
-        if addr not in self._ports:
-            self._ports[addr] = listening.listenUDP(0, Upstream(self, addr), "127.0.0.1", 65_536)
-        self.carry(self._ports[addr], datagram, self.backbone)
-
-    def carry(self, port: Any, datagram: bytes, to: Address) -> bool:
-        if port is None or self._rng.random() < LOSS:
-            return False
-        port.write(datagram, to)
-        return True
-
-    async def close(self) -> None:
-        own: Any = self.transport
-        for port in (own, *self._ports.values()):
-            await port.stopListening()
+    def carry(self, crossing: Any) -> None:
+        if self._rng.random() >= LOSS:
+            crossing.go_on()
+            return
+        packet = decode(crossing.datagram)
+        if crossing.source == self._backbone and isinstance(packet, Deliver):
+            self.undelivered.setdefault(crossing.client, set()).add(packet.sequence)
 
 
 class Subscriber(SubscriberProtocol):
@@ -105,33 +73,28 @@ class Subscriber(SubscriberProtocol):
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest_twisted.ensureDeferred
-async def test_subscribers_repair_each_other(seed: int, backbone: Any, in_time: Any, leaving: list[Any]) -> None:
+async def test_subscribers_repair_each_other(
+    seed: int, backbone: Any, relay: Any, in_time: Any, leaving: list[Any]
+) -> None:
     from twisted.internet import reactor
 
-    listening: Any = reactor
-    relay = Relay(backbone.address, Random(seed))
-    port = listening.listenUDP(0, relay, "127.0.0.1", 65_536)
-    behind = f"127.0.0.1:{port.getHost().port}"
-    try:
-        subscribers = [await join(reactor, Subscriber(), behind) for _ in range(2)]
-        # It loses nothing and helps nobody, so only what neither subscriber got cannot be repaired.
-        publisher = await join(reactor, PublisherProtocol(ClientConfig(journal=False, outbox=SMALL)), backbone.text)
-        leaving += [*subscribers, publisher]
-        numbers = gatherResults([publisher.publish(b"%d" % number) for number in range(1, COUNT + 1)])
-        await in_time(gatherResults([numbers, *(subscriber.complete for subscriber in subscribers)]))
-        first, second = (relay.undelivered[subscriber.address] for subscriber in subscribers)
-        nobody_has = first & second
-        for subscriber in subscribers:
-            told = f"seed {seed}: {subscriber.node and subscriber.node.counters}, lost {subscriber.lost}"
-            assert subscriber.lost == nobody_has, told
-            found = [(message.sequence, message.data) for message in subscriber.found]
-            assert found == [(n, b"%d" % n) for n in range(1, COUNT + 1) if n not in nobody_has], told
-            assert subscriber.node is not None
-            missed = len(relay.undelivered[subscriber.address] - nobody_has)
-            assert missed > COUNT * LOSS / 2, told
-            # A repair may overtake the timer, but most of what was missed was asked for.
-            assert missed / 2 < subscriber.node.counters.repaired <= missed, told
-    finally:
-        for protocol in leaving:
-            await protocol.leave()
-        await relay.close()
+    lossy = Lossy(backbone.address, Random(seed))
+    host, port = relay(backbone.address, lossy.carry).address
+    subscribers = [await join(reactor, Subscriber(), f"{host}:{port}") for _ in range(2)]
+    # It loses nothing and helps nobody, so only what neither subscriber got cannot be repaired.
+    publisher = await join(reactor, PublisherProtocol(ClientConfig(journal=False, outbox=SMALL)), backbone.text)
+    leaving += [*subscribers, publisher]
+    numbers = gatherResults([publisher.publish(b"%d" % number) for number in range(1, COUNT + 1)])
+    await in_time(gatherResults([numbers, *(subscriber.complete for subscriber in subscribers)]))
+    first, second = (lossy.undelivered[subscriber.address] for subscriber in subscribers)
+    nobody_has = first & second
+    for subscriber in subscribers:
+        told = f"seed {seed}: {subscriber.node and subscriber.node.counters}, lost {subscriber.lost}"
+        assert subscriber.lost == nobody_has, told
+        found = [(message.sequence, message.data) for message in subscriber.found]
+        assert found == [(n, b"%d" % n) for n in range(1, COUNT + 1) if n not in nobody_has], told
+        assert subscriber.node is not None
+        missed = len(lossy.undelivered[subscriber.address] - nobody_has)
+        assert missed > COUNT * LOSS / 2, told
+        # A repair may overtake the timer, but most of what was missed was asked for.
+        assert missed / 2 < subscriber.node.counters.repaired <= missed, told

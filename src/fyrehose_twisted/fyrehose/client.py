@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
-from itertools import compress
 from random import Random
 
 from zope.interface import implementer
@@ -15,7 +14,7 @@ from fyrehose_twisted.fyrehose.answers import Answers
 from fyrehose_twisted.fyrehose.batch import delivered, encode_pushes
 from fyrehose_twisted.fyrehose.codec import encode
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, Envelope, Seen, enveloped
+from fyrehose_twisted.fyrehose.envelope import enveloped
 from fyrehose_twisted.fyrehose.events import (
     Acknowledged,
     ClientCounters,
@@ -23,8 +22,6 @@ from fyrehose_twisted.fyrehose.events import (
     Delivered,
     Disconnected,
     Failed,
-    Messages,
-    Stretch,
 )
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.messages import (
@@ -39,6 +36,7 @@ from fyrehose_twisted.fyrehose.presence import Presence
 from fyrehose_twisted.fyrehose.reassembly import Lost, Reassembly, Run
 from fyrehose_twisted.fyrehose.receiving import PacketNode
 from fyrehose_twisted.fyrehose.subscription import Subscription
+from fyrehose_twisted.fyrehose.unwrapping import Unwrapping
 from fyrehose_twisted.interfaces import Drained, IDatagramNode, IMessageStore
 from fyrehose_twisted.net.batch import Batch
 
@@ -92,7 +90,7 @@ class Client(PacketNode):
                 now,
                 kept=self._run_returned,
             )
-        self._seen = Seen()
+        self._unwrapping = Unwrapping(self.outbox, self.counters, raw=config.raw)
         self._handover: deque[Lost | Delivered] = deque()
         self._paused = False
         self._failed = False
@@ -137,7 +135,7 @@ class Client(PacketNode):
         return self.publish_many((payload,), now)[0]
 
     def publish_many(self, payloads: Sequence[bytes], now: float) -> range:
-        """Queue messages, all or none; return their tickets. See :meth:`publish` for what it raises."""
+        """Queue messages, at least one, all or none; return their tickets. See :meth:`publish` for what it raises."""
         tickets = self.outbox.add(payloads, now)
         if self._push_at is None:
             self._push(now)
@@ -380,42 +378,10 @@ class Client(PacketNode):
             self._failure = Failed(subscription.failure)
 
     def _deliver_run(self, run: Run) -> None:
-        numbers = range(run.first, run.first + len(run.messages))
-        if self.config.raw:
-            messages = Messages([Stretch(numbers, run.times, run.messages, 0)])
-        else:
-            messages = Messages(self._unwrapped(numbers, run))
+        messages = self._unwrapping.messages(run)
         self.counters.delivered += len(messages)
         if len(messages):
             self._handover.append(Delivered(messages))
-
-    def _unwrapped(self, numbers: range, run: Run) -> list[Stretch]:
-        """Find the envelopes, and leave out what was there before."""
-        stretches, row = [], 0
-        for envelope, count in enveloped(run.messages):
-            rows = slice(row, row + count)
-            row += count
-            stretch = Stretch(
-                numbers[rows], run.times[rows], run.messages[rows], 0 if envelope is None else ENVELOPE_SIZE
-            )
-            if envelope is not None:
-                if envelope.publisher == self.outbox.publisher:
-                    self.outbox.delivered(envelope.counter, count)
-                if not self._seen.add_run(envelope, count):
-                    stretch = self._without_repeats(stretch, envelope)
-            stretches.append(stretch)
-        return stretches
-
-    def _without_repeats(self, stretch: Stretch, first: Envelope) -> Stretch:
-        counters = range(first.counter, first.counter + len(stretch.payloads))
-        new = [self._seen.add(Envelope(first.publisher, counter)) for counter in counters]
-        self.counters.repeats += new.count(False)
-        return Stretch(
-            list(compress(stretch.numbers, new)),
-            list(compress(stretch.times, new)),
-            list(compress(stretch.payloads, new)),
-            stretch.envelope,
-        )
 
     # Sending
 

@@ -78,12 +78,12 @@ class Messages(Sequence[Message]):
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         if isinstance(index, slice):
             return list(self)[index]
-        row = range(self._length)[index]
+        row = index if index >= 0 else index + self._length
         for numbers, times, payloads, envelope in self._stretches:
-            if row < len(payloads):
+            if 0 <= row < len(payloads):
                 return Message(numbers[row], times[row], payloads[row][envelope:], payloads[row])
             row -= len(payloads)
-        raise AssertionError("stretches are shorter than they were")
+        raise IndexError(f"message {index} of {self._length}")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull
 from fyrehose_twisted.fyrehose.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, MAX_ENVELOPED, wrap
+from fyrehose_twisted.fyrehose.flights import Flights
 from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
+from fyrehose_twisted.fyrehose.retries import Retries
 from fyrehose_twisted.fyrehose.window import Window, WindowConfig
 
 REMEMBERED = 4_096
@@ -54,25 +56,8 @@ class PublishFailed(NamedTuple):
     tickets: list[int]
 
 
-@dataclass(slots=True)
-class Retry:
-    """A message that counted as lost once at least.
-
-    :ivar sent_at: when it was sent last.
-    :ivar attempts: how often it was sent.
-    :ivar lost: it waits to be sent again.
-    """
-
-    sent_at: float
-    attempts: int = 1
-    lost: bool = True
-
-
 class Outbox:
     """Messages of one publisher. A ticket is the message's counter in the envelope.
-
-    Messages are sent in the order of their tickets, many at a time, and mostly come back so: what is known of them is
-    kept for ranges or in plain dictionaries, and only those that got lost have an object each.
 
     :param receive_buffer: bytes that the kernel keeps for our socket, and so probably for those of others: no more than
         they hold is under way. ``None`` for no such limit.
@@ -88,14 +73,10 @@ class Outbox:
         self.retransmissions = 0
         self._lowest = self._unsent = self._next_ticket = 0
         self._size = 0
-        self._under_way = 0
         self._waiting: dict[int, bytes] = {}
         self._expiry: deque[tuple[float, range]] = deque()
-        self._sent_at: dict[int, float] = {}
-        self._sent: deque[tuple[float, range]] = deque()
-        self._retries: dict[int, Retry] = {}
-        self._resend: deque[int] = deque()
-        self._sent_again: deque[tuple[float, int]] = deque()
+        self._flights = Flights()
+        self._retries = Retries()
         self._returned: dict[int, float] = {}
         self._delivered: list[int] = []
         self._may_come_twice: OrderedDict[int, None] = OrderedDict()
@@ -144,30 +125,21 @@ class Outbox:
 
     def due(self, now: float) -> list[bytes]:
         """Return the DATA to be pushed now: what got lost first, then what the window lets out."""
+        room = ceil(self._allowed() - len(self._flights) - self._retries.under_way)
         ready: list[bytes] = []
-        allowed = self._allowed()
-        while self._resend and self._under_way < allowed:
-            ticket = self._resend.popleft()
-            retry = self._retries.get(ticket)
-            if retry is not None:
-                retry.sent_at, retry.attempts, retry.lost = now, retry.attempts + 1, False
-                self._sent_again.append((now, ticket))
-                self._under_way += 1
-                self.retransmissions += 1
-                ready.append(self._waiting[ticket])
+        while len(ready) < room and (lost := self._retries.send_next(now)) is not None:
+            ready.append(self._waiting[lost])
+        self.retransmissions += len(ready)
         self._settle_lowest()
         # A publisher's counters in flight span less than the window in which subscribers recognise repeats.
         end = min(self._next_ticket, self._lowest + COUNTER_WINDOW // 2)
-        while self._unsent < end and self._under_way < allowed:
-            room = ceil(allowed - self._under_way)
-            tickets = range(self._unsent, min(self._unsent + room, end))
-            self._unsent = tickets.stop
+        while self._unsent < end and len(ready) < room:
+            span = range(self._unsent, min(self._unsent + room - len(ready), end))
+            self._unsent = span.stop
             # Some may have been given up before they were sent.
-            messages = [(ticket, self._waiting[ticket]) for ticket in tickets if ticket in self._waiting]
-            self._sent_at.update([(ticket, now) for ticket, _ in messages])
-            self._sent.append((now, tickets))
-            self._under_way += len(messages)
-            ready += [data for _, data in messages]
+            tickets = [ticket for ticket in span if ticket in self._waiting]
+            self._flights.send(tickets, span, now)
+            ready += [self._waiting[ticket] for ticket in tickets]
         return ready
 
     def raw_returned(self, data: bytes, now: float) -> int | None:
@@ -179,13 +151,11 @@ class Outbox:
         """DELIVERs of ours came, one after the other; return the tickets of those that came for the first time."""
         if len(tickets) == 1:
             return list(tickets) if self._one_returned(tickets[0], now) else []
-        times = [sent_at for sent_at in map(self._sent_at.get, tickets) if sent_at is not None]
-        if len(times) < len(tickets):
+        times = self._flights.times(tickets)
+        if times is None:
             return [ticket for ticket in tickets if self._one_returned(ticket, now)]
-        for ticket in tickets:
-            del self._sent_at[ticket]
+        self._flights.come_back(tickets)
         self._size -= sum(map(len, map(self._waiting.pop, tickets)))
-        self._under_way -= len(tickets)
         self._let_go()
         self._returned.update(zip(tickets, times, strict=True))
         counted = 0
@@ -202,10 +172,7 @@ class Outbox:
                 del self._may_come_twice[ticket]
                 self.window.spurious()
             return False
-        sent_at, retry = self._sent_at.get(ticket), self._retries.get(ticket)
-        if retry is not None and retry.attempts == 1:
-            sent_at = retry.sent_at  # It was given up too early, and not sent again yet.
-        self._forget(ticket)
+        sent_at = self._forget(ticket)
         if sent_at is not None:
             self._returned[ticket] = sent_at
             self.window.returned(now - sent_at if self._samples(range(ticket, ticket + 1), [sent_at]) else None)
@@ -245,15 +212,8 @@ class Outbox:
         for ticket in self._delivered:
             self._returned.pop(ticket, None)
         self._delivered.clear()
-        if sent_at is None:
-            return
-        sent_at -= self.window.reordering
-        while self._sent and self._sent[0][0] <= sent_at:
-            at, tickets = self._sent.popleft()
-            self._lose_all(range(tickets.start, min(latest, tickets.stop)))
-            if latest < tickets.stop:
-                self._sent.appendleft((at, range(max(latest, tickets.start), tickets.stop)))
-                return
+        if sent_at is not None:
+            self._lose(self._flights.overtaken(latest, sent_at - self.window.reordering))
 
     def expired(self, now: float) -> list[int]:
         """Give up and return the tickets of messages that did not come back in time."""
@@ -273,33 +233,18 @@ class Outbox:
 
     def next_timeout(self) -> float | None:
         """Return when a message is to be sent again."""
-        sent_at = [sent[0][0] for sent in (self._sent, self._sent_again) if sent]
-        return min(sent_at) + self.window.timeout if sent_at else None
+        earliest = [at for at in (self._flights.earliest, self._retries.earliest) if at is not None]
+        return min(earliest) + self.window.timeout if earliest else None
 
     def time_out(self, now: float) -> None:
         """Count as lost what has been under way for too long."""
         timeout = self.window.timeout
-        timed_out = False
-        while self._sent:
-            sent_at, tickets = self._sent[0]
-            first = next((ticket for ticket in tickets if ticket in self._sent_at), None)
-            if first is not None and sent_at + timeout > now:
-                self._sent[0] = sent_at, range(first, tickets.stop)
-                break
-            self._sent.popleft()
-            timed_out |= self._lose_all(tickets)
-        while self._sent_again:
-            sent_at, ticket = self._sent_again[0]
-            retry = self._retries.get(ticket)
-            under_way = retry is not None and not retry.lost and retry.sent_at == sent_at
-            if under_way and sent_at + timeout > now:
-                break
-            self._sent_again.popleft()
-            if retry is not None and under_way:
-                retry.lost = True
-                self._lose(ticket)
-                timed_out = True
-        if timed_out:
+        late = self._flights.late(now, timeout)
+        self._lose(late)
+        again = self._retries.late(now, timeout)
+        for _ in range(again):
+            self.window.lost()
+        if late or again:
             self.window.timed_out(now)
 
     def _allowed(self) -> float:
@@ -314,35 +259,28 @@ class Outbox:
             self._returned.pop(self._lowest, None)
             self._lowest += 1
 
-    def _lose_all(self, tickets: range) -> bool:
-        """Count those of ``tickets`` as lost that were sent once and have not come back; say whether there are any."""
-        lost = [ticket for ticket in tickets if ticket in self._sent_at]
-        for ticket in lost:
-            self._retries[ticket] = Retry(self._sent_at.pop(ticket))
-            self._lose(ticket)
-        return bool(lost)
+    def _lose(self, lost: list[tuple[int, float]]) -> None:
+        for ticket, sent_at in lost:
+            self._retries.lose(ticket, sent_at)
+            self.window.lost()
 
-    def _lose(self, ticket: int) -> None:
-        self._under_way -= 1
-        self._resend.append(ticket)
-        self.window.lost()
-
-    def _forget(self, ticket: int) -> None:
+    def _forget(self, ticket: int) -> float | None:
+        """Let go of a message; return when it was sent if that was once."""
         data = self._waiting.pop(ticket)
         self._size -= len(data)
-        retry = self._retries.pop(ticket, None)
-        if self._sent_at.pop(ticket, None) is not None or (retry is not None and not retry.lost):
-            self._under_way -= 1
+        sent_at, retry = self._flights.pop(ticket), self._retries.pop(ticket)
+        if retry is not None and retry.attempts == 1:
+            sent_at = retry.sent_at  # It was given up too early, and not sent again yet.
         if self.config.raw:
             tickets = self._by_data[data]
             tickets.remove(ticket)
             if not tickets:
                 del self._by_data[data]
         self._let_go()
+        return sent_at
 
     def _let_go(self) -> None:
         """Keep nothing of messages that are done."""
         if not self._waiting:
-            self._sent.clear()
-            self._sent_again.clear()
-            self._resend.clear()
+            self._flights.clear()
+            self._retries.clear()

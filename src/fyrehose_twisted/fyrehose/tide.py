@@ -91,9 +91,6 @@ class Tide:
         """The backbone sent new numbers, ``first`` to ``last``, one after the other."""
         for sequence in range(first, min(last, first + WITNESSES - 1) + 1):
             self.came(sequence, now)
-        if last < first + WITNESSES:
-            self.reached(last)
-            return
         skipped = max(0, last - first + 1 - 2 * WITNESSES)
         self._count += skipped
         for sequence in range(first + WITNESSES + skipped, last + 1):

@@ -54,8 +54,10 @@ def client_usage(client: Client, history: History | JournalStore) -> Iterator[Us
     yield Usage("requesters waiting", len(answers._queues), REQUESTERS)
     yield Usage("answers waiting for one", max(map(len, answers._queues.values()), default=0), QUEUE_LIMIT)
     yield Usage("bytes waiting for one", max(answers._queued.values(), default=0), QUEUE_BYTES)
-    yield Usage("publishers remembered", len(client._seen._counters), PUBLISHERS_REMEMBERED)
-    yield Usage("ranges of one's counters", max(map(len, client._seen._counters.values()), default=0), MAX_RANGES)
+    yield Usage("publishers remembered", len(client._unwrapping._seen._counters), PUBLISHERS_REMEMBERED)
+    yield Usage(
+        "ranges of one's counters", max(map(len, client._unwrapping._seen._counters.values()), default=0), MAX_RANGES
+    )
     yield Usage("KEEPALIVEs unanswered", len(client.presence._sent_at), UNANSWERED)
     yield Usage("sources reported", len(client.drops._reported), SOURCES_REMEMBERED)
     subscription = client._subscription

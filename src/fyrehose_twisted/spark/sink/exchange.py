@@ -189,7 +189,7 @@ class Exchange(Thread):
             f" {max(0.0, time() - self._answered_at):.1f} s ago"
         )
         for name, count in self._bursts.errors.most_common(1):
-            text += f"; {count:,} datagrams could not be sent: {os.strerror(getattr(errno, name, 0))}"
+            text += f"; not sent: {count:,} datagrams ({os.strerror(getattr(errno, name, 0))})"
         return PublishTimeout(text)
 
     def _failed(self) -> bool:
