@@ -64,6 +64,10 @@ class RangeSet:
         high = bisect_right(firsts, last)
         if low >= high:
             return
+        if high == low + 1 and first <= firsts[low] and lasts[low] <= last:
+            self.count -= lasts[low] - firsts[low] + 1
+            del firsts[low], lasts[low]
+            return
         kept_firsts: list[int] = []
         kept_lasts: list[int] = []
         if firsts[low] < first:

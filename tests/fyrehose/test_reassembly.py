@@ -104,6 +104,24 @@ def test_what_waits_can_be_corrected_within_the_limit_and_what_was_handed_over_c
     assert stream.size == 0
 
 
+def test_a_missing_message_is_not_corrected() -> None:
+    stream = Reassembly(1)
+    stream.add(2, b"two", 0)
+    stream.add(4, b"four", 0)
+    assert not stream.correct(1, b"one", 0)
+    assert not stream.correct(3, b"three", 0)
+    assert not stream.correct(5, b"five", 0)
+
+
+def test_a_list_that_was_taken_in_stays_its_owners() -> None:
+    stream, data = Reassembly(1), [b"two"]
+    assert stream.add_run(2, data, 0)
+    assert stream.add_run(3, [b"three"], 0)
+    stream.add(1, b"one", 0)
+    assert [run.messages for run in stream.take() if isinstance(run, Run)] == [[b"one", b"two", b"three"]]
+    assert data == [b"two"]
+
+
 def test_gaps_have_a_limit() -> None:
     stream = Reassembly(1, max_gaps=3)
     for sequence in (2, 4, 6):
@@ -122,9 +140,11 @@ def test_the_buffer_keeps_its_limit(seed: int) -> None:
         if rng.random() < 0.1:
             stream.take()
         assert stream.size <= 2_000 + 300 + MESSAGE_OVERHEAD
-        assert stream.size == sum(len(data) + MESSAGE_OVERHEAD for data, _ in stream._waiting.values())
-        for sequence in stream._waiting:
-            assert sequence not in stream.missing
+        assert stream.size == sum(len(data) + MESSAGE_OVERHEAD for run in stream._waiting for data in run.messages)
+        here = [sequence for run in stream._waiting for sequence in range(run.first, run.end)]
+        assert here == [
+            sequence for sequence in range(stream.next, stream.highest + 1) if sequence not in stream.missing
+        ]
 
 
 def test_a_message_larger_than_the_buffer_finds_room_if_it_can_be_handed_over_at_once() -> None:

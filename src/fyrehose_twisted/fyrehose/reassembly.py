@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from enum import Enum
-from itertools import repeat
 from typing import NamedTuple
 
 from fyrehose_twisted.ranges import RangeSet
@@ -22,18 +22,19 @@ class Arrival(Enum):
     OVERFLOW = "no room; it counts as missing"
 
 
-Waiting = tuple[bytes, int]
-"""A message that is here: DATA, and when it was received."""
-
-
 class Run(NamedTuple):
-    """Consecutive messages, ready to be handed over."""
+    """Consecutive messages."""
 
     first: int
     messages: list[bytes]
     """DATA of each."""
     times: list[int]
     """When each was received, in UTC microseconds since 1970."""
+
+    @property
+    def end(self) -> int:
+        """The number after the last."""
+        return self.first + len(self.messages)
 
 
 class Lost(NamedTuple):
@@ -61,7 +62,7 @@ class Reassembly:
         self._limit = limit
         self._max_gaps = max_gaps
         self._lost = RangeSet()
-        self._waiting: dict[int, Waiting] = {}
+        self._waiting: list[Run] = []  # In order. One message has no object of its own: there may be very many.
         self._full = False
 
     def has_room(self, size: int) -> bool:
@@ -75,7 +76,7 @@ class Reassembly:
         """
         if not (self._full and self._waiting):
             return None
-        return self.next if paused else (self._highest_waiting() or self.next) + 1
+        return self.next if paused else self._waiting[-1].end
 
     def add(self, sequence: int, data: bytes, received_at: int) -> Arrival:
         """Take a message in."""
@@ -96,7 +97,13 @@ class Reassembly:
             self.missing.discard(sequence)
         else:
             return Arrival.DUPLICATE
-        self._waiting[sequence] = data, received_at
+        position = self._position(sequence)
+        before = self._waiting[position - 1] if position else None
+        if before is not None and before.end == sequence:
+            before.messages.append(data)
+            before.times.append(received_at)
+        else:
+            self._waiting.insert(position, Run(sequence, [data], [received_at]))
         self.size += cost
         return Arrival.NEW
 
@@ -125,7 +132,13 @@ class Reassembly:
                 return False
             self._miss(self.highest + 1, first - 1)
         self.highest = first + len(data) - 1
-        self._waiting.update(zip(range(first, first + len(data)), zip(data, repeat(received_at)), strict=False))
+        times = [received_at] * len(data)
+        last = self._waiting[-1] if self._waiting else None
+        if last is not None and last.end == first:
+            last.messages.extend(data)
+            last.times.extend(times)
+        else:
+            self._waiting.append(Run(first, list(data), times))
         self.size += size
         return True
 
@@ -137,11 +150,16 @@ class Reassembly:
 
     def correct(self, sequence: int, data: bytes, received_at: int) -> bool:
         """Let a message take the place of another that waits under its number; say whether it did."""
-        waiting = self._waiting.get(sequence)
-        if waiting is None or waiting[0] == data or self.size + len(data) - len(waiting[0]) > self._limit:
+        position = self._position(sequence)
+        run = self._waiting[position - 1] if position else None
+        if run is None or run.end <= sequence:
             return False
-        self.size += len(data) - len(waiting[0])
-        self._waiting[sequence] = data, received_at
+        row = sequence - run.first
+        more = len(data) - len(run.messages[row])
+        if run.messages[row] == data or self.size + more > self._limit:
+            return False
+        self.size += more
+        run.messages[row], run.times[row] = data, received_at
         return True
 
     def give_up(self, first: int, last: int) -> None:
@@ -153,25 +171,37 @@ class Reassembly:
     def take(self) -> list[Run | Lost]:
         """Return whatever can be handed over now, in order."""
         ready: list[Run | Lost] = []
+        runs = 0
         while self.next <= self.highest:
-            first = self.next
-            # Whatever is neither missing nor given up is here.
-            ends = [here.first - 1 for here in (self.missing, self._lost) if here]
-            last = min(self.highest, *ends) if ends else self.highest
-            if last >= first:
-                waiting = list(map(self._waiting.pop, range(first, last + 1)))
-                messages = [data for data, _ in waiting]
-                self.size -= sum(map(len, messages)) + len(messages) * MESSAGE_OVERHEAD
-                self.next = last + 1
+            run = None
+            while runs < len(self._waiting) and self._waiting[runs].first == self.next:
+                more = self._waiting[runs]
+                runs += 1
+                self.next = more.end
+                if run is None:
+                    run = more
+                else:
+                    run.messages.extend(more.messages)
+                    run.times.extend(more.times)
+            if run is not None:
+                self.size -= sum(map(len, run.messages)) + len(run.messages) * MESSAGE_OVERHEAD
                 self._full = False
-                ready.append(Run(first, messages, [received_at for _, received_at in waiting]))
+                ready.append(run)
             lost = self._lost.range_of(self.next) if self._lost else None
             if lost is None:
-                return ready
+                break
             self._lost.discard(*lost)
             self.next = lost[1] + 1
             ready.append(Lost(*lost))
+        del self._waiting[:runs]
         return ready
+
+    def _position(self, sequence: int) -> int:
+        """Return how many of the runs that wait begin at ``sequence`` or before it."""
+        waiting = self._waiting
+        if waiting and waiting[-1].first <= sequence:
+            return len(waiting)
+        return bisect_right(waiting, sequence, key=lambda run: run.first)
 
     def _miss(self, first: int, last: int) -> None:
         self.missing.add(first, last)
@@ -184,15 +214,13 @@ class Reassembly:
             highest = self._highest_waiting()
             if highest is None or highest <= sequence:
                 return False
-            self.size -= len(self._waiting.pop(highest)[0]) + MESSAGE_OVERHEAD
+            run = self._waiting[-1]
+            self.size -= len(run.messages.pop()) + MESSAGE_OVERHEAD
+            run.times.pop()
+            if not run.messages:
+                self._waiting.pop()
             self._miss(highest, highest)
         return True
 
     def _highest_waiting(self) -> int | None:
-        number = self.highest
-        while number >= self.next:
-            gap = self.missing.range_of(number) or self._lost.range_of(number)
-            if gap is None:
-                return number
-            number = gap[0] - 1
-        return None
+        return self._waiting[-1].end - 1 if self._waiting else None

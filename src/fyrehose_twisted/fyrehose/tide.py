@@ -89,12 +89,11 @@ class Tide:
 
     def run_came(self, first: int, last: int, now: float) -> None:
         """The backbone sent new numbers, ``first`` to ``last``, one after the other."""
-        for sequence in range(first, min(last, first + WITNESSES - 1) + 1):
-            self.came(sequence, now)
-        skipped = max(0, last - first + 1 - 2 * WITNESSES)
-        self._count += skipped
-        for sequence in range(first + WITNESSES + skipped, last + 1):
-            self.came(sequence, now)
+        self._suspect = None
+        self._latest = (*self._latest, *range(max(first, last - WITNESSES + 1), last + 1))[-WITNESSES:]
+        self._proven = max(self._proven, min(self._latest))
+        self._count += last - first + 1
+        self._sent_at = now
         self.reached(last)
 
     def reached(self, sequence: int) -> None:
