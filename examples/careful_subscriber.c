@@ -30,10 +30,11 @@ static void tell(unsigned char type, size_t size, Number first, Number last) {
 
 /* Publisher and counter tell a message that was pushed twice. Publishers share places, so this may miss some. */
 static int is_repeat(const unsigned char *envelope) {
-    static unsigned char seen[65536][ENVELOPE];
-    unsigned char *known = seen[(envelope[10] << 8 | envelope[11]) ^ (envelope[18] << 8 | envelope[19])];
-    if (!memcmp(known, envelope, ENVELOPE)) return 1;
-    memcpy(known, envelope, ENVELOPE);
+    static unsigned char seen[8192][8][ENVELOPE], oldest[8192];
+    int shelf = ((envelope[10] << 8 | envelope[11]) ^ (envelope[18] << 8 | envelope[19])) % 8192;
+    for (int i = 0; i < 8; i++)
+        if (!memcmp(seen[shelf][i], envelope, ENVELOPE)) return 1;
+    memcpy(seen[shelf][oldest[shelf]++ % 8], envelope, ENVELOPE);
     return 0;
 }
 

@@ -333,7 +333,9 @@ def test_what_is_not_for_it(set_stage: Callable[[str], Stage], language: str) ->
     stage.send(encode_deliver(4, b"damaged"), encode_deliver(MAX_SEQUENCE, b"damaged"))
     envelopes = [wrap(b"publishr", counter, b"enveloped %d" % counter) for counter in (0, 1, 65_535)]
     large = b"x" * MAX_DELIVERABLE
-    wrapped = [wrap(bytes(8), 0, b""), *envelopes]
+    # Where these come in a table of 65,536 places, they all come to the same one.
+    crowded = [wrap(number.to_bytes(8, "big"), number, b"crowded %d" % number) for number in range(1, 6)]
+    wrapped = [wrap(bytes(8), 0, b""), *envelopes, *crowded]
     data = [b"three", b"four", b"", large, MAGIC, MAGIC + b"x" * 15, b"\n", *wrapped, *wrapped, b"the end"]
     # What the backbone sends takes the place of what was damaged on its way.
     for number, item in sorted(enumerate(data, 3), key=lambda numbered: numbered[0] != 4):
@@ -343,6 +345,7 @@ def test_what_is_not_for_it(set_stage: Callable[[str], Stage], language: str) ->
     out = stage.finish()
     magic = MAGIC.decode(errors="replace")
     printed += [magic, magic + "x" * 15, "\n", "", *(f"enveloped {counter}" for counter in (0, 1, 65_535))]
+    printed += [f"crowded {number}" for number in range(1, 6)]
     expected = [f"{number}\t{line}\n" for number, line in enumerate(printed, 1)]
     assert out == "".join(expected) + f"{len(printed) + len(wrapped) + 1}\tthe end\n"
     assert stage.subscriber.err == ""
