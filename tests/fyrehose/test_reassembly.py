@@ -15,7 +15,7 @@ def taken(stream: Reassembly) -> list[int | Lost]:
     """Numbers and losses in the order in which they are handed over."""
     flat: list[int | Lost] = []
     for item in stream.take():
-        flat += [item] if isinstance(item, Lost) else range(item.first, item.first + len(item.messages))
+        flat += [item] if isinstance(item, Lost) else range(item.first, item.end)
     return flat
 
 
@@ -141,6 +141,7 @@ def test_the_buffer_keeps_its_limit(seed: int) -> None:
             stream.take()
         assert stream.size <= 2_000 + 300 + MESSAGE_OVERHEAD
         assert stream.size == sum(len(data) + MESSAGE_OVERHEAD for run in stream._waiting for data in run.messages)
+        assert all(len(run.times) == len(run.messages) > 0 for run in stream._waiting)
         here = [sequence for run in stream._waiting for sequence in range(run.first, run.end)]
         assert here == [
             sequence for sequence in range(stream.next, stream.highest + 1) if sequence not in stream.missing

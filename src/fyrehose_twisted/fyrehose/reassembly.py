@@ -97,13 +97,7 @@ class Reassembly:
             self.missing.discard(sequence)
         else:
             return Arrival.DUPLICATE
-        position = self._position(sequence)
-        before = self._waiting[position - 1] if position else None
-        if before is not None and before.end == sequence:
-            before.messages.append(data)
-            before.times.append(received_at)
-        else:
-            self._waiting.insert(position, Run(sequence, [data], [received_at]))
+        self._keep(sequence, [data], received_at)
         self.size += cost
         return Arrival.NEW
 
@@ -132,13 +126,7 @@ class Reassembly:
                 return False
             self._miss(self.highest + 1, first - 1)
         self.highest = first + len(data) - 1
-        times = [received_at] * len(data)
-        last = self._waiting[-1] if self._waiting else None
-        if last is not None and last.end == first:
-            last.messages.extend(data)
-            last.times.extend(times)
-        else:
-            self._waiting.append(Run(first, list(data), times))
+        self._keep(first, data, received_at)
         self.size += size
         return True
 
@@ -196,6 +184,16 @@ class Reassembly:
         del self._waiting[:runs]
         return ready
 
+    def _keep(self, first: int, data: list[bytes], received_at: int) -> None:
+        position = self._position(first)
+        before = self._waiting[position - 1] if position else None
+        times = [received_at] * len(data)
+        if before is not None and before.end == first:
+            before.messages.extend(data)
+            before.times.extend(times)
+        else:
+            self._waiting.insert(position, Run(first, list(data), times))
+
     def _position(self, sequence: int) -> int:
         """Return how many of the runs that wait begin at ``sequence`` or before it."""
         waiting = self._waiting
@@ -211,16 +209,12 @@ class Reassembly:
         """Let go of higher numbers, which are needed later, until ``cost`` bytes are free."""
         while self.size + cost > self._limit:
             self._full = True
-            highest = self._highest_waiting()
-            if highest is None or highest <= sequence:
+            run = self._waiting[-1] if self._waiting else None
+            if run is None or run.end <= sequence:
                 return False
-            run = self._waiting[-1]
             self.size -= len(run.messages.pop()) + MESSAGE_OVERHEAD
             run.times.pop()
             if not run.messages:
                 self._waiting.pop()
-            self._miss(highest, highest)
+            self._miss(run.end, run.end)
         return True
-
-    def _highest_waiting(self) -> int | None:
-        return self._waiting[-1].end - 1 if self._waiting else None

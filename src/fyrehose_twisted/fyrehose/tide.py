@@ -81,19 +81,11 @@ class Tide:
 
     def came(self, sequence: int, now: float) -> None:
         """The backbone sent this number, be it new or not."""
-        self._suspect = None
-        self._latest = (*self._latest[1:], sequence)
-        self._proven = max(self._proven, min(self._latest))
-        self._count += 1
-        self._sent_at = now
+        self._note(sequence, sequence, now)
 
     def run_came(self, first: int, last: int, now: float) -> None:
         """The backbone sent new numbers, ``first`` to ``last``, one after the other."""
-        self._suspect = None
-        self._latest = (*self._latest, *range(max(first, last - WITNESSES + 1), last + 1))[-WITNESSES:]
-        self._proven = max(self._proven, min(self._latest))
-        self._count += last - first + 1
-        self._sent_at = now
+        self._note(first, last, now)
         self.reached(last)
 
     def reached(self, sequence: int) -> None:
@@ -143,3 +135,10 @@ class Tide:
         if all(sequence != number for number, _ in self._contradicted):
             self._contradicted.append((sequence, self._count))
         return len(self._contradicted) == CONTRADICTIONS and self._count - self._contradicted[0][1] < AMONG
+
+    def _note(self, first: int, last: int, now: float) -> None:
+        self._suspect = None
+        self._latest = (*self._latest, *range(max(first, last - WITNESSES + 1), last + 1))[-WITNESSES:]
+        self._proven = max(self._proven, min(self._latest))
+        self._count += last - first + 1
+        self._sent_at = now

@@ -25,7 +25,7 @@ class Unwrapping:
 
     def messages(self, run: Run) -> Messages:
         """Return what ``run`` is for the application."""
-        numbers = range(run.first, run.first + len(run.messages))
+        numbers = range(run.first, run.end)
         if self._raw:
             return Messages([Stretch(numbers, run.times, run.messages, 0)])
         stretches, row = [], 0
