@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from fyrehose_twisted import boot
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose import state
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.numbering import Mark
-from fyrehose_twisted.fyrehose.state import PAGE, SequenceFile, read_boot_id
+from fyrehose_twisted.fyrehose.state import PAGE, SequenceFile
 
 STREAM = "fyrehose://default"
 BOOT, OTHER_BOOT = b"a" * 16, b"b" * 16
@@ -218,25 +219,11 @@ os.kill(os.getpid(), signal.SIGKILL)
         again.close()
 
 
-class TestBootId:
-    def test_it_has_16_bytes(self) -> None:
-        assert len(read_boot_id()) == 16
-
-    @pytest.mark.parametrize("content", [None, "", "not a uuid\n"])
-    def test_where_the_kernel_does_not_tell_every_start_is_another_boot(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
-    ) -> None:
-        told = tmp_path / "boot_id"
-        if content is not None:
-            told.write_text(content)
-        monkeypatch.setattr(state, "_BOOT_ID_PATH", told)
-        assert read_boot_id() != read_boot_id()
-
+class TestBoot:
     def test_the_kernel_is_asked(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         told = path.with_name("boot_id")
-        monkeypatch.setattr(state, "_BOOT_ID_PATH", told)
+        monkeypatch.setattr(boot, "_BOOT_ID_PATH", told)
         told.write_text("11111111-2222-3333-4444-555555555555\n")
-        assert read_boot_id().hex() == "11111111222233334444555555555555"
         file = SequenceFile(path, STREAM)
         file.persist(Mark(1, 9))
         shutil.copy(path, path.with_name("killed"))

@@ -23,7 +23,6 @@ import mmap
 import os
 import struct
 import tempfile
-import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from pathlib import Path
 
 from zope.interface import implementer
 
+from fyrehose_twisted.boot import read_boot_id
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.numbering import Mark
@@ -39,23 +39,11 @@ from fyrehose_twisted.interfaces import ISequenceStore
 PAGE = 4_096
 MAGIC = b"FYRESEQ\x01"
 BYTE_ORDER_MARK = 0x0102030405060708
-_BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 _LAST, _BOUND = 2, 3  # In words of 8 bytes.
 _BOOT = slice(32, 48)
 _HEADER = struct.Struct("=8sQ")
 _NUMBERS = struct.Struct("=QQ")
 _NAME = struct.Struct("=H")
-
-
-def read_boot_id() -> bytes:
-    """Return 16 bytes that change with every boot; random ones where the kernel does not tell.
-
-    Random ones make every start look like one after a power failure, which is safe.
-    """
-    try:
-        return uuid.UUID(_BOOT_ID_PATH.read_text().strip()).bytes
-    except (OSError, ValueError):
-        return os.urandom(16)
 
 
 @implementer(ISequenceStore)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fyrehose_twisted import boot
+from fyrehose_twisted.boot import read_boot_id
+
+
+def test_it_has_16_bytes() -> None:
+    assert len(read_boot_id()) == 16
+
+
+@pytest.mark.parametrize("content", [None, "", "not a uuid\n"])
+def test_where_the_kernel_does_not_tell_every_start_is_another_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    told = tmp_path / "boot_id"
+    if content is not None:
+        told.write_text(content)
+    monkeypatch.setattr(boot, "_BOOT_ID_PATH", told)
+    assert read_boot_id() != read_boot_id()
+
+
+def test_the_kernel_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = tmp_path / "boot_id"
+    told.write_text("11111111-2222-3333-4444-555555555555\n")
+    monkeypatch.setattr(boot, "_BOOT_ID_PATH", told)
+    assert read_boot_id().hex() == "11111111222233334444555555555555"
