@@ -8,7 +8,6 @@ from typing import Any
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-from fyrehose_twisted.effects import Send
 from fyrehose_twisted.interfaces import INode
 
 CLOCK_GRAIN = 1e-3
@@ -23,6 +22,7 @@ class NodeDriver:
     :param tell: hands one event to the application; what it raises is logged and does not stop the node.
     :param persist: makes what the node wants durable; what it raises goes to ``failed`` and stops the node.
     :param failed: told once, with the exception, if ``persist`` could not do its work.
+    :param sent: called when all effects of one turn were carried out, before the application is told of anything.
     """
 
     log = Logger()
@@ -32,10 +32,11 @@ class NodeDriver:
         node: INode,
         clock: IReactorTime,
         *,
-        send: Callable[[Send], None],
+        send: Callable[[Any], None],
         tell: Callable[[Any], None],
         persist: Callable[[Any], None] | None = None,
         failed: Callable[[Exception], None] | None = None,
+        sent: Callable[[], None] | None = None,
     ) -> None:
         self.node = node
         self.clock = clock
@@ -43,6 +44,7 @@ class NodeDriver:
         self._tell = tell
         self._persist = persist
         self._failed = failed
+        self._sent = sent
         self._timer: IDelayedCall | None = None
         self._flushing = False
         self._stopped = False
@@ -83,6 +85,8 @@ class NodeDriver:
                 return False
         for effect in effects:
             self._send(effect)
+        if effects and self._sent is not None:
+            self._sent()
         for event in events:
             if self._stopped:
                 return False

@@ -1,0 +1,94 @@
+"""Addresses of stream connections, as people write them, and how they are dialled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import Any
+
+from twisted.internet.defer import CancelledError
+from twisted.internet.endpoints import (
+    HostnameEndpoint,
+    TCP4ClientEndpoint,
+    TCP6ClientEndpoint,
+    clientFromString,
+    quoteStringArgument,
+)
+from twisted.internet.interfaces import IStreamClientEndpoint
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import ConfigurationError, OperationalError
+
+DIAL_TIMEOUT = 3.0
+"""Seconds until a connection must be open."""
+
+
+def parse_place(text: str) -> Address:
+    """Return host and port of ``HOST:PORT`` or ``[IPv6]:PORT``; the host may be a name.
+
+    :raises ConfigurationError: if it is neither.
+    """
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    fine = bool(colon and host and port.isdecimal() and port.isascii()) and 1 <= int(port) <= 65_535
+    if not fine or (":" in host) != bracketed or (bracketed and version_of(host) != 6) or not host.isprintable():
+        raise ConfigurationError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:7878 or [::1]:7878")
+    return str(ip_address(host)) if version_of(host) else host, int(port)
+
+
+def show_place(address: Address) -> str:
+    """Return ``HOST:PORT``."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def version_of(host: str) -> int | None:
+    """Return 4 or 6 for an IP address, ``None`` for a name."""
+    try:
+        return ip_address(host).version
+    except ValueError:
+        return None
+
+
+def tcp_endpoint(reactor: Any, address: Address) -> IStreamClientEndpoint:
+    """Return what connects to an address over TCP; a name is looked up each time."""
+    host, port = address
+    kind = {4: TCP4ClientEndpoint, 6: TCP6ClientEndpoint}.get(version_of(host) or 0, HostnameEndpoint)
+    endpoint: IStreamClientEndpoint = kind(reactor, host, port, timeout=DIAL_TIMEOUT)
+    return endpoint
+
+
+def endpoints_from(template: str) -> Callable[[Any, Address], IStreamClientEndpoint]:
+    """Return what dials by a client endpoint such as ``tls:{host}:{port}``, where ``{host}`` and ``{port}`` stand for
+    those of the address.
+
+    :raises ConfigurationError: if it has not both.
+    """
+    if "{host}" not in template or "{port}" not in template:
+        raise ConfigurationError(f"{template!r} has to have {{host}} and {{port}} in it, such as tls:{{host}}:{{port}}")
+
+    def endpoint_for(reactor: Any, address: Address) -> IStreamClientEndpoint:
+        host, port = address
+        text = template.replace("{host}", quoteStringArgument(host)).replace("{port}", str(port))
+        endpoint: IStreamClientEndpoint = clientFromString(reactor, text)
+        return endpoint
+
+    return endpoint_for
+
+
+async def look_up(reactor: Any, place: Address) -> Address:
+    """Return the address of a place whose host may be a name.
+
+    :raises OperationalError: if the name has no IPv4 address.
+    """
+    host, port = place
+    if version_of(host):
+        return place
+    try:
+        return str(await reactor.resolve(host)), port
+    except CancelledError:
+        raise
+    except Exception as error:
+        raise OperationalError(f"{host!r} has no IPv4 address ({error})") from error

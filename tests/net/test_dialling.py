@@ -1,0 +1,104 @@
+"""Addresses as people write them, how they are dialled, and what is said of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet.defer import fail, succeed
+from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, TCP6ClientEndpoint
+from twisted.internet.error import DNSLookupError
+from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import Logger, capturedLogs
+
+from fyrehose_twisted.errors import ConfigurationError, OperationalError
+from fyrehose_twisted.net.complaints import INTERVAL, SOURCES, Complaints
+from fyrehose_twisted.net.dialling import endpoints_from, look_up, parse_place, show_place, tcp_endpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("127.0.0.1:7878", ("127.0.0.1", 7878)),
+        ("[::1]:1", ("::1", 1)),
+        ("[0:0:0:0:0:0:0:1]:1", ("::1", 1)),
+        ("db-1.example:65535", ("db-1.example", 65_535)),
+    ],
+)
+def test_places(text: str, place: Any) -> None:
+    assert parse_place(text) == place
+    assert parse_place(show_place(place)) == place
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", ":1", "a:", "a:0", "a:65536", "a:x", "a:²", "::1:1", "[::1:1", "::1]:1", "[a]:1", "[127.0.0.1]:1"]
+)
+def test_what_is_no_place(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not HOST:PORT"):
+        parse_place(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "kind"),
+    [("127.0.0.1", TCP4ClientEndpoint), ("::1", TCP6ClientEndpoint), ("localhost", HostnameEndpoint)],
+)
+def test_what_an_address_is_dialled_with(host: str, kind: type) -> None:
+    assert isinstance(tcp_endpoint(MemoryReactorClock(), (host, 1)), kind)
+
+
+def test_a_template() -> None:
+    reactor = MemoryReactorClock()
+    endpoint: Any = endpoints_from("tcp:{host}:{port}:timeout=7")(reactor, ("192.0.2.1", 78))
+    assert (endpoint._host, endpoint._port, endpoint._timeout) == ("192.0.2.1", 78, 7)
+    colons: Any = endpoints_from("tcp:host={host}:port={port}")(reactor, ("::1", 78))
+    assert colons._host == "::1"
+
+
+@pytest.mark.parametrize("template", ["tls", "tls:{host}:443", "tls:x:{port}"])
+def test_what_is_no_template(template: str) -> None:
+    with pytest.raises(ConfigurationError, match="has to have"):
+        endpoints_from(template)
+
+
+class Resolving:
+    """Knows one name."""
+
+    def resolve(self, name: str) -> Any:
+        return succeed("192.0.2.9") if name == "known" else fail(DNSLookupError("unheard of"))
+
+
+@pytest_twisted.ensureDeferred
+async def test_names_are_looked_up_and_addresses_are_not() -> None:
+    assert await look_up(Resolving(), ("known", 7)) == ("192.0.2.9", 7)
+    assert await look_up(None, ("::1", 7)) == ("::1", 7)
+    with pytest.raises(OperationalError, match="'unknown' has no IPv4 address"):
+        await look_up(Resolving(), ("unknown", 7))
+
+
+def test_each_source_and_kind_is_complained_about_once_a_minute() -> None:
+    clock = Clock()
+    complaints = Complaints(Logger(), clock.seconds)
+    with capturedLogs() as logged:
+        assert complaints.complain("late", "a", "{source} is late by {much}", much=3)
+        assert not complaints.complain("late", "a", "{source} is late")
+        assert complaints.complain("late", "b", "{source} is late")
+        assert complaints.complain("rude", "a", "{source} is rude")
+        clock.advance(INTERVAL - 1)
+        assert not complaints.complain("late", "a", "{source} is late")
+        clock.advance(1)
+        assert complaints.complain("late", "a", "{source} is late")
+    assert [event["source"] for event in logged] == ["a", "b", "a", "a"]
+
+
+def test_many_sources_do_not_fill_memory_or_the_log() -> None:
+    clock = Clock()
+    complaints = Complaints(Logger(), clock.seconds)
+    with capturedLogs() as logged:
+        for number in range(SOURCES + 100):
+            complaints.complain("late", str(number), "{source} is late")
+        assert len(logged) == SOURCES
+        clock.advance(INTERVAL)
+        assert complaints.complain("late", "one more", "{source} is late")
+        assert len(complaints._said) == 1

@@ -1,0 +1,714 @@
+"""Links on transports that the test feeds, with a clock that only it moves; at the end on real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, fail, maybeDeferred
+from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.internet.error import ConnectionDone, ConnectionLost, ConnectionRefusedError
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.logger import LogEvent, capturedLogs
+from twisted.python.failure import Failure
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
+from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
+from fyrehose_twisted.interfaces import Drained, ILinkNode, IStreamCodec, IStreamDecoder
+from fyrehose_twisted.net.link import Link, LinkLimits
+from fyrehose_twisted.net.links import Links
+
+reactor: Any = installed_reactor
+
+HERE: Address = ("127.0.0.1", 7878)
+THERE: Address = ("192.0.2.7", 7878)
+DEADLINE = 20.0
+"""Seconds after which a test on real sockets fails. Nothing waits that long unless it is broken."""
+
+
+@implementer(IStreamDecoder)
+class Lines:
+    """A message is a line; one that begins with ``!`` is none."""
+
+    def __init__(self) -> None:
+        self.rest = b""
+        self.bad: bytes | None = None
+
+    def feed(self, data: bytes) -> list[str]:
+        if self.bad is not None:
+            raise MalformedPacket("exclaimed", self.bad.decode())
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        found: list[str] = []
+        for line in lines:
+            if line.startswith(b"!"):
+                self.bad = line
+                if not found:
+                    return self.feed(b"")
+                break
+            found.append(line.decode())
+        return found
+
+
+@implementer(IStreamCodec)
+class LineCodec:
+    def __init__(self) -> None:
+        self.encoded = 0
+
+    def encode(self, message: str) -> bytes:
+        if "\n" in message:
+            raise UnencodableMessage("two lines")
+        self.encoded += 1
+        return message.encode() + b"\n"
+
+    def decoder(self) -> Lines:
+        return Lines()
+
+
+@implementer(ILinkNode)
+class Toy:
+    """Notes what it is told, and wants what the test says."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.effects: list[Any] = []
+        self.events: list[Any] = []
+        self.persist: Any = None
+        self.drains = 0
+        self.on_receive: Callable[[str, Peer], None] = lambda message, peer: None
+
+    def connected(self, peer: Peer, now: float) -> None:
+        self.told.append(("connected", peer))
+
+    def dial_failed(self, address: Address, reason: str, now: float) -> None:
+        self.told.append(("dial failed", address, reason))
+
+    def disconnected(self, peer: Peer, reason: str, now: float) -> None:
+        self.told.append(("disconnected", peer, reason))
+
+    def receive(self, message: str, peer: Peer, now: float) -> None:
+        self.told.append((message, peer))
+        self.on_receive(message, peer)
+
+    def blocked(self, peer: Peer, now: float) -> None:
+        self.told.append(("blocked", peer))
+
+    def unblocked(self, peer: Peer, now: float) -> None:
+        self.told.append(("unblocked", peer))
+
+    def tick(self, now: float) -> None:
+        pass
+
+    def next_deadline(self) -> float | None:
+        return None
+
+    def drain(self) -> Drained:
+        self.drains += 1
+        drained = Drained(self.persist, self.effects, self.events)
+        self.persist, self.effects, self.events = None, [], []
+        return drained
+
+    @property
+    def words(self) -> list[str]:
+        """What it was told, without whom."""
+        return [entry[0] for entry in self.told]
+
+
+class Wire(StringTransport):
+    """A transport with room for ``room`` bytes; :meth:`leave` makes room."""
+
+    room = 65_536
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = 0
+        self.taken: list[bytes] = []
+        self.lost = False
+        self.aborted = False
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self.taken.append(data)
+        self.held += len(data)
+        if self.held > self.room and self.producer is not None:
+            self.producer.pauseProducing()
+
+    def leave(self) -> None:
+        self.held = 0
+        if self.producer is not None:
+            self.producer.resumeProducing()
+
+    def loseConnection(self) -> None:
+        self.lost = True
+
+    def abortConnection(self) -> None:
+        self.aborted = True
+
+
+class Dialled:
+    """An endpoint whose dials the test answers."""
+
+    def __init__(self) -> None:
+        self.factories: list[Any] = []
+        self.waiting: list[Deferred[Any]] = []
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        self.factories.append(factory)
+        self.waiting.append(Deferred())
+        return self.waiting[-1]
+
+
+class Running:
+    """Links of a toy, on a clock."""
+
+    def __init__(self, node: Toy | None = None, make_link: Callable[[Any], Link] = Link, **limits: Any) -> None:
+        self.clock = Clock()
+        self.clock.advance(1_000.0)
+        self.node = Toy() if node is None else node
+        self.codec = LineCodec()
+        self.endpoint = Dialled()
+        self.order: list[Any] = []
+        self.failures: list[Exception] = []
+        self.links = Links(
+            self.node,
+            lambda: make_link(self.codec),
+            self.clock,
+            tell=lambda event: self.order.append(("told", event)),
+            persist=self.keep,
+            failed=self.failures.append,
+            endpoint_for=lambda reactor, address: self.endpoint,
+            limits=LinkLimits(**limits),
+        )
+
+    def keep(self, mark: Any) -> None:
+        self.order.append(("kept", mark))
+        if isinstance(mark, Exception):
+            raise mark
+
+    def turn(self) -> None:
+        self.clock.advance(0)
+
+    def knock(self, source: str = "192.0.2.1", port: int = 50_000) -> Link | None:
+        return self.links.factory.buildProtocol(IPv4Address("TCP", source, port))
+
+    def accept(self, source: str = "192.0.2.1", port: int = 50_000) -> tuple[Any, Wire]:
+        link, wire = self.knock(source, port), Wire()
+        assert link is not None
+        link.makeConnection(wire)
+        return link, wire
+
+    def want(self, *effects: Any) -> None:
+        self.node.effects += effects
+        self.links.flush_soon()
+        self.turn()
+
+
+@pytest.fixture
+def logged() -> Any:
+    with capturedLogs() as events:
+        yield events
+
+
+def warnings(events: list[LogEvent]) -> list[str]:
+    return [event["log_format"] for event in events if event.get("log_namespace", "").startswith("fyrehose")]
+
+
+def test_the_toy_and_its_codec_are_what_links_take() -> None:
+    assert verifyObject(ILinkNode, Toy())
+    assert verifyObject(IStreamCodec, LineCodec())
+
+
+def test_what_several_bring_in_one_turn_is_flushed_once() -> None:
+    running = Running()
+    (one, _), (two, _) = running.accept(), running.accept(port=50_001)
+    running.turn()
+    before = running.node.drains
+    one.dataReceived(b"a\nb\n")
+    two.dataReceived(b"c\n")
+    assert running.node.words == ["connected", "connected", "a", "b", "c"]
+    assert running.node.drains == before
+    running.turn()
+    assert running.node.drains == before + 1
+
+
+def test_writes_to_one_peer_are_joined_and_what_goes_to_several_is_encoded_once() -> None:
+    running = Running()
+    (one, first), (two, second) = running.accept(), running.accept(port=50_001)
+    running.turn()
+    message = "to both"
+    running.want(Write([message], one.peer), Write(["more"], one.peer), Write([message], two.peer))
+    assert first.taken == [b"to both\nmore\n"]
+    assert second.taken == [b"to both\n"]
+    assert running.codec.encoded == 2
+
+
+def test_it_is_durable_before_it_is_sent_and_sent_before_it_is_told() -> None:
+    running = Running()
+    link, wire = running.accept()
+    running.turn()
+    wire.write = lambda data: running.order.append(("sent", data))  # type: ignore[method-assign]
+    running.node.persist, running.node.events = "promise", ["event"]
+    running.want(Write(["x"], link.peer))
+    assert running.order == [("kept", "promise"), ("sent", b"x\n"), ("told", "event")]
+
+
+def test_nothing_is_sent_when_the_promise_cannot_be_kept() -> None:
+    running = Running()
+    link, wire = running.accept()
+    running.turn()
+    running.node.persist = OSError("full")
+    running.want(Write(["x"], link.peer))
+    assert wire.taken == []
+    assert len(running.failures) == 1
+    running.want(Write(["y"], link.peer))
+    assert wire.taken == []
+
+
+def test_an_accepted_connection_is_quick_and_has_its_own_peer() -> None:
+    running = Running()
+    (one, wire), (two, _) = running.accept(), running.accept(port=50_001)
+    assert wire.noDelay if hasattr(wire, "noDelay") else True
+    assert one.peer == Peer(("192.0.2.1", 50_000), 1, False)
+    assert two.peer == Peer(("192.0.2.1", 50_001), 2, False)
+
+
+def test_a_dial_that_opens() -> None:
+    running = Running()
+    running.want(Dial(THERE))
+    link = running.endpoint.factories[0].buildProtocol(None)
+    link.makeConnection(Wire())
+    running.endpoint.waiting[0].callback(link)
+    running.turn()
+    assert running.node.told == [("connected", Peer(THERE, 1, True))]
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [(ConnectionRefusedError(), "refused"), (OSError(113, "No route to host"), "No route to host")],
+)
+def test_a_dial_that_fails(problem: Exception, reason: str) -> None:
+    running = Running()
+    running.want(Dial(THERE))
+    running.endpoint.waiting[0].errback(Failure(problem))
+    assert running.node.told == [("dial failed", THERE, reason)]
+
+
+def test_a_dial_that_takes_too_long() -> None:
+    running = Running(dial=3.0)
+    running.want(Dial(THERE))
+    running.clock.advance(2.9)
+    assert running.node.told == []
+    running.clock.advance(0.1)
+    assert running.node.told == [("dial failed", THERE, "timed out")]
+
+
+def test_a_dial_that_fails_at_once_is_told_after_everything_else_was_done() -> None:
+    running = Running()
+    link, wire = running.accept()
+    running.turn()
+    running.endpoint.connect = lambda factory: fail(ConnectionRefusedError())  # type: ignore[method-assign]
+    seen: list[int] = []
+    running.node.dial_failed = (  # type: ignore[method-assign]
+        lambda address, reason, now: seen.append(len(wire.taken))
+    )
+    running.want(Dial(THERE), Write(["x"], link.peer))
+    running.turn()
+    assert seen == [1]
+
+
+def test_an_address_that_cannot_be_dialled_is_a_dial_that_failed() -> None:
+    running = Running()
+
+    def connect(factory: Any) -> Deferred[Any]:
+        raise ValueError("what is that?")
+
+    running.endpoint.connect = connect  # type: ignore[method-assign]
+    running.want(Dial(THERE))
+    running.turn()
+    assert running.node.told == [("dial failed", THERE, "what is that?")]
+
+
+def test_what_cannot_be_encoded_ends_the_connection_and_nothing_else(logged: list[LogEvent]) -> None:
+    running = Running()
+    (one, first), (two, second) = running.accept(), running.accept(port=50_001)
+    running.turn()
+    running.want(Write(["good", "bad\nline", "after"], one.peer), Write(["good"], two.peer))
+    running.turn()
+    assert first.taken == [b"good\n"]
+    assert first.aborted
+    assert second.taken == [b"good\n"]
+    assert running.node.told[-1] == ("disconnected", one.peer, "not encodable")
+    assert running.links.counters["unencodable"] == 1
+
+
+def test_hanging_up_lets_what_was_written_leave_and_is_not_told() -> None:
+    running = Running()
+    link, wire = running.accept()
+    running.turn()
+    running.want(Write(["bye"], link.peer), HangUp(link.peer), Write(["too late"], link.peer))
+    assert wire.taken == [b"bye\n"]
+    assert wire.lost
+    link.dataReceived(b"more\n")
+    link.connectionLost(Failure(ConnectionDone()))
+    running.turn()
+    assert running.node.words == ["connected"]
+    assert len(running.links) == 0
+
+
+def test_hanging_up_on_one_who_does_not_read_is_cut_off_in_the_end() -> None:
+    running = Running(closing=5.0)
+    link, wire = running.accept()
+    running.turn()
+    running.want(Write(["x" * 70_000], link.peer))
+    running.want(Write(["y"], link.peer), HangUp(link.peer))
+    assert not wire.lost
+    running.clock.pump([1.0] * 4)
+    assert not wire.aborted
+    running.clock.pump([1.0] * 2)
+    assert wire.aborted
+
+
+def test_hanging_up_waits_for_what_waits_here() -> None:
+    running = Running()
+    link, wire = running.accept()
+    running.turn()
+    running.want(Write(["x" * 70_000], link.peer))
+    running.want(Write(["last"], link.peer), HangUp(link.peer))
+    wire.leave()
+    assert wire.taken[-1] == b"last\n"
+    assert wire.lost
+    assert wire.producer is None  # Or Twisted would not close it.
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"), [(ConnectionDone(), "closed"), (ConnectionLost(), "reset"), (ValueError("odd"), "odd")]
+)
+def test_the_end_of_a_connection_is_told_with_its_reason(problem: Exception, reason: str) -> None:
+    running = Running()
+    link, _ = running.accept()
+    running.turn()
+    link.connectionLost(Failure(problem))
+    assert running.node.told[-1] == ("disconnected", link.peer, reason)
+
+
+def test_blocked_and_unblocked() -> None:
+    running = Running(crowded=100)
+    link, wire = running.accept()
+    running.turn()
+    running.want(Write(["x" * 70_000], link.peer))  # The transport pauses, but holds it all.
+    running.want(Write(["y" * 90], link.peer))
+    assert running.node.words == ["connected"]
+    running.want(Write(["z" * 90], link.peer))
+    running.turn()
+    assert running.node.words == ["connected", "blocked"]
+    running.want(Write(["z" * 90], link.peer))
+    running.turn()
+    assert running.node.words == ["connected", "blocked"]
+    wire.leave()
+    running.turn()
+    assert running.node.words == ["connected", "blocked", "unblocked"]
+    assert wire.value() == b"x" * 70_000 + b"\n" + b"y" * 90 + b"\n" + (b"z" * 90 + b"\n") * 2
+
+
+def test_one_who_does_not_read_is_cut_off(logged: list[LogEvent]) -> None:
+    running = Running(unread=1_000)
+    link, wire = running.accept()
+    running.turn()
+    running.want(Write(["x" * 70_000], link.peer))
+    running.want(Write(["y" * 999], link.peer))
+    assert not wire.aborted
+    running.want(Write(["z"], link.peer))
+    running.turn()
+    assert wire.aborted
+    assert running.node.told[-1] == ("disconnected", link.peer, "does not read")
+    assert running.links.counters["unread"] == 1
+    assert link.waiting == 0
+
+
+def test_malformed_bytes_come_after_what_was_before_them(logged: list[LogEvent]) -> None:
+    running = Running()
+    link, wire = running.accept()
+    link.dataReceived(b"good\n!bad\nafter\n")
+    running.turn()
+    link.dataReceived(b"after that\n")
+    assert running.node.told[1:] == [("good", link.peer), ("disconnected", link.peer, "malformed: !bad")]
+    assert wire.aborted
+    assert running.links.counters["malformed_exclaimed"] == 1
+
+
+def test_malformed_bytes_are_logged_once_per_source_and_minute(logged: list[LogEvent]) -> None:
+    running = Running()
+    for source in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
+        running.accept(source)[0].dataReceived(b"!\n")
+    assert len(warnings(logged)) == 2
+    running.clock.advance(60.0)
+    running.accept()[0].dataReceived(b"!\n")
+    assert len(warnings(logged)) == 3
+    assert running.links.counters["malformed"] == 4
+
+
+def test_a_dialled_connection_that_brings_nothing_is_logged(logged: list[LogEvent]) -> None:
+    running = Running()
+    for answer in (b"", b"", b"word\n"):
+        running.want(Dial(THERE))
+        link = running.endpoint.factories[-1].buildProtocol(None)
+        link.makeConnection(Wire())
+        link.dataReceived(answer)
+        link.connectionLost(Failure(ValueError("certificate verify failed")))
+    assert [event["reason"] for event in logged if "reason" in event] == ["certificate verify failed"]
+    assert running.node.words.count("disconnected") == 3
+
+
+def test_a_node_that_raises_costs_one_connection(logged: list[LogEvent]) -> None:
+    running = Running()
+    (one, wire), (two, _) = running.accept(), running.accept(port=50_001)
+    running.turn()
+
+    def on_receive(message: str, peer: Peer) -> None:
+        if message == "odd":
+            raise RuntimeError("a mistake of ours")
+
+    running.node.on_receive = on_receive
+    one.dataReceived(b"odd\n")
+    two.dataReceived(b"even\n")
+    assert wire.aborted
+    assert running.node.words[-2:] == ["disconnected", "even"]
+
+
+def test_no_more_are_accepted_than_allowed(logged: list[LogEvent]) -> None:
+    running = Running(accepted=3, per_source=2)
+    link, _ = running.accept()
+    running.accept()
+    assert running.knock() is None
+    other, _ = running.accept("192.0.2.2")
+    assert running.knock("192.0.2.3") is None
+    assert running.knock("192.0.2.3") is None
+    assert running.links.counters["refused"] == 3
+    assert len(warnings(logged)) == 2
+    for gone in (link, other):
+        gone.connectionLost(Failure(ConnectionDone()))
+    assert running.links.accepted == 1
+    running.accept()
+    running.accept("192.0.2.2")
+
+
+def test_those_that_were_dialled_do_not_count() -> None:
+    running = Running(accepted=1)
+    running.want(Dial(THERE))
+    running.endpoint.factories[0].buildProtocol(None).makeConnection(Wire())
+    running.accept()
+
+
+def test_whoever_says_nothing_is_cut_off() -> None:
+    running = Running(first=30.0, idle=100.0)
+    (silent, wire), (halting, half) = running.accept(), running.accept(port=50_001)
+    (speaking, other), _ = running.accept(port=50_002), running.want(Dial(THERE))
+    dialled = Wire()
+    running.endpoint.factories[0].buildProtocol(None).makeConnection(dialled)
+    speaking.dataReceived(b"here\n")
+    for _ in range(29):
+        halting.dataReceived(b"x")
+        running.clock.advance(1.0)
+    assert not wire.aborted
+    running.clock.pump([1.0] * 2)
+    assert (wire.aborted, half.aborted, other.aborted) == (True, True, False)
+    assert ("disconnected", silent.peer, "silent") in running.node.told
+    running.clock.pump([1.0] * 80)
+    assert other.aborted
+    assert not dialled.aborted
+    assert running.links.counters["silent"] == 3
+
+
+def test_stopping_closes_everything_and_waits_for_it() -> None:
+    running = Running()
+    link, wire = running.accept()
+    running.want(Dial(THERE))
+    stopped = running.links.stop()
+    again = running.links.stop()
+    assert wire.lost
+    assert not stopped.called
+    assert running.knock() is None
+    link.connectionLost(Failure(ConnectionDone()))
+    assert stopped.called
+    assert again.called
+    assert running.node.words == ["connected"]
+    assert [call for call in running.clock.getDelayedCalls() if call.active()] == []
+
+
+def test_stopping_does_not_wait_for_ever() -> None:
+    running = Running(closing=5.0)
+    _, wire = running.accept()
+    running.links.stop()
+    running.clock.pump([1.0] * 6)
+    assert wire.aborted
+
+
+def test_stopping_without_connections_is_done_at_once() -> None:
+    assert Running().links.stop().called
+
+
+def test_a_dial_that_opens_after_stopping_is_closed() -> None:
+    running = Running()
+    running.want(Dial(THERE))
+    factory = running.endpoint.factories[0]
+    running.links.stop()
+    wire = Wire()
+    factory.buildProtocol(None).makeConnection(wire)
+    assert wire.lost
+    assert running.node.told == []
+
+
+class Application(Link):
+    """Answers what begins with ``mine`` itself."""
+
+    def connection_ready(self) -> None:
+        self.send(["welcome"])
+
+    def messages_received(self, messages: Any) -> None:
+        self.send([message.upper() for message in messages if message.startswith("mine")])
+        super().messages_received([message for message in messages if not message.startswith("mine")])
+
+
+def test_a_subclass_sees_messages_first() -> None:
+    running = Running(make_link=Application)
+    link, wire = running.accept()
+    link.dataReceived(b"mine\nyours\n")
+    assert wire.taken == [b"welcome\n", b"MINE\n"]
+    assert running.node.words == ["connected", "yours"]
+
+
+def test_a_link_is_of_use_alone() -> None:
+    link, wire = Application(LineCodec()), Wire()
+    link.makeConnection(wire)
+    link.dataReceived(b"mine\n")
+    link.connectionLost(Failure(ConnectionDone()))
+    assert wire.taken == [b"welcome\n", b"MINE\n"]
+
+
+class Echo(Toy):
+    """Answers each message on its connection, and fires when a word comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited: dict[str, Deferred[Any]] = {}
+
+    def until(self, word: str) -> Deferred[Any]:
+        waited: Deferred[Any] = self.waited.setdefault(word, Deferred())
+        return waited.addTimeout(DEADLINE, reactor)
+
+    def tell(self, word: str) -> None:
+        if word in self.waited:
+            self.waited.pop(word).callback(None)
+
+    def connected(self, peer: Peer, now: float) -> None:
+        super().connected(peer, now)
+        self.tell("connected")
+
+    def disconnected(self, peer: Peer, reason: str, now: float) -> None:
+        super().disconnected(peer, reason, now)
+        self.tell("disconnected")
+
+    def dial_failed(self, address: Address, reason: str, now: float) -> None:
+        super().dial_failed(address, reason, now)
+        self.tell("dial failed")
+
+    def receive(self, message: str, peer: Peer, now: float) -> None:
+        super().receive(message, peer, now)
+        if not peer.dialled:
+            self.effects.append(Write([message], peer))
+        self.tell(message[:8])
+
+    def blocked(self, peer: Peer, now: float) -> None:
+        super().blocked(peer, now)
+        self.tell("blocked")
+
+    def unblocked(self, peer: Peer, now: float) -> None:
+        super().unblocked(peer, now)
+        self.tell("unblocked")
+
+
+def links_of(node: Toy, **limits: Any) -> Links:
+    codec = LineCodec()
+    return Links(node, lambda: Link(codec), reactor, tell=lambda event: None, limits=LinkLimits(**limits))
+
+
+@pytest_twisted.ensureDeferred
+async def test_two_nodes_on_real_sockets() -> None:
+    here, there = Echo(), Echo()
+    ours, theirs = links_of(here), links_of(there)
+    port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(theirs.factory)
+    try:
+        connected = here.until("connected")
+        here.effects.append(Dial(("127.0.0.1", port.getHost().port)))
+        ours.flush()
+        await connected
+        peer = here.told[0][1]
+        echoed = here.until("last")
+        here.effects.append(Write([*map(str, range(1_000)), "x" * 3_000_000, "last"], peer))
+        ours.flush()
+        await echoed
+        assert here.words == ["connected", *map(str, range(1_000)), "x" * 3_000_000, "last"]
+        for links in (ours, theirs):
+            for link in links._links:
+                transport: Any = link.transport
+                assert transport.getTcpNoDelay()
+                assert transport.getTcpKeepAlive()
+        gone = there.until("disconnected")
+        here.effects.append(HangUp(peer))
+        ours.flush()
+        await gone
+        assert there.told[-1][2] == "closed"
+    finally:
+        await maybeDeferred(port.stopListening)
+        await ours.stop()
+        await theirs.stop()
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_real_dial_to_nobody_is_refused() -> None:
+    here = Echo()
+    ours = links_of(here)
+    port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(ours.factory)
+    address = ("127.0.0.1", port.getHost().port)
+    await maybeDeferred(port.stopListening)
+    failed = here.until("dial failed")
+    here.effects.append(Dial(address))
+    ours.flush()
+    await failed
+    assert here.told == [("dial failed", address, "refused")]
+    await ours.stop()
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_real_peer_that_does_not_read_blocks_and_then_reads_everything() -> None:
+    here, there = Echo(), Echo()
+    ours, theirs = links_of(here, crowded=65_536), links_of(there)
+    port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(theirs.factory)
+    try:
+        connected, met = here.until("connected"), there.until("connected")
+        here.effects.append(Dial(("127.0.0.1", port.getHost().port)))
+        ours.flush()
+        await connected
+        await met
+        transport: Any = next(iter(theirs._links)).transport
+        transport.stopReading()
+        peer, blocked = here.told[0][1], here.until("blocked")
+        for letter in "abcdefgh":  # More than the kernel holds for two sockets.
+            here.effects.append(Write([letter * 1_900_000], peer))
+            ours.flush()
+        await blocked
+        unblocked, last = here.until("unblocked"), there.until("h" * 8)
+        transport.startReading()
+        await unblocked
+        await last
+        assert [word[0] for word in there.words[1:]] == list("abcdefgh")
+    finally:
+        await maybeDeferred(port.stopListening)
+        await ours.stop()
+        await theirs.stop()
