@@ -79,3 +79,30 @@ class StateFileError(OperationalError):
 
 class StreamAlreadyNumbered(OperationalError):
     """A backbone without memory of a stream found clients that hold messages of it."""
+
+
+class NotOrdered(OperationalError):
+    """An event was not given a number, as far as the node knows that was asked; see :attr:`unknown`.
+
+    :ivar why: short stable name of the reason, such as ``no-quorum``.
+    :ivar unknown: whether it may still be given one; publishing it again under the same key gives it one for certain.
+    """
+
+    def __init__(self, why: str, detail: str, *, unknown: bool) -> None:
+        super().__init__(detail)
+        self.why = why
+        self.unknown = unknown
+
+
+class EventsNotHeld(LocalError):
+    """Events were asked for that a node no longer holds, or does not have yet.
+
+    :ivar oldest: the lowest number that it holds.
+    :ivar last: the highest.
+    """
+
+    def __init__(self, first: int, oldest: int, last: int) -> None:
+        held = f"it holds {oldest} to {last}" if oldest <= last else f"it holds none; the next is {last + 1}"
+        super().__init__(f"event {first} is not held by this node: {held}")
+        self.oldest = oldest
+        self.last = last

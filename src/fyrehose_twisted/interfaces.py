@@ -175,6 +175,71 @@ class IPublisher(Interface):
         """Return a Deferred of the messages' sequence numbers, in the same order."""
 
 
+class IEventHistory(Interface):
+    """Events of a cluster that a node still has."""
+
+    oldest = Attribute("The lowest number that is held, last + 1 if none is.")
+    last = Attribute("The highest number that is, or was, held.")
+
+    def put(stretches: Sequence[Any]) -> None:
+        """Keep :class:`~fyrehose_twisted.parcels.history.Stretch` objects, the next of the order; older ones may make
+        room. Where some are missing before them, nothing older is held any longer."""
+
+    def clear(last: int) -> None:
+        """Forget what can be forgotten: the next event is the one after ``last``."""
+
+    def read(first: int, last: int, limit: int) -> list[Any]:
+        """Return events from ``first`` to ``last``, at most ``limit``; none if ``first`` is not held."""
+
+
+class IEventListener(Interface):
+    """Told of the events of a cluster; called in the turn of the reactor in which they became final."""
+
+    def events_ordered(events: Sequence[Any]) -> None:
+        """The next :class:`~fyrehose_twisted.parcels.messages.Event` objects of the order, each once, without holes."""
+
+    def events_skipped(first: int, last: int) -> None:
+        """Events ``first`` to ``last`` can no longer be had: this node was away, and nobody holds them any more."""
+
+
+class IOrderedEvents(Interface):
+    """A cluster that keeps one order, as one of its nodes offers it to applications."""
+
+    last = Attribute("Number of the last event of the order that this node has handed on; 0 before the first.")
+    oldest = Attribute("The lowest number that this node holds; last + 1 if none.")
+
+    def publish(data: bytes, publisher: str = "", key: str = "") -> Any:
+        """Return a Deferred of the event's number.
+
+        :param publisher: whose event it is; the node's own by default.
+        :param key: makes repeating safe: the same publisher and key, at any node, give the same number.
+
+        It fails with :class:`~fyrehose_twisted.errors.NotOrdered`,
+        :class:`~fyrehose_twisted.errors.MessageTooLarge` or :class:`~fyrehose_twisted.errors.PublishQueueFull`.
+        """
+
+    def publish_many(events: Sequence[bytes]) -> Any:
+        """Return a Deferred of the events' numbers, in the same order."""
+
+    def events(first: int, last: int, limit: int) -> list[Any]:
+        """Return events ``first`` to ``last``, both included, at most ``limit`` and as far as there are any yet.
+
+        :raises EventsNotHeld: if ``first`` is no longer held.
+        """
+
+    def listen(listener: Any) -> None:
+        """Tell an :class:`IEventListener` of events from now on."""
+
+    def unlisten(listener: Any) -> None:
+        """Tell it no more."""
+
+    def state() -> Any:
+        """Return how the cluster looks from here, as :class:`~fyrehose_twisted.parcels.state.ClusterState`."""
+
+    def reform() -> None:
+        """Form the cluster anew with this node alone: the operator's last resort. What only others know is given up."""
+
+
 class IFile(Interface):
     """An open file of a journal. Offsets and sizes are in bytes; what fails raises :class:`OSError`."""
 

@@ -22,3 +22,10 @@ fyrehose_journal = ServiceMaker(
     "Keep the stream of a fyrehose backbone on disk, and give it to whoever misses some of it.",
     "fyrehose-journal",
 )
+
+parcels_node = ServiceMaker(
+    "Parcels node",
+    "fyrehose_twisted.parcels.tap",
+    "Keep one order of events together with other nodes, over TCP and HTTP.",
+    "parcels-node",
+)

@@ -1,0 +1,146 @@
+"""What the options of ``twistd parcels-node`` mean."""
+
+from __future__ import annotations
+
+import os
+import socket
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from twisted.python.reflect import namedAny
+from twisted.python.usage import UsageError
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.net.dialling import parse_place, show_place, version_of
+from fyrehose_twisted.secret import read_secret
+
+ANYWHERE = {4: "0.0.0.0", 6: "::"}
+
+
+class Listening(NamedTuple):
+    """What is known of a server endpoint from its description.
+
+    :ivar description: the whole of it; where it named no interface, it names loopback now.
+    :ivar address: where it listens; ``None`` if that is not known here.
+    :ivar local: whether only this machine can reach it.
+    """
+
+    description: str
+    address: Address | None
+    local: bool
+
+
+def integer(option: str, low: int, high: int) -> Any:
+    """Return a coercion of the value of ``option`` to an integer from ``low`` to ``high``."""
+
+    def coerce(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"--{option} {text!r} is not a whole number") from None
+        if not low <= value <= high:
+            raise ValueError(f"--{option} {value} is outside {low} to {high}")
+        return value
+
+    coerce.coerceDoc = f"a whole number from {low} to {high}"  # type: ignore[attr-defined]  # usage.Options reads it
+    return coerce
+
+
+def protocol_class(name: str, base: type) -> Any:
+    """Return the class that a dotted name means. :raises UsageError: if there is none, or it is none of ``base``."""
+    try:
+        found = namedAny(name)
+    except Exception as error:
+        raise UsageError(f"--protocol {name} cannot be imported: {error}; is its directory on PYTHONPATH?") from error
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise UsageError(f"--protocol {name} is not a subclass of {base.__module__}.{base.__name__}")
+    return found
+
+
+def parse_listen(option: str, text: str) -> Listening:
+    """Return what is known of a server endpoint; one that names no interface listens on loopback.
+
+    :raises ConfigurationError: if its port is none.
+    """
+    if text.isdecimal():
+        text = f"tcp:{text}"
+    # In an endpoint a backslash keeps the colons of an IPv6 address from being taken for the next argument.
+    kind, *arguments = text.replace("\\:", "\0").split(":")
+    if kind not in ("tcp", "tcp4", "tcp6", "ssl"):
+        return Listening(text, None, kind == "unix")
+    named = dict(argument.partition("=")[::2] for argument in arguments if "=" in argument)
+    placed = [argument for argument in arguments if "=" not in argument]
+    port = named.get("port") or (placed[0] if placed else "")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise ConfigurationError(f"--{option} {text!r} has no port from 0 to 65535, such as tcp:7878")
+    interface = (named.get("interface") or (placed[1] if len(placed) > 1 else "")).replace("\0", ":")
+    if not interface:
+        interface = "::1" if kind == "tcp6" else "127.0.0.1"
+        text += ":interface=" + interface.replace(":", "\\:")
+    local = version_of(interface) is not None and ip_address(interface).is_loopback
+    return Listening(text, (interface, int(port)), local)
+
+
+def parse_advertised(text: str | None, listening: Listening) -> Address:
+    """Return where others reach the node: what the operator says, or where it listens.
+
+    :raises ConfigurationError: if neither says it.
+    """
+    if text is not None:
+        return parse_place(text)
+    address = listening.address
+    if address is None or address[0] in ANYWHERE.values():
+        raise ConfigurationError(
+            f"--advertise HOST:PORT is missing: --listen {listening.description} does not say where others reach this"
+            " node"
+        )
+    return address
+
+
+def check_exposed(option: str, listening: Listening, protected: bool, how: str) -> None:
+    """Check that strangers do not reach what is not protected.
+
+    :raises ConfigurationError: if they do.
+    """
+    if not listening.local and not protected:
+        raise ConfigurationError(
+            f"--{option} {listening.description} is not on loopback, and everybody could use it: give {how}, or --open"
+            " if that is meant"
+        )
+
+
+def read_token(path: str) -> bytes:
+    """Return the token in a file. :raises ConfigurationError: if it cannot be read, or is no token."""
+    try:
+        token = read_secret(path)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--token-file: {error}") from None
+    if not token.isascii() or any(byte <= 32 for byte in token):
+        raise ConfigurationError(f"--token-file: {path} has something other than one line of visible ASCII")
+    return token
+
+
+def try_port(option: str, address: Address | None) -> None:
+    """See whether an address can be listened on. :raises ConfigurationError: if not."""
+    if address is None or version_of(address[0]) is None:
+        return
+    family = socket.AF_INET6 if version_of(address[0]) == 6 else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # As Twisted does: what an earlier process left behind is in nobody's way.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        raise ConfigurationError(f"--{option}: cannot listen on {show_place(address)}: {error.strerror}") from None
+
+
+def try_directory(option: str, path: Path) -> None:
+    """See whether a directory can be written, or made. :raises ConfigurationError: if not."""
+    existing = path
+    while not os.path.exists(existing):  # Path.exists raises where nobody may look, or a name is too long.
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"--{option} {path} cannot be written, because of {existing}")

@@ -1,0 +1,66 @@
+"""Where a node and its neighbours are: what operators wrote, and what it means at the moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.logger import Logger
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import ConfigurationError, OperationalError
+from fyrehose_twisted.net.dialling import look_up, show_place, version_of
+from fyrehose_twisted.net.dials import EndpointFor
+from fyrehose_twisted.parcels.config import NodeConfig
+
+
+class Places:
+    """Looks names up, and dials them by name, so that they may come to mean something else.
+
+    Between nodes only addresses travel. A name that cannot be looked up yet stands for itself until it is dialled.
+
+    :param endpoint_for: how an address is dialled.
+    """
+
+    log = Logger()
+
+    def __init__(self, reactor: Any, endpoint_for: EndpointFor) -> None:
+        self._reactor = reactor
+        self._endpoint_for = endpoint_for
+        self._names: dict[Address, Address] = {}
+
+    def endpoint_for(self, reactor: Any, address: Address) -> IStreamClientEndpoint:
+        """Return what connects to an address, by its name if it has one."""
+        return self._endpoint_for(reactor, self._names.get(address, address))
+
+    async def complete(self, config: NodeConfig, bound: Address) -> NodeConfig:
+        """Fill in what is known only now.
+
+        :param bound: where the node listens; its port stands in for an advertised one of 0.
+        :raises ConfigurationError: if the advertised host has no address.
+        """
+        host, port = config.advertise
+        try:
+            advertise = await look_up(self._reactor, (host, port or bound[1]))
+        except OperationalError as error:
+            raise ConfigurationError(f"others cannot be told where this node is: {error}") from error
+        neighbours: dict[Address, None] = {}
+        for place in config.neighbours:
+            address = await self._look_up(place)
+            if address in (advertise, bound):
+                self.log.info("{place} is this node itself", place=show_place(place))
+                continue
+            if address != place:
+                self._names[address] = place
+            neighbours[address] = None
+        return replace(config, advertise=advertise, neighbours=tuple(neighbours))
+
+    async def _look_up(self, place: Address) -> Address:
+        if version_of(place[0]):
+            return place
+        try:
+            return await look_up(self._reactor, place)
+        except OperationalError as error:
+            self.log.warn("{error}; it is looked up again when it is dialled", error=error)
+            return place

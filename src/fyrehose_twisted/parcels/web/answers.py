@@ -1,0 +1,80 @@
+"""What is answered to requests, and how what went wrong is told."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from fyrehose_twisted.errors import EventsNotHeld, MessageTooLarge, NotOrdered, OperationalError, PublishQueueFull
+
+JSON = b"application/json"
+
+Headers = tuple[tuple[bytes, bytes], ...]
+
+RETRY: Headers = ((b"Retry-After", b"1"),)
+
+
+class Answer(NamedTuple):
+    """One answer, all of it."""
+
+    code: int
+    body: bytes
+    headers: Headers = ()
+    type: bytes = JSON
+
+
+def dump(value: Any) -> bytes:
+    """Return ``value`` as JSON without needless spaces, all ASCII."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def answer(value: Any, code: int = HTTPStatus.OK, headers: Headers = ()) -> Answer:
+    """Return an answer that is JSON."""
+    return Answer(code, dump(value), headers)
+
+
+class Problem(Exception):
+    """A request will not be done; it is answered with ``{"error": ..., "message": ...}``.
+
+    :param error: short stable name.
+    :param more: other members of the answer.
+    """
+
+    def __init__(self, code: int, error: str, message: str, headers: Headers = (), **more: Any) -> None:
+        super().__init__(message)
+        self.code = int(code)
+        self.headers = headers
+        self.content = {"error": error, "message": message, **more}
+
+    def answer(self) -> Answer:
+        """Return how it is told."""
+        return answer(self.content, self.code, self.headers)
+
+
+def bad_request(message: str) -> Problem:
+    """Return the problem that the client did not say clearly what it wants."""
+    return Problem(HTTPStatus.BAD_REQUEST, "bad-request", message)
+
+
+def too_large(limit: int) -> Problem:
+    """Return the problem that a body is longer than ``limit`` bytes."""
+    message = f"the body is longer than {limit:,} bytes"
+    return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", message, limit=limit)
+
+
+def problem_of(error: BaseException) -> Problem | None:
+    """Return what to tell of something that a node raised; ``None`` if that is a mistake in this program."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, NotOrdered):
+        return Problem(HTTPStatus.SERVICE_UNAVAILABLE, error.why, str(error), RETRY, unknown=error.unknown)
+    if isinstance(error, PublishQueueFull):
+        return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "queue-full", str(error), RETRY, unknown=False)
+    if isinstance(error, MessageTooLarge):
+        return too_large(error.limit)
+    if isinstance(error, EventsNotHeld):
+        return Problem(HTTPStatus.GONE, "not-held", str(error), oldest=error.oldest, last=error.last)
+    if isinstance(error, OperationalError):
+        return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", str(error), RETRY)
+    return None

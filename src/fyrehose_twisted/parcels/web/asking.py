@@ -1,0 +1,130 @@
+"""What requests say: their queries, headers and bodies, checked."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from fyrehose_twisted.parcels.messages import MAX_SEQUENCE
+from fyrehose_twisted.parcels.web.answers import bad_request
+from fyrehose_twisted.parcels.web.channel import WebRequest
+
+MAX_DEPTH = 64
+"""How deep JSON may be nested: deeper than any that is meant, and flat enough for every parser."""
+
+PRINTABLE = re.compile(rb"[!-~](?:[ -~]{0,62}[!-~])?")
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def queries(request: WebRequest, *known: bytes) -> dict[bytes, bytes]:
+    """Return the parameters of the query.
+
+    :raises Problem: if one is not ``known``, or is there twice.
+    """
+    args: dict[bytes, list[bytes]] = request.args or {}
+    if args:
+        strangers = args.keys() - set(known)
+        if strangers:
+            raise bad_request(f"unknown parameter {_shown(min(strangers))}; known: {b', '.join(known).decode()}")
+        for name, values in args.items():
+            if len(values) > 1:
+                raise bad_request(f"{name.decode()} is there {len(values)} times")
+    return {name: values[0] for name, values in args.items()}
+
+
+def number(text: bytes | None, what: str, lowest: int = 1) -> int | None:
+    """Return a sequence number, ``None`` for ``None``.
+
+    :raises Problem: if it is none.
+    """
+    if text is None:
+        return None
+    # int() would take spaces, signs, underscores and the digits of other scripts, and very many of them.
+    if re.fullmatch(rb"[0-9]{1,19}", text) and lowest <= (value := int(text)) <= MAX_SEQUENCE:
+        return value
+    raise bad_request(f"{what} is a number from {lowest} to {MAX_SEQUENCE}, and not {_shown(text)}")
+
+
+def header(request: WebRequest, name: bytes) -> bytes | None:
+    """Return a header, which may be there once.
+
+    :raises Problem: if it is there more often.
+    """
+    values = request.requestHeaders.getRawHeaders(name)
+    if values is None:
+        return None
+    if len(values) > 1:
+        raise bad_request(f"{name.decode()} is there {len(values)} times")
+    value: bytes = values[0]
+    return value
+
+
+def printable(request: WebRequest, name: bytes) -> str:
+    """Return a header of 1 to 64 printable characters, empty if it is not there.
+
+    :raises Problem: if it is anything else.
+    """
+    value = header(request, name)
+    if value is None:
+        return ""
+    if PRINTABLE.fullmatch(value) is None:
+        raise bad_request(f"{name.decode()} has 1 to 64 characters of printable ASCII")
+    return value.decode("ascii")
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse(data: bytes) -> Any:
+    """Return what is written in a JSON text in UTF-8.
+
+    :raises ValueError: if it is none, or nested too deep.
+    """
+    text = data.decode("utf-8")
+    try:
+        content = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        content, deep = None, True
+    else:
+        deep = _deep(text)
+    if deep:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
+    return content
+
+
+def _deep(text: str) -> bool:
+    # Only for what is JSON: a string without end would have the pattern look at everything again and again.
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return False
+    depth = 0
+    for token in _TOKENS.finditer(text):
+        if token[0] in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                return True
+        elif token[0] in "]}":
+            depth -= 1
+    return False
+
+
+def json_object(request: WebRequest, *known: str) -> dict[str, Any]:
+    """Return the body, a JSON object.
+
+    :raises Problem: if it is none, or has members that are not ``known``.
+    """
+    try:
+        content = parse(request.content.read())
+    except ValueError as error:
+        raise bad_request(f"the body is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise bad_request("the body is not a JSON object")
+    strangers = content.keys() - set(known)
+    if strangers:
+        raise bad_request(f"unknown member {_shown(min(strangers).encode(errors='replace'))}")
+    return content
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:40].decode("ascii", "replace"))

@@ -1,0 +1,214 @@
+"""Connections and requests, with the limits that Twisted's own do not have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web import server
+from twisted.web.http import HTTPChannel
+
+from fyrehose_twisted.parcels.web.answers import JSON, Answer, Problem, bad_request, too_large
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.parcels.web.site import ParcelsSite
+
+METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+
+LINGER = 2**20
+"""Bytes of a body that is too long which are still read, so that its sender gets to see the answer."""
+
+
+class WebRequest(server.Request):
+    """A request whose body is bounded, and which knows when its client has gone.
+
+    :ivar gone: nobody is there any more to be answered.
+    :ivar when_gone: called when that happens before the answer is complete.
+    :ivar route: what is asked for, as metrics name it.
+    """
+
+    channel: Any
+    content: Any
+    transport: Any
+    log = Logger()
+    gone = False
+    when_gone: Callable[[], None] | None = None
+    route = "other"
+    _refused = False
+    _taken = 0
+
+    @property
+    def parcels(self) -> ParcelsSite:
+        """The site that got the request."""
+        site: ParcelsSite = self.channel.site
+        return site
+
+    def gotLength(self, length: int | None) -> None:
+        """Twisted: all headers are there, and the body is not."""
+        # Twisted takes a temporary file for a body whose length is not known.
+        self.content = BytesIO()
+        if length is not None and length > self.parcels.config.max_body:
+            # Nobody is to be told to go on.
+            self.requestHeaders.removeHeader(b"Expect")
+            self._refuse()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """Twisted: a part of the body arrived."""
+        if not self._refused:
+            if len(data) + self.content.tell() <= self.parcels.config.max_body:
+                self.content.write(data)
+                return
+            self._refuse()
+        self._taken += len(data)
+        if self._taken > LINGER and not self.gone:
+            self.channel.loseConnection()
+
+    def _refuse(self) -> None:
+        # Told at once; what still comes is dropped until it ends, for a client that is cut off while it sends often
+        # does not look at the answer.
+        self._refused = True
+        self.clientproto, self.method = b"HTTP/1.1", b"POST"
+        self.channel.persistent = False
+        self._begin(too_large(self.parcels.config.max_body).answer())
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        """Twisted: all of it is there."""
+        if self._refused:
+            self.finish()
+        else:
+            super().requestReceived(command, path, version)
+
+    def answer(self, answer: Answer) -> None:
+        """Give the answer, if somebody is there who wants it and has none."""
+        if not (self.gone or self.finished):
+            self._begin(answer)
+            self.finish()
+
+    def _begin(self, answer: Answer) -> None:
+        self.setResponseCode(answer.code)
+        set_header = self.responseHeaders.setRawHeaders
+        if answer.body:
+            set_header(b"Content-Type", [answer.type])
+        set_header(b"Content-Length", [b"%d" % len(answer.body)])
+        for name, value in answer.headers:
+            set_header(name, [value])
+        self.allow_origin()
+        if not self.channel.persistent:
+            set_header(b"Connection", [b"close"])
+        self.write(answer.body)
+
+    def allow_origin(self) -> None:
+        """Let pages of the one allowed origin see the answer."""
+        origin = self.parcels.config.allowed_origin
+        if origin is not None:
+            for name, value in (
+                (b"Access-Control-Allow-Origin", origin.encode()),
+                (b"Access-Control-Expose-Headers", b"Link, Location, Retry-After"),
+                (b"Vary", b"Origin"),
+            ):
+                self.responseHeaders.setRawHeaders(name, [value])
+
+    def finish(self) -> None:
+        """The answer is complete."""
+        method = self.method if self.method in METHODS else b"other"
+        self.parcels.requests[self.route, method, self.code] += 1
+        super().finish()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Twisted: the client has gone before it had the whole answer."""
+        self.gone = True
+        super().connectionLost(reason)
+        if self.when_gone is not None:
+            self.when_gone()
+
+    def broken(self, failure: Failure) -> None:
+        """As :meth:`processingFailed`, at the end of a chain of callbacks."""
+        self.processingFailed(failure)
+
+    def processingFailed(self, reason: Failure) -> Failure:
+        """Answer that this program has a mistake, which is logged."""
+        self.log.failure("{route} failed", failure=reason, route=self.route)
+        if self.startedWriting:
+            if not (self.gone or self.finished):
+                self.channel.transport.abortConnection()
+        else:
+            problem = Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "this should not have happened")
+            self.answer(problem.answer())
+        return reason
+
+
+class Channel(HTTPChannel):
+    """A connection. Bytes that are no request are answered with JSON too."""
+
+    site: ParcelsSite
+    transport: Any
+    _since: float | None = None
+
+    def connectionMade(self) -> None:
+        """Twisted: it is open."""
+        super().connectionMade()
+        self.site.opened(self)
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        """Twisted: it is closed."""
+        super().connectionLost(reason)
+        self.site.closed(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Twisted: bytes arrived."""
+        if self._since is None and not self._handlingRequest:
+            self._since = self.site.reactor.seconds()
+        super().dataReceived(data)
+
+    def allContentReceived(self) -> None:
+        """Twisted: a request is complete."""
+        self._since = None
+        super().allContentReceived()
+
+    def requestDone(self, request: Any) -> None:
+        """Twisted: a request was answered. The next one may have begun."""
+        if any(self._dataBuffer):
+            self._since = self.site.reactor.seconds()
+        super().requestDone(request)
+
+    def late(self, now: float) -> bool:
+        """Return whether a request takes too long to arrive."""
+        return self._since is not None and now - self._since >= self.site.config.request_timeout
+
+    def headerReceived(self, line: bytes) -> bool:
+        """Twisted: one header arrived."""
+        try:
+            return bool(super().headerReceived(line))
+        except ValueError:  # A Content-Length of more digits than Python takes for a number.
+            self._respondToBadRequestAndDisconnect()
+            return False
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        """Twisted: a line of the head is longer than 16 KiB."""
+        self._respondToBadRequestAndDisconnect()
+
+    def refuse(self, problem: Problem) -> None:
+        """Answer where there is no request that could be answered, and hang up."""
+        self._since = None
+        if self.requests and self.requests[-1].startedWriting:  # It has its answer, and goes on all the same.
+            self.transport.abortConnection()
+            return
+        answer = problem.answer()
+        head = b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+        reason = HTTPStatus(answer.code).phrase.encode()
+        self.transport.write(head % (answer.code, reason, JSON, len(answer.body)) + answer.body)
+        self.site.requests["other", b"other", answer.code] += 1
+        self.loseConnection()
+
+    def end(self) -> None:
+        """Hang up as soon as what is under way is answered."""
+        self.persistent = False
+        if not self._handlingRequest:
+            self.loseConnection()
+
+    def _respondToBadRequestAndDisconnect(self) -> None:
+        self.refuse(bad_request("this is no HTTP request, or its head is longer than 16 KiB"))

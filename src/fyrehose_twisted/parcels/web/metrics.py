@@ -1,0 +1,115 @@
+"""``/metrics``: what Prometheus is told. Everything is read when asked for, and costs nothing otherwise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fyrehose_twisted.interfaces import IOrderedEvents
+from fyrehose_twisted.parcels.messages import Mode
+from fyrehose_twisted.parcels.state import ClusterState
+from fyrehose_twisted.parcels.web.answers import Answer
+from fyrehose_twisted.parcels.web.asking import queries
+from fyrehose_twisted.parcels.web.callbacks import Callbacks
+from fyrehose_twisted.parcels.web.channel import WebRequest
+from fyrehose_twisted.parcels.web.stream import Feed
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.parcels.web.site import ParcelsSite
+
+_PREFIX = "fyrehose_parcels_"
+
+
+class NodeCollector(Collector):
+    """Turns what a node knows into metrics named ``fyrehose_parcels_*``."""
+
+    def __init__(self, node: IOrderedEvents) -> None:
+        self._node: Any = node
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        state: ClusterState = self._node.state()
+        yield _gauge("sequence", "Number of the last event handed on", state.sequence)
+        yield _gauge("oldest", "The lowest number held", state.oldest)
+        yield _gauge("term", "Term of the node that orders", state.term)
+        yield _gauge("quorum", "How many members have to agree", state.quorum)
+        yield _gauge("leading", "Whether this node orders", state.leader == state.name)
+        members = GaugeMetricFamily(_PREFIX + "members", "Members of the cluster", labels=["alive"])
+        for alive in (True, False):
+            members.add_metric([str(alive).lower()], sum(member.alive == alive for member in state.members))
+        yield members
+        neighbours = GaugeMetricFamily(_PREFIX + "neighbours", "Nodes known", labels=["votes"])
+        for votes in (True, False):
+            found = sum(neighbour.votes == votes for neighbour in state.neighbours)
+            neighbours.add_metric([str(votes).lower()], found)
+        yield neighbours
+        modes = GaugeMetricFamily(_PREFIX + "mode", "1 for the mode that the node is in", labels=["mode"])
+        for mode in Mode:
+            modes.add_metric([mode.value], mode.value == state.mode)
+        yield modes
+        for name, value in sorted(state.counters.items()):
+            words = name.replace("_", " ").replace("-", " ").capitalize()
+            clean = re.sub(r"[^a-zA-Z0-9_]", "_", name)
+            yield CounterMetricFamily(_PREFIX + clean, f"{words}, since the node started", value=value)
+
+
+class WebCollector(Collector):
+    """Turns what a site counted into metrics named ``fyrehose_parcels_web_*``."""
+
+    def __init__(self, site: ParcelsSite, feed: Feed, callbacks: Callbacks | None) -> None:
+        self._site = site
+        self._feed = feed
+        self._callbacks = callbacks
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        site, feed, callbacks = self._site, self._feed, self._callbacks
+        labels = ["route", "method", "status"]
+        requests = CounterMetricFamily(_PREFIX + "web_requests", "Requests answered", labels=labels)
+        for (route, method, status), count in sorted(site.requests.items()):
+            requests.add_metric([route, method.decode(), str(status)], count)
+        yield requests
+        yield _gauge("web_connections", "Connections open", site.connections)
+        yield _counter("web_refused_connections", "Connections closed because there were too many", site.refused)
+        yield _gauge("web_streams", "Streams of events open", len(feed))
+        ended = CounterMetricFamily(_PREFIX + "web_streams_ended", "Streams that ended, by reason", labels=["reason"])
+        for reason, count in sorted(feed.ended.items()):
+            ended.add_metric([reason], count)
+        yield ended
+        yield _counter("web_skips", "Times that a stream had to leave events out", feed.skips)
+        if callbacks is not None:
+            yield _gauge("web_callbacks", "Callbacks registered", len(callbacks))
+            yield _gauge("web_suspended_callbacks", "Callbacks that are suspended", callbacks.suspended)
+            yield _counter("web_deliveries", "Events delivered to callbacks", callbacks.delivered)
+            yield _counter("web_failed_attempts", "Attempts to deliver that failed", callbacks.failed_attempts)
+            yield _counter("web_dead_letters", "Events not delivered to a callback", callbacks.dead)
+
+
+def _gauge(name: str, what: str, value: float) -> Metric:
+    return GaugeMetricFamily(_PREFIX + name, what, value=value)
+
+
+def _counter(name: str, what: str, value: float) -> Metric:
+    return CounterMetricFamily(_PREFIX + name, what, value=value)
+
+
+class Metrics:
+    """Answers with the metrics of ``collectors``, to which more may be added."""
+
+    def __init__(self, collectors: Sequence[Collector]) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield those of all."""
+        for collector in self._collectors:
+            yield from collector.collect()
+
+    def get(self, request: WebRequest) -> Answer:
+        """Answer in the text format of Prometheus."""
+        queries(request)
+        return Answer(200, generate_latest(self), type=CONTENT_TYPE_LATEST.encode())

@@ -1,0 +1,138 @@
+"""What every request to somebody else is made with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.error import ConnectingCancelledError
+from twisted.internet.interfaces import IConsumer
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from twisted.web.client import ResponseDone, ResponseFailed
+from twisted.web.http import PotentialDataLoss
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IAgent, IBodyProducer, IResponse
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import RemoteError
+
+
+class AnswerTooLarge(RemoteError):
+    """An answer is longer than it may be."""
+
+
+@implementer(IBodyProducer)
+class Body:
+    """Bytes to send. Twisted's own producer would let the reactor go round once more for each request.
+
+    :ivar sent: whether they may have left this host; before that, nobody can have done what is asked.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.length = len(data)
+        self.sent = False
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        """Twisted: send it."""
+        self.sent = True
+        consumer.write(self._data)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """Twisted: it is sent already."""
+
+    def resumeProducing(self) -> None:
+        """Twisted: it is sent already."""
+
+    def stopProducing(self) -> None:
+        """Twisted: it is sent already."""
+
+
+@implementer(IAgent)
+class PlainAgent:
+    """An agent to which compressed answers mean nothing: a few bytes of those can become very many.
+
+    treq asks for them, and unpacks what says that it is one.
+    """
+
+    def __init__(self, agent: Any) -> None:
+        self._agent = agent
+
+    def request(self, method: bytes, uri: bytes, headers: Headers | None = None, bodyProducer: Any = None) -> Any:
+        """Twisted: make a request."""
+        if headers is not None:
+            headers.removeHeader(b"Accept-Encoding")
+        return self._agent.request(method, uri, headers, bodyProducer).addCallback(self._plain)
+
+    def _plain(self, response: Any) -> Any:
+        response.headers.removeHeader(b"Content-Encoding")
+        return response
+
+
+def abort(transport: Any) -> None:
+    """Cut off the connection on which a body comes.
+
+    Twisted gives those who read one a transport that only knows ``loseConnection``, which on TLS waits for the peer.
+    """
+    if transport is not None:
+        inner = getattr(transport, "_producer", None) or transport
+        getattr(inner, "abortConnection", inner.loseConnection)()
+
+
+async def sent(request: Awaitable[Any]) -> Any:
+    """Return the answer to a request. One that is cancelled raises :class:`CancelledError`, wherever it is by then."""
+    try:
+        return await request
+    except ConnectingCancelledError:
+        raise CancelledError from None
+    except ResponseFailed as error:
+        if any(reason.check(CancelledError, ConnectingCancelledError) for reason in error.reasons):
+            raise CancelledError from None
+        raise
+
+
+class _Collector(Protocol):
+    def __init__(self, limit: int, keep: bool) -> None:
+        self._left = limit
+        self._keep = keep
+        self._parts: list[bytes] = []
+        self._over = False
+        self.done: Deferred[bytes] = Deferred(self._cancel)
+
+    def _cancel(self, deferred: object) -> None:
+        self._abort()
+
+    def _abort(self) -> None:
+        abort(self.transport)
+
+    def dataReceived(self, data: bytes) -> None:
+        self._left -= len(data)
+        if self._left < 0:
+            self._over = True
+            self._parts.clear()
+            self._abort()
+        elif self._keep:
+            self._parts.append(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        if self.done.called:
+            return
+        if self._over:
+            self.done.errback(AnswerTooLarge("an answer is longer than it may be"))
+        elif reason.check(ResponseDone, PotentialDataLoss):
+            self.done.callback(b"".join(self._parts))
+        else:
+            self.done.errback(reason)
+
+
+def read_body(response: IResponse, limit: int, keep: bool = True) -> Deferred[bytes]:
+    """Return the body of an answer; it fails with :class:`AnswerTooLarge` if that is longer than ``limit``.
+
+    :param keep: otherwise it is only waited for, and empty bytes are returned.
+    """
+    collector = _Collector(limit, keep)
+    response.deliverBody(collector)
+    return collector.done

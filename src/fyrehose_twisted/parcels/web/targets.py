@@ -1,0 +1,203 @@
+"""Where callbacks may go: not to this host, its network or its provider, which trust whoever sits where this node sits.
+
+The address is looked at each time a connection is opened, and the connection goes to the very address that was looked
+at: what a name stands for can change at any time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from twisted.internet.address import IPv4Address as TCP4Address
+from twisted.internet.address import IPv6Address as TCP6Address
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, wrapClientTLS
+from twisted.internet.error import ConnectError, ConnectingCancelledError
+from twisted.internet.interfaces import (
+    IAddress,
+    IHostResolution,
+    IProtocolFactory,
+    IResolutionReceiver,
+    IStreamClientEndpoint,
+)
+from twisted.web.client import URI, BrowserLikePolicyForHTTPS
+from twisted.web.error import SchemeNotSupported
+from twisted.web.iweb import IAgentEndpointFactory
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import LocalError, OperationalError
+
+MAX_URL = 2_000
+URL_PATTERN = (
+    r"^https?://([A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,20}|\[[0-9A-Fa-f:.]{2,45}\])"
+    r"(:[0-9]{1,5})?([/?][!$-\[\]-~]*)?$"
+)
+"""URLs of callbacks, as a regular expression of JSON Schema. A user and a password would be shown to everybody."""
+MAX_ADDRESSES = 4
+"""Addresses of one name that are tried."""
+
+Resolve = Callable[[str], "Deferred[list[str]]"]
+"""Returns the addresses of a host as text."""
+
+URL = re.compile(URL_PATTERN)
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+# Public by its number, and yet only there for the machines of one provider.
+_METADATA = frozenset({ip_address("168.63.129.16")})
+_NOWHERE = (
+    IPv4Network("192.88.99.0/24"),
+    IPv6Network("64:ff9b:1::/48"),
+    IPv6Network("2001::/23"),
+    IPv6Network("3fff::/20"),
+)
+
+
+class NotAnUrl(LocalError):
+    """What is to be called is no URL."""
+
+
+class TargetRefused(LocalError):
+    """A callback would go where none may go."""
+
+
+class TargetUnknown(OperationalError):
+    """A host has no address."""
+
+
+def check_url(url: str) -> str:
+    """Return the host that a URL names.
+
+    :raises NotAnUrl: if it is none that could be called.
+    :raises TargetRefused: if it is one that may not.
+    """
+    if len(url) > MAX_URL or URL.fullmatch(url) is None:
+        raise NotAnUrl("a URL to call is http or https, in ASCII, without a user, a password and a fragment")
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise TargetRefused(f"the URL cannot be called: {error}") from None
+    if not host or port == 0:
+        raise TargetRefused("the URL cannot be called")
+    return host
+
+
+def is_public(address: str) -> bool:
+    """Return whether an IP address is reachable from everywhere, and what is there is meant for everybody."""
+    ip = ip_address(address)
+    if isinstance(ip, IPv6Address):
+        if ip.is_site_local:
+            return False
+        inner = ip.ipv4_mapped or ip.sixtofour
+        if inner is None and ip in _NAT64:
+            inner = IPv4Address(int(ip) & 0xFFFF_FFFF)
+        if inner is not None:
+            return is_public(str(inner))
+    if ip in _METADATA or any(ip.version == network.version and ip in network for network in _NOWHERE):
+        return False
+    return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified)
+
+
+@implementer(IResolutionReceiver)
+class _Addresses:
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.done: Deferred[list[str]] = Deferred()
+
+    def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
+        pass
+
+    def addressResolved(self, address: IAddress) -> None:
+        if isinstance(address, TCP4Address | TCP6Address):
+            self.found.append(address.host)
+
+    def resolutionComplete(self) -> None:
+        self.done.callback(self.found)
+
+
+def resolver(reactor: Any) -> Resolve:
+    """Return what asks the reactor's own resolver."""
+
+    def resolve(host: str) -> Deferred[list[str]]:
+        receiver = _Addresses()
+        reactor.nameResolver.resolveHostName(receiver, host, 0)
+        return receiver.done
+
+    return resolve
+
+
+def checked(resolve: Resolve, allow_private: bool) -> Resolve:
+    """Return ``resolve``, but failing with :class:`TargetRefused` if one address is not public, and with
+    :class:`TargetUnknown` if there is none."""
+
+    def check(addresses: list[str], host: str) -> list[str]:
+        if not addresses:
+            raise TargetUnknown(f"{host} has no address")
+        if not allow_private and not all(map(is_public, addresses)):
+            # Which address it is would tell strangers about names in this network.
+            raise TargetRefused(f"{host} is not public")
+        return addresses[:MAX_ADDRESSES]
+
+    return lambda host: resolve(host).addCallback(check, host)
+
+
+@implementer(IStreamClientEndpoint)
+class CheckedEndpoint:
+    """Connects to one of the checked addresses of a host."""
+
+    def __init__(self, reactor: Any, host: str, port: int, resolve: Resolve, timeout: float) -> None:
+        self._reactor = reactor
+        self._host = host
+        self._port = port
+        self._resolve = resolve
+        self._timeout = timeout
+
+    def connect(self, factory: IProtocolFactory) -> Any:
+        """Twisted: see :class:`~twisted.internet.interfaces.IStreamClientEndpoint`."""
+        return Deferred.fromCoroutine(self._connect(factory))
+
+    async def _connect(self, factory: IProtocolFactory) -> Any:
+        *others, last = await self._resolve(self._host)
+        for address in others:
+            try:
+                return await self._endpoint(address).connect(factory)
+            except ConnectingCancelledError:
+                raise
+            except ConnectError:
+                continue
+        return await self._endpoint(last).connect(factory)
+
+    def _endpoint(self, address: str) -> Any:
+        kind = TCP6ClientEndpoint if ":" in address else TCP4ClientEndpoint
+        return kind(self._reactor, address, self._port, self._timeout)
+
+
+@implementer(IAgentEndpointFactory)
+class CheckedEndpoints:
+    """Makes the endpoints of an :class:`~twisted.web.client.Agent`.
+
+    :param policy: which certificates are believed; by default those that the system believes.
+    """
+
+    def __init__(self, reactor: Any, resolve: Resolve, timeout: float, policy: Any = None) -> None:
+        self._reactor = reactor
+        self._resolve = resolve
+        self._timeout = timeout
+        self._policy = policy
+
+    def endpointForURI(self, uri: URI) -> Any:
+        """Twisted: return how to connect."""
+        if uri.scheme not in (b"http", b"https"):
+            raise SchemeNotSupported(f"not http or https: {uri.scheme!r}")
+        host = uri.host.decode("ascii").strip("[]")
+        endpoint = CheckedEndpoint(self._reactor, host, uri.port, self._resolve, self._timeout)
+        if uri.scheme == b"http":
+            return endpoint
+        if self._policy is None:
+            self._policy = BrowserLikePolicyForHTTPS()
+        # The name, and not the address, is what the certificate has to be for.
+        return wrapClientTLS(self._policy.creatorForNetloc(uri.host, uri.port), endpoint)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fyrehose_twisted.parcels.backfill import ANSWER_IN, Backfill
+from fyrehose_twisted.parcels.history import Stretch
+from fyrehose_twisted.parcels.messages import Fetch, Fetched, Member
+
+BACKWARDS = "what somebody said of an earlier number takes it back there, so that events come twice"
+
+A, B, C = (Member(name, 1) for name in "ABC")
+
+
+def row(first: int, count: int, publisher: str = "p", epoch: int = 0, number: int | None = None) -> Fetched:
+    number = first if number is None else number
+    return Fetched(first, [(publisher, epoch, number + at, b"%d" % (first + at)) for at in range(count)])
+
+
+HOLDINGS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=0, max_size=4)
+
+
+@settings(deadline=None)
+@given(HOLDINGS, st.integers(1, 30), st.integers(0, 40), st.integers(0, 10_000))
+@example([(2, 0), (1, 2)], 1, 2, 0)
+def test_everything_comes_that_anybody_holds(holdings: list[tuple[int, int]], first: int, more: int, seed: int) -> None:
+    rng, last = Random(seed), first + more
+    members = [Member(f"m{at}", 1) for at in range(len(holdings))]
+    held = dict(zip(members, holdings, strict=True))
+    silent = set(rng.sample(members, rng.randrange(len(members) + 1))) if rng.random() < 0.4 else set()
+    backfill, now, came, skipped = Backfill(first, last), 0.0, [], []
+    for _ in range(1_000):
+        if backfill.next > last:
+            break
+        question = backfill.ask(members, now)
+        if question is None:
+            reached = backfill.skip(members)
+            if reached is not None:
+                skipped.extend(range(first + len(came) + len(skipped), reached + 1))
+            now = max(now, backfill.deadline)
+            continue
+        who, fetch = question
+        assert (fetch.first, fetch.last) == (backfill.next, last)
+        if who in silent:
+            now = backfill.deadline
+            continue
+        begin, count = held[who]
+        oldest, end = begin, begin + count - 1
+        start, stop = max(fetch.first, oldest), min(fetch.last, end)
+        size = max(0, min(stop - start + 1, rng.randrange(1, 20)))
+        # Somebody else's answer does not count.
+        assert backfill.fetched(row(backfill.next, 1), Member("stranger", 1)) == []
+        for stretch in backfill.fetched(row(start, size), who):
+            assert stretch.first == first + len(came) + len(skipped)
+            came.extend(range(stretch.first, stretch.end))
+            assert list(stretch.data) == [b"%d" % number for number in range(stretch.first, stretch.end)]
+    else:
+        raise AssertionError("it never ends")
+    everything = {
+        number
+        for member, (begin, count) in held.items()
+        if member not in silent
+        for number in range(max(begin, first), min(begin + count - 1, last) + 1)
+    }
+    assert sorted(came + skipped) == list(range(first, last + 1))
+    assert set(came) == everything
+
+
+def test_it_never_goes_back() -> None:
+    backfill = Backfill(1, 20)
+    backfill.ask([A, B], 0.0)
+    backfill.fetched(row(8, 5), A)  # It holds nothing before 8.
+    backfill.ask([A, B], 0.0)
+    backfill.fetched(row(1, 10), B)
+    assert backfill.next == 11
+    backfill.ask([A, B], 0.0)
+    backfill.fetched(Fetched(11, []), B)  # It holds nothing more.
+    # 11 and 12 are held by A, which was not asked for them.
+    assert backfill.skip([A, B]) in (None, 10)
+    assert backfill.next == 11
+
+
+def test_publishers_make_stretches() -> None:
+    backfill = Backfill(5, 20)
+    assert backfill.ask([A], 0.0) == (A, Fetch(5, 20))
+    events = [("p", 0, 1, b"5"), ("p", 0, 2, b"6"), ("q", 0, 3, b"7"), ("q", 1, 4, b"8"), ("q", 1, 7, b"9")]
+    assert backfill.fetched(Fetched(5, events), A) == [
+        Stretch(5, "p", 0, 1, [b"5", b"6"]),
+        Stretch(7, "q", 0, 3, [b"7"]),
+        Stretch(8, "q", 1, 4, [b"8"]),
+        Stretch(9, "q", 1, 7, [b"9"]),
+    ]
+    assert backfill.next == 10
+
+
+def test_whoever_is_best_is_asked_until_it_answers() -> None:
+    backfill = Backfill(1, 9)
+    assert backfill.ask([B, A], 10.0) == (B, Fetch(1, 9))
+    assert backfill.ask([B, A], 10.0) is None
+    assert backfill.deadline == 10.0 + ANSWER_IN
+    assert backfill.ask([B, A], 10.0 + ANSWER_IN - 0.01) is None
+    # One who does not answer is not waited for, and one who is gone neither.
+    assert backfill.ask([B, A], 10.0 + ANSWER_IN) == (A, Fetch(1, 9))
+    assert backfill.ask([B, C], 12.1) == (C, Fetch(1, 9))
+    # Late answers do not count.
+    assert backfill.fetched(row(1, 3), B) == []
+    assert backfill.next == 1
+    assert len(backfill.fetched(row(1, 3), C)) == 1
+    assert backfill.ask([A], 13.0) == (A, Fetch(4, 9))
+
+
+def test_what_nobody_holds_is_skipped() -> None:
+    backfill = Backfill(1, 9)
+    backfill.ask([A, B], 0.0)
+    assert backfill.skip([A, B]) is None
+    backfill.fetched(Fetched(7, []), A)
+    assert backfill.skip([A, B]) is None
+    backfill.ask([A, B], 0.0)
+    backfill.fetched(row(4, 3), B)
+    assert backfill.skip([A, B, C]) is None
+    assert backfill.skip([A, B]) == 3
+    assert backfill.next == 4
+    assert backfill.ask([A, B], 0.0) == (A, Fetch(4, 9))
+
+
+def test_where_there_is_nobody_all_is_skipped() -> None:
+    backfill = Backfill(1, 9)
+    assert backfill.ask([], 0.0) is None
+    assert backfill.skip([]) == 9
+
+
+def test_an_answer_that_begins_too_early_is_none() -> None:
+    backfill = Backfill(5, 9)
+    backfill.ask([A], 0.0)
+    assert backfill.fetched(row(4, 3), A) == []
+    assert backfill.next == 5
+    assert backfill.skip([A]) == 9

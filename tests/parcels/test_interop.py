@@ -1,0 +1,495 @@
+"""Nodes of ours among peers that speak only the document, byte for byte."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.effects import Peer
+from fyrehose_twisted.parcels.codec import ParcelCodec
+from fyrehose_twisted.parcels.events import Answered, Delivered, NeighbourAdded, NeighbourRemoved
+from fyrehose_twisted.parcels.messages import Mode, NodeInfo, Parcel, ParcelType, node_id
+
+VECTORS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent.parent / "vectors" / "parcels.json").read_text(encoding="utf-8")
+)
+TRANSCRIPTS = [one for one in VECTORS if one["kind"] == "transcript"]
+LIVE = {one["name"]: one for one in VECTORS if one["kind"] == "live"}
+DSC_REQ, DSC_RES, SEQ_REQ, SEQ_RES, PROTO_ERROR = ParcelType
+BORIS = "127.0.0.1", 7_879
+IVAN = "127.0.0.1", 7_878
+
+
+def info(name: str, number: int, mode: Mode = Mode.WRK) -> NodeInfo:
+    return NodeInfo(node_id(name), mode, name, (f"10.0.0.{number}", 7_878))
+
+
+def answer(name: str, number: int, *others: NodeInfo) -> Parcel:
+    return Parcel(True, DSC_RES, node_id(name), (*others, info(name, number)))
+
+
+def question(about: NodeInfo) -> Parcel:
+    return Parcel(False, DSC_REQ, about.id, about)
+
+
+def parcels(data: bytes) -> list[Parcel]:
+    """Take apart what a peer got that knows only the document; it dies of anything else."""
+    decoder = ParcelCodec().decoder()
+    found = decoder.feed(data)
+    assert decoder.waiting == 0
+    assert all(isinstance(one, Parcel) for one in found)
+    return found  # type: ignore[return-value]
+
+
+def names(host: Any) -> list[str]:
+    return [one.name for one in host.node.state(host.wires.now).neighbours]
+
+
+def check(*actors: Any) -> None:
+    """See that peers were sent only what they can take: one parcel of the document on each connection."""
+    for actor in actors:
+        assert actor.garbage == []
+        for end in actor.accepted:
+            (parcel,) = parcels(bytes(end.raw))
+            assert (parcel.type, type(parcel.body)) in ((DSC_REQ, NodeInfo), (SEQ_REQ, type(None)))
+            assert not parcel.is_response
+            assert parcel.data == b""
+
+
+# Who joins us
+
+
+def test_joiners_get_what_the_reference_answers(wires: Any) -> None:
+    boris = wires.node("Boris", 0, address=BORIS)
+    assert boris.node.mode is Mode.WRK
+    for transcript in TRANSCRIPTS:
+        end = wires.call(boris, "127.0.0.1")
+        end.send_bytes(bytes.fromhex(transcript["hex"]))
+        wires.run(0.01)
+        assert end.raw.hex() == transcript["reply_hex"]
+    assert names(boris) == ["Ivan", "Olga", "Petr", "Vera"]
+    assert [one.votes for one in boris.node.state(wires.now).neighbours] == [False] * 4
+    assert len(boris.of(NeighbourAdded)) == 4
+
+
+@pytest.mark.parametrize("cut", [1, 50])
+def test_a_parcel_may_come_in_pieces(wires: Any, cut: int) -> None:
+    boris = wires.node("Boris", 0, address=BORIS)
+    data = bytes.fromhex(TRANSCRIPTS[0]["hex"])
+    end = wires.call(boris, "127.0.0.1")
+    end.send_bytes(data[:cut])
+    wires.run(2.0)
+    assert end.raw == b""
+    end.send_bytes(data[cut:])
+    wires.run(0.1)
+    assert end.raw.hex() == TRANSCRIPTS[0]["reply_hex"]
+
+
+@pytest.mark.parametrize("name", [name for name in LIVE if name.startswith("responder:") and "thread" not in name])
+def test_whatever_a_peer_sends_is_answered(wires: Any, name: str) -> None:
+    vector = LIVE[name]
+    fields = vector["fields"]
+    reply = bytes.fromhex(fields.get("reply_hex", ""))
+    own = BORIS
+    if reply and "over 255" not in name:
+        (expected,) = parcels(reply)
+        assert isinstance(expected.body, tuple)
+        own = expected.body[-1].host  # type: ignore[union-attr]
+    boris = wires.node("Boris", 0, address=own)
+    end = wires.call(boris, "127.0.0.1")
+    data = bytes.fromhex(vector["hex"])
+    end.send_bytes(data)
+    wires.run(0.01)
+    got = parcels(bytes(end.raw))
+    assert b"\x64ours" not in end.raw
+    if "own name" in name:
+        assert [one.type for one in got] in ([PROTO_ERROR], [DSC_RES])
+    elif "two DscReq" in name:
+        assert bytes(end.raw) == 2 * reply
+    elif reply and "over 255" not in name:
+        assert bytes(end.raw) == reply
+    elif "SeqReq" in name and "body" not in name:
+        assert got == [Parcel(True, SEQ_RES, node_id("Boris"), 0)]
+    elif "abort" not in fields["outcome"] and "over 255" not in name:
+        assert [one.type for one in got] == [PROTO_ERROR]
+    if "garbage" in name or "n=0" in name:
+        assert end.hung_up
+    else:
+        assert not end.hung_up
+    end.close()
+    wires.run(3.0)
+    assert boris.node.mode is Mode.WRK
+
+
+def test_every_kind_of_parcel_is_answered_and_no_connection_is_closed(wires: Any) -> None:
+    boris = wires.node("Boris", 2)
+    boris.tell("publish", [b"a"] * 300, 1)
+    about = info("Ivan", 1)
+    for parcel, expected in (
+        (question(about), DSC_RES),
+        (Parcel(False, SEQ_REQ, about.id), SEQ_RES),
+        (Parcel(False, SEQ_RES, about.id), SEQ_RES),  # So the document calls it.
+        (Parcel(True, SEQ_RES, about.id, 3), PROTO_ERROR),
+        (Parcel(True, DSC_RES, about.id, (about,)), PROTO_ERROR),
+        (Parcel(True, DSC_RES, about.id, ()), PROTO_ERROR),
+        (Parcel(False, DSC_REQ, about.id), PROTO_ERROR),
+        (Parcel(False, DSC_REQ, about.id, 7), PROTO_ERROR),
+        (Parcel(False, SEQ_REQ, about.id, about), PROTO_ERROR),
+        (Parcel(False, PROTO_ERROR, about.id), PROTO_ERROR),
+    ):
+        end = wires.call(boris, "10.0.0.1")
+        end.send(parcel)
+        wires.run(0.01)
+        (got,) = parcels(bytes(end.raw))
+        assert (got.type, got.is_response, got.id) == (expected, True, node_id("Boris"))
+        assert not end.hung_up
+        if expected is SEQ_RES:
+            assert got.body == 300
+
+
+def test_many_neighbours_are_listed_in_a_parcel_that_is_valid(wires: Any) -> None:
+    boris = wires.node("Boris", 2)
+    for number in range(10, 18):
+        wires.call(boris, f"10.0.0.{number}").send(question(info(f"peer{number}", number)))
+    wires.run(0.01)
+    for ours in (False, True):
+        end = wires.call(boris, "10.0.0.1")
+        about = info("Ivan", 1)
+        own = boris.node._discovery.info
+        end.send(question(about._replace(ours=own.ours._replace(incarnation=5)) if ours else about))
+        wires.run(0.01)
+        (got,) = parcels(bytes(end.raw))
+        assert sorted(one.name for one in got.body) == ["Boris", *(f"peer{number}" for number in range(10, 18))]
+        # Who knows only the document reads what its length says, and leaves the rest.
+        head = bytes(end.raw[1 : 1 + end.raw[0]])
+        assert len(end.raw) > len(head) + 1
+        size_at = head.index(b"dsize") + 5
+        size = int.from_bytes(head[size_at + 1 : size_at + 3 if head[size_at] == 0x19 else size_at + 2], "big")
+        assert len(end.raw) == 1 + len(head) + size
+        assert head.count(b"dname") >= 2
+        assert (b"\x64ours" in end.raw) is ours
+
+
+def test_one_who_answers_is_in_the_part_that_everybody_reads(wires: Any) -> None:
+    boris = wires.node("Boris", 2)
+    for number in range(10, 18):
+        wires.call(boris, f"10.0.0.{number}").send(question(info(f"peer{number}", number)))
+    end = wires.call(boris, "10.0.0.1")
+    end.send(question(info("Ivan", 1)))
+    wires.run(0.01)
+    assert b"Boris" in end.raw[: 1 + end.raw[0]]
+
+
+def test_a_name_that_is_as_long_as_a_parcel_allows(wires: Any) -> None:
+    boris = wires.node("Boris", 2)
+    for name in ("ä" * 64, "n" * 140):
+        end = wires.call(boris, "10.0.0.1")
+        end.send(question(info(name, 1)))
+        wires.run(0.01)
+        assert [one.type for one in parcels(bytes(end.raw))] == [DSC_RES]
+        assert name in names(boris)
+    end = wires.call(boris, "10.0.0.3")
+    end.send(question(info("Ivan", 3)))
+    wires.run(0.01)
+    (got,) = parcels(bytes(end.raw))
+    assert len(got.body) == 3
+
+
+def test_our_own_question_always_fits(wires: Any) -> None:
+    peer = wires.play(1)
+    address = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 65_535
+    wires.node("ä" * 32, 2, (1,), address=address, seed=2)
+    wires.run(0.1)
+    check(peer)
+    assert len(peer.accepted) == 1
+
+
+# Whom we join
+
+
+def test_our_question_is_the_references_but_for_what_we_announce(wires: Any) -> None:
+    def reply(end: Any, message: Any) -> None:
+        end.send_bytes(bytes.fromhex(TRANSCRIPTS[0]["reply_hex"]))
+        end.close()
+
+    boris = wires.play(BORIS, reply)
+    ivan = wires.node("Ivan", 0, (BORIS,), address=IVAN)
+    wires.run(0.1)
+    first = bytes(boris.accepted[0].raw)
+    (parcel,) = parcels(first)
+    assert isinstance(parcel.body, NodeInfo)
+    assert parcel.body.ours is not None
+    plain = parcel._replace(body=parcel.body._replace(ours=None))
+    assert ParcelCodec().encode(plain).hex() == TRANSCRIPTS[0]["hex"]
+    # Byte for byte, there is one key more in a map of five, and the length that comes with it.
+    reference = bytes.fromhex(TRANSCRIPTS[0]["hex"])
+    at = reference.index(b"\xa4\x62id")
+    assert first[1:at] == reference[1:at]
+    assert first[at] == 0xA5
+    assert first[at + 1 : len(reference)] == reference[at + 1 :]
+    assert first[len(reference) : len(reference) + 5] == b"\x64ours"
+    assert ivan.of(NeighbourAdded)
+
+
+def joined(wires: Any, vector: dict[str, Any], keeps_open: bool = False) -> tuple[Any, Any]:
+    def reply(end: Any, message: Any) -> None:
+        data = bytes.fromhex(vector["hex"])
+        for piece in (data[:1], data[1:40], data[40:]):
+            end.send_bytes(piece)
+        if not keeps_open:
+            end.close()
+
+    peer = wires.play(BORIS, reply)
+    ivan = wires.node("Ivan", 0, (BORIS,), address=IVAN)
+    wires.run(1.0)
+    return ivan, peer
+
+
+@pytest.mark.parametrize("name", [name for name in LIVE if name.startswith("joiner:")])
+def test_whatever_a_peer_answers_is_survived(wires: Any, name: str) -> None:
+    vector = LIVE[name]
+    ivan, peer = joined(wires, vector, "kept open" in name)
+    check(peer)
+    afterwards = vector["fields"].get("dsc_res_of_joiner_afterwards_hex")
+    if "received_hex" in vector["fields"]:
+        (sent,) = parcels(bytes(peer.accepted[0].raw))
+        (expected,) = parcels(bytes.fromhex(vector["fields"]["received_hex"]))
+        assert isinstance(sent.body, NodeInfo)
+        assert isinstance(expected.body, NodeInfo)
+        assert sent.body._replace(ours=None, host=IVAN) == expected.body._replace(host=IVAN)
+    if afterwards and "type SeqRes" not in name and "same id" not in name and "joiner itself" not in name:
+        (expected,) = parcels(bytes.fromhex(afterwards))
+        wanted = {one.name for one in expected.body} - {"Ivan"}  # type: ignore[union-attr]
+        assert set(names(ivan)) == wanted
+        end = wires.call(ivan, "127.0.0.1")
+        end.send_bytes(bytes.fromhex(TRANSCRIPTS[2]["hex"]))
+        wires.run(0.01)
+        (got,) = parcels(bytes(end.raw))
+        assert {one.name for one in got.body} == wanted | {"Ivan"}  # type: ignore[union-attr]
+    wires.run(20.0)
+    check(peer)
+    assert "Ivan" not in names(ivan)
+
+
+@pytest.mark.parametrize("sequences", [(24, 23), (23, 24), (255,), (0,), (300, 2**40)])
+@pytest.mark.parametrize("found", [True, False])
+def test_a_cluster_begins_where_peers_are(wires: Any, sequences: tuple[int, ...], found: bool) -> None:
+    peers = [
+        wires.document(number, answer(f"peer{number}", number), sequence)
+        for number, sequence in enumerate(sequences, 2)
+    ]
+    ivan = wires.node("Ivan", 1, tuple(range(2, 2 + len(sequences))), found=found)
+    assert wires.run(3.0, lambda: ivan.node.mode is Mode.WRK)
+    assert ivan.node.sequence == max(sequences)
+    assert ivan.node.oldest == max(sequences) + 1
+    ivan.tell("publish", [b"next"], 1)
+    assert ivan.of(Answered) == [Answered(1, ((max(sequences) + 1, 1),))]
+    assert [one.sequence for each in ivan.of(Delivered) for one in each.events] == [max(sequences) + 1]
+    end = wires.call(ivan, "10.0.0.9")
+    end.send(Parcel(False, SEQ_REQ, 9))
+    wires.run(0.01)
+    assert parcels(bytes(end.raw))[0].body == max(sequences) + 1
+    check(*peers)
+    boris = wires.node("Boris", 8, (1,))
+    assert wires.run(10.0, lambda: boris.node.mode is Mode.WRK)
+    boris.tell("publish", [b"and"], 2)
+    wires.run(1.0)
+    assert boris.of(Answered) == [Answered(2, ((max(sequences) + 2, 1),))]
+    check(*peers)
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_no_answer_to_the_question_for_the_sequence(wires: Any, silent: bool) -> None:
+    def reply(end: Any, message: Any) -> None:
+        if message.type is DSC_REQ:
+            end.send(answer("Boris", 2))
+        if message.type is DSC_REQ or not silent:
+            end.close()
+
+    peer = wires.play(2, reply)
+    ivan = wires.node("Ivan", 1, (2,), found=True)
+    assert wires.run(6.0, lambda: ivan.node.mode is Mode.WRK)
+    assert ivan.node.sequence == 0
+    wires.run(20.0)
+    assert names(ivan) == ["Boris"]
+    asked = [end.received[0].type for end in peer.accepted]
+    assert asked.count(SEQ_REQ) == 1
+    check(peer)
+
+
+def test_a_refusal_of_the_question_for_the_sequence(wires: Any) -> None:
+    def reply(end: Any, message: Any) -> None:
+        end.send(answer("Boris", 2) if message.type is DSC_REQ else Parcel(True, PROTO_ERROR, node_id("Boris")))
+        end.close()
+
+    wires.play(2, reply)
+    ivan = wires.node("Ivan", 1, (2,), found=True)
+    assert wires.run(20.0, lambda: ivan.node.mode is Mode.WRK)
+    assert names(ivan) == ["Boris"]
+
+
+def test_a_cluster_of_ours_goes_before_peers(wires: Any) -> None:
+    wires.node("Olga", 4)
+    peer = wires.document(2, answer("Boris", 2), 77)
+    ivan = wires.node("Ivan", 1, (2, 4), found=True)
+    assert wires.run(5.0, lambda: ivan.node.mode is Mode.WRK)
+    assert ivan.node.sequence == 0
+    assert [one.name for one in ivan.node.state(wires.now).members] == ["Ivan", "Olga"]
+    check(peer)
+
+
+def test_peers_stay_neighbours_without_a_vote(wires: Any) -> None:
+    peer = wires.document(2, answer("Boris", 2), 5)
+    ivan = wires.node("Ivan", 1, (2,))
+    wires.run(60.0)
+    check(peer)
+    (one,) = ivan.node.state(wires.now).neighbours
+    assert (one.name, one.address, one.ours, one.votes, one.mode) == ("Boris", "10.0.0.2:7878", False, False, "Wrk")
+    assert one.silent <= 1.6
+    assert [member.name for member in ivan.node.state(wires.now).members] == ["Ivan"]
+    times = [at for at, _ in ivan.dialled][3:]
+    between = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert min(between) == pytest.approx(1.5, abs=0.01)
+    assert max(between) == pytest.approx(1.5, abs=0.01)
+    assert len(ivan.of(NeighbourAdded)) == 1
+    assert ivan.of(NeighbourRemoved) == []
+
+
+def test_peers_of_peers_are_found(wires: Any) -> None:
+    peers = [wires.document(2, answer("Boris", 2, info("Vera", 3)), 5), wires.document(3, answer("Vera", 3), 9)]
+    ivan = wires.node("Ivan", 1, (2,))
+    wires.run(5.0)
+    assert names(ivan) == ["Boris", "Vera"]
+    check(*peers)
+
+
+def test_a_peer_that_says_nothing_any_more(wires: Any) -> None:
+    peer = wires.document(2, answer("Boris", 2), 5)
+    ivan = wires.node("Ivan", 1, (2,))
+    wires.run(10.0)
+    heard = ivan.node.state(wires.now).neighbours[0].silent
+    peer.answer = None
+    wires.run(5.0 - heard - 0.3)
+    assert names(ivan) == ["Boris"]
+    wires.run(1.5)
+    assert names(ivan) == []
+    (removed,) = ivan.of(NeighbourRemoved)
+    assert (removed.name, removed.address) == ("Boris", ("10.0.0.2", 7_878))
+    assert "silent" in removed.why
+    assert ivan.node.mode is Mode.WRK
+    # It is asked on, and comes back.
+    wires.document(2, answer("Boris", 2), 5)
+    wires.run(10.0)
+    assert names(ivan) == ["Boris"]
+    check(peer)
+
+
+def test_a_peer_that_is_gone(wires: Any) -> None:
+    wires.document(2, answer("Boris", 2), 5)
+    ivan = wires.node("Ivan", 1, (2,))
+    wires.run(10.0)
+    del wires.listening[wires.address(2)]
+    wires.run(1.6)
+    assert names(ivan) == []
+    (removed,) = ivan.of(NeighbourRemoved)
+    assert "refused" in removed.why
+    wires.document(2, answer("Boris", 2), 5)
+    wires.run(5.0)
+    assert names(ivan) == ["Boris"]
+
+
+def test_a_peer_that_calls_is_called(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    peer = wires.document(7, answer("Boris", 7), 5)
+    end = wires.call(ivan, "10.0.0.7")
+    end.send(question(info("Boris", 7, Mode.DSC)))
+    wires.run(20.0)
+    assert names(ivan) == ["Boris"]
+    assert len(peer.accepted) > 10
+    assert ivan.node.state(wires.now).neighbours[0].mode == "Wrk"
+    check(peer)
+
+
+def test_a_peer_that_only_calls_stays_as_long_as_it_calls(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    wires.silent.add(wires.address(7))
+    for _ in range(5):
+        wires.call(ivan, "10.0.0.7").send(question(info("Boris", 7)))
+        wires.run(4.0)
+        assert names(ivan) == ["Boris"]
+    wires.run(3.0)
+    assert names(ivan) == []
+
+
+def test_a_mixed_cluster(wires: Any) -> None:
+    peers = [
+        wires.document(4, answer("Olga", 4, info("Petr", 5)), 10),
+        wires.document(5, answer("Petr", 5, info("Olga", 4)), 20),
+    ]
+    wires.node("Ivan", 1, (2, 3, 4, 5), found=True)
+    wires.run(3.0)
+    for name, number in (("Boris", 2), ("Vera", 3)):
+        wires.node(name, number, (1, 4, 5))
+    hosts = [wires.hosts[name] for name in ("Ivan", "Boris", "Vera")]
+    assert wires.run(20.0, lambda: all(host.node.mode is Mode.WRK for host in hosts))
+    wires.run(10.0)
+    for host in hosts:
+        host.tell("publish", [b"x" + host.address[0].encode()], 1)
+    wires.run(1.0)
+    for host in hosts:
+        state = host.node.state(wires.now)
+        assert [one.name for one in state.members] == ["Boris", "Ivan", "Vera"]
+        others = [name for name in ("Boris", "Ivan", "Vera") if name != state.name]
+        assert names(host) == sorted([*others, "Olga", "Petr"])
+        assert (state.sequence, state.quorum) == (23, 2)
+    assert hosts[0].read() == hosts[1].read() == hosts[2].read()
+    hosts[1].kill()
+    wires.run(10.0)
+    assert [one.name for one in hosts[0].node.state(wires.now).members] == ["Ivan", "Vera"]
+    check(*peers)
+    for peer in peers:
+        assert b"parcels" not in b"".join(bytes(end.raw) for end in peer.accepted)
+
+
+def test_two_peers_with_one_id(wires: Any) -> None:
+    vector = LIVE["joiner: two nodes with the same id and different names"]
+    ivan, peer = joined(wires, vector)
+    assert len(names(ivan)) == 1
+    wires.run(10.0)
+    assert ivan.node.mode is Mode.WRK
+    check(peer)
+
+
+def test_a_peer_that_lists_only_others(wires: Any) -> None:
+    vector = LIVE["joiner: DscRes lists the joiner itself"]
+    ivan, peer = joined(wires, vector)
+    assert names(ivan) == ["127.0.0.1:7879"]
+    wires.run(10.0)
+    assert names(ivan) == ["127.0.0.1:7879"]
+    assert ivan.node.mode is Mode.WRK
+    check(peer)
+
+
+def test_garbage_from_a_peer_is_no_answer(wires: Any) -> None:
+    ivan, peer = joined(wires, LIVE["joiner: garbage reply"])
+    wires.run(30.0)
+    assert names(ivan) == []
+    assert ivan.node.mode is Mode.DSC
+    # It is asked again, but not ever faster.
+    assert 10 <= len(ivan.dialled) <= 25
+    check(peer)
+
+
+def test_a_connection_that_opens_late_is_not_just_closed(wires: Any) -> None:
+    wires.silent.add(wires.address(2))
+    ivan = wires.node("Ivan", 1, (2,))
+    wires.run(12.1)  # It has given that up by now.
+    peer = Peer(wires.address(2), 1, True)
+    ivan.wrote.clear()
+    ivan.node.connected(peer, wires.now)
+    ivan.flush()
+    assert [one.type for _, to, one in ivan.wrote if to == peer] == [DSC_REQ]

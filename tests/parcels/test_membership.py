@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+import pytest
+
+from fyrehose_twisted.parcels.log import Log
+from fyrehose_twisted.parcels.membership import MAX_MEMBERS, next_view
+from fyrehose_twisted.parcels.messages import Appended, Member, View
+from fyrehose_twisted.parcels.order import Order
+from fyrehose_twisted.parcels.promises import State
+
+A, B, C, D = (Member(name, 1) for name in "ABCD")
+HERE = ("10.0.0.1", 1)
+
+
+def view_of(*members: Member) -> View:
+    return View(tuple((one, HERE) for one in sorted(members)))
+
+
+def leader(*members: Member, others: tuple[Member, ...] = ()) -> Order:
+    """Return an order whose leader is A, and in which everybody has everything."""
+    order = Order(A, Random(1), 0.0, Log(), lambda: State(1, 0, b""))
+    order.begin_at(1, 0, view_of(A))
+    order.found(HERE, 0.0)
+    for one in (*members, *others):
+        order.replication.opened(one)
+    joined = [A]
+    for one in members:
+        if one != A:
+            joined.append(one)
+            order.replication.lead([one], 0.0)
+            catch_up(order, *joined)
+            order.change_view(view_of(*joined))
+            catch_up(order, *joined)
+    order.replication.lead(others, 0.0)
+    assert order.view == view_of(*members)
+    assert order.settled
+    assert not order.changing
+    return order
+
+
+def catch_up(order: Order, *members: Member) -> None:
+    for one in members:
+        if one != A:
+            order.appended_received(Appended(order.term, True, order.log.last), one, 0.0)
+    order.flush(0.0)
+
+
+def wanted(
+    order: Order,
+    *,
+    joining: Iterable[Member] = (),
+    dead: Iterable[Member] = (),
+    leaving: Iterable[Member] = (),
+) -> View | None:
+    gone = set(dead)
+    return next_view(order, [(one, HERE) for one in joining], lambda one: one not in gone, leaving)
+
+
+def test_content() -> None:
+    assert wanted(leader(A, B, C)) is None
+
+
+def test_who_leads_not_changes_nothing() -> None:
+    order = leader(A, B, C)
+    order.leave(0.0)
+    assert wanted(order, dead=[C]) is None
+
+
+def test_one_change_at_a_time() -> None:
+    order = leader(A, B, C)
+    order.change_view(view_of(A, B))
+    assert wanted(order, dead=[C]) is None
+
+
+def test_the_dead_are_removed_one_by_one() -> None:
+    order = leader(A, B, C, D)
+    assert wanted(order, dead=[D]) == view_of(A, B, C)
+    order = leader(A, B, C)
+    assert wanted(order, dead=[B]) == view_of(A, C)
+    assert wanted(order, leaving=[C]) == view_of(A, B)
+
+
+def test_without_a_quorum_nobody_is_removed() -> None:
+    assert wanted(leader(A, B), dead=[B]) is None
+    assert wanted(leader(A, B, C), dead=[B, C]) is None
+    assert wanted(leader(A, B, C, D), dead=[B, C]) is None
+
+
+def test_it_never_removes_itself() -> None:
+    assert wanted(leader(A, B, C), dead=[A]) is None
+    assert wanted(leader(A, B, C), leaving=[A]) is None
+
+
+def test_who_is_back_without_memory_takes_its_former_place() -> None:
+    again = Member("C", 2)
+    order = leader(A, B, C, others=(again,))
+    assert wanted(order, joining=[again]) == view_of(A, B)
+
+
+def test_somebody_is_added_who_has_everything() -> None:
+    order = leader(A, others=(B,))
+    assert wanted(order, joining=[B]) is None
+    order.appended_received(Appended(order.term, True, order.commit - 1), B, 0.0)
+    assert wanted(order, joining=[B]) is None
+    catch_up(order, B)
+    assert wanted(order, joining=[B]) == view_of(A, B)
+    assert wanted(order, joining=[C]) is None
+
+
+def test_one_after_the_other_in_order_of_names() -> None:
+    order = leader(A, others=(B, C))
+    catch_up(order, B, C)
+    assert wanted(order, joining=[C, B]) == view_of(A, B)
+
+
+def test_the_dead_go_before_others_come() -> None:
+    order = leader(A, B, C, others=(D,))
+    catch_up(order, B, C, D)
+    assert wanted(order, joining=[D], dead=[C]) == view_of(A, B)
+
+
+def test_there_may_be_so_many() -> None:
+    many = [A, *(Member(f"n{number:02}", 1) for number in range(MAX_MEMBERS - 1))]
+    last = Member("z", 1)
+    order = leader(*many, others=(last,))
+    catch_up(order, last)
+    assert wanted(order, joining=[last]) is None
+    assert wanted(order, joining=[last], leaving=[many[-1]]) == view_of(*many[:-1])
+
+
+def test_one_who_has_to_start_anew_is_not_added() -> None:
+    order = leader(A, others=(B,))
+    catch_up(order, B)
+    order.replication.closed(B)
+    order.replication.opened(B)
+    assert wanted(order, joining=[B]) is None
+
+
+@pytest.mark.parametrize("view", [None])
+def test_before_there_is_a_view(view: None) -> None:
+    order = Order(A, Random(1), 0.0, Log(), lambda: State(1, 0, b""))
+    assert order.view is view
+    assert wanted(order, joining=[B]) is None

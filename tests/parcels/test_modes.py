@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from fyrehose_twisted.parcels.messages import Mode
+from fyrehose_twisted.parcels.modes import Modes
+
+WAYS: dict[Mode, tuple[str, ...]] = {
+    Mode.DSC: (),
+    Mode.WRK: ("founded",),
+    Mode.SEQ_RECOVERY: ("answered",),
+    Mode.ERR: ("founded", "lost_quorum"),
+    Mode.SHUTDOWN: ("left",),
+    Mode.PANIC: ("broke",),
+}
+MOVES = {
+    (Mode.DSC, "founded"): Mode.WRK,
+    (Mode.DSC, "answered"): Mode.SEQ_RECOVERY,
+    (Mode.SEQ_RECOVERY, "caught_up"): Mode.WRK,
+    (Mode.SEQ_RECOVERY, "lost_quorum"): Mode.ERR,
+    (Mode.SEQ_RECOVERY, "founded"): Mode.WRK,
+    (Mode.WRK, "lost_quorum"): Mode.ERR,
+    (Mode.WRK, "fell_behind"): Mode.SEQ_RECOVERY,
+    (Mode.ERR, "answered"): Mode.SEQ_RECOVERY,
+    (Mode.ERR, "founded"): Mode.WRK,
+}
+INPUTS = ("founded", "answered", "caught_up", "fell_behind", "lost_quorum", "left", "broke")
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("what", INPUTS)
+def test_what_happens_where(mode: Mode, what: str) -> None:
+    modes = Modes()
+    for step in WAYS[mode]:
+        modes.happened(step, "before", 1.0)
+    assert modes.mode is mode
+    why, since = modes.why, modes.since
+    expected = MOVES.get((mode, what), mode)
+    if mode not in (Mode.SHUTDOWN, Mode.PANIC):
+        expected = {"left": Mode.SHUTDOWN, "broke": Mode.PANIC}.get(what, expected)
+    assert modes.happened(what, "because", 7.0) is (expected is not mode)
+    assert modes.mode is expected
+    assert (modes.why, modes.since) == (("because", 7.0) if expected is not mode else (why, since))
+
+
+def test_it_begins_with_discovery() -> None:
+    modes = Modes()
+    assert modes.mode is Mode.DSC
+    assert modes.why
+
+
+def test_they_do_not_share_a_state() -> None:
+    one, other = Modes(), Modes()
+    one.happened("founded", "x", 1.0)
+    assert other.mode is Mode.DSC

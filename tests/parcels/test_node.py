@@ -1,0 +1,1138 @@
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+from zlib import crc32
+
+import pytest
+from zope.interface.verify import verifyObject
+
+from fyrehose_twisted.errors import EventsNotHeld, LocalError, MessageTooLarge, NotOrdered, PublishQueueFull
+from fyrehose_twisted.interfaces import ILinkNode
+from fyrehose_twisted.parcels.events import (
+    Answered,
+    Delivered,
+    ModeChanged,
+    NeighbourAdded,
+    NeighbourRemoved,
+    NotTaken,
+    Skipped,
+    ViewChanged,
+    Warned,
+)
+from fyrehose_twisted.parcels.messages import (
+    Append,
+    Appended,
+    Beat,
+    Entry,
+    EntryKind,
+    Extension,
+    Fetch,
+    Fetched,
+    Hello,
+    Member,
+    Mode,
+    NodeInfo,
+    NotPublished,
+    Parcel,
+    ParcelType,
+    Proof,
+    Publish,
+    Published,
+    Refusal,
+    Refused,
+    Run,
+    StatePart,
+    StateTaken,
+    VoteAsked,
+    VoteGiven,
+    Welcome,
+    node_id,
+)
+from fyrehose_twisted.parcels.promises import Promises
+from fyrehose_twisted.parcels.proofs import dialler_proof
+
+TAG = crc32(b"default")
+SECRET = b"0123456789abcdef"
+
+
+def info(name: str, host: str = "10.0.0.99", port: int = 7_878, incarnation: int | None = 99) -> NodeInfo:
+    ours = None if incarnation is None else Extension(1, incarnation, TAG)
+    return NodeInfo(node_id(name), Mode.DSC, name, (host, port), ours)
+
+
+def ask(about: NodeInfo) -> Parcel:
+    return Parcel(False, ParcelType.DSC_REQ, about.id, about)
+
+
+def join(wires: Any, host: Any, name: str, founding: int | None = None, secret: bytes | None = None) -> Any:
+    """Call a node as another one of the cluster."""
+    end = wires.call(host)
+    hello = Hello("default", name, 99, host.node.founding if founding is None else founding, bytes(16))
+    end.send(ask(info(name)), hello)
+    wires.run(0.01)
+    welcome = next(one for one in end.take() if isinstance(one, Welcome))
+    end.send(Proof(dialler_proof(secret, hello, welcome)))
+    wires.run(0.01)
+    return end
+
+
+def connect(wires: Any, host: Any) -> Any:
+    """Call a node as one who only publishes."""
+    end = wires.call(host)
+    end.send(Hello("default", "", 0, 0, bytes(16)))
+    wires.run(0.01)
+    end.send(Proof(b""))
+    wires.run(0.01)
+    end.take()
+    return end
+
+
+def delivered(host: Any) -> list[bytes]:
+    return [event.data for one in host.of(Delivered) for event in one.events]
+
+
+def mode(host: Any) -> Mode:
+    return host.node.mode
+
+
+def warnings(host: Any) -> list[str]:
+    return [one.text for one in host.of(Warned)]
+
+
+def counter(host: Any, name: str) -> int:
+    return host.node.state(host.wires.now).counters.get(name, 0)
+
+
+def members(host: Any) -> list[str]:
+    return [one.name for one in host.node.state(host.wires.now).members]
+
+
+def modes(host: Any) -> list[Mode]:
+    return [one.mode for one in host.of(ModeChanged)]
+
+
+# Founding and joining
+
+
+def test_a_node_without_neighbours_works_at_once(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    assert mode(ivan) is Mode.WRK
+    assert (ivan.node.sequence, ivan.node.oldest, ivan.node.read(1, 9, 9)) == (0, 1, [])
+    assert verifyObject(ILinkNode, ivan.node)
+    ivan.tell("publish", [b"a", b"b"], "token")
+    assert ivan.of(Answered) == [Answered("token", ((1, 2),))]
+    assert delivered(ivan) == [b"a", b"b"]
+
+
+def test_a_second_node_joins(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    wires.run(3.0)
+    ivan.tell("publish", [b"before"], 1)
+    boris = wires.node("Boris", 2, (1,))
+    assert mode(boris) is Mode.DSC
+    assert wires.run(3.0, lambda: mode(boris) is Mode.WRK)
+    assert modes(boris) == [Mode.SEQ_RECOVERY, Mode.WRK]
+    assert members(ivan) == members(boris) == ["Boris", "Ivan"]
+    assert boris.node.founding == ivan.node.founding != 0
+    boris.tell("publish", [b"after"], 2)
+    wires.run(0.5)
+    assert boris.of(Answered) == [Answered(2, ((2, 1),))]
+    assert delivered(ivan) == delivered(boris) == [b"before", b"after"]
+    assert ivan.read() == boris.read() == [(1, b"before"), (2, b"after")]
+    assert [one.name for one in ivan.of(NeighbourAdded)] == ["Boris"]
+    assert [len(one.view.members) for one in ivan.of(ViewChanged)] == [1, 2]
+
+
+def test_three_nodes_have_one_order(trio: Any, wires: Any) -> None:
+    for number in range(30):
+        trio[number % 3].tell("publish", [b"%d" % number, b"and"], number)
+        if number % 7 == 0:
+            wires.run(0.002)
+    wires.run(1.0)
+    lists = [host.read() for host in trio]
+    assert lists[0] == lists[1] == lists[2]
+    assert len(lists[0]) == 60
+    for at, host in enumerate(trio):
+        answers = {one.token: one.numbers for one in host.of(Answered)}
+        assert sorted(answers) == list(range(at, 30, 3))
+        for token, numbers in answers.items():
+            places = [first + step for first, many in numbers for step in range(many)]
+            assert [data for number, data in host.read() if number in places] == [b"%d" % token, b"and"]
+
+
+def test_answers_come_after_delivery(trio: Any, wires: Any) -> None:
+    for host in trio:
+        host.tell("publish", [b"1", b"2", b"3"], "x")
+    wires.run(1.0)
+    for host in trio:
+        last = 0
+        for one in host.told:
+            if isinstance(one, Delivered):
+                last = one.events[-1].sequence
+            elif isinstance(one, Answered):
+                assert all(first + many - 1 <= last for first, many in one.numbers)
+        assert len(host.of(Answered)) == 1
+
+
+def test_found_waits_for_a_neighbour_that_says_nothing(wires: Any) -> None:
+    wires.silent.add(wires.address(2))
+    ivan = wires.node("Ivan", 1, (2,), found=True)
+    wires.run(60.0)
+    assert mode(ivan) is Mode.DSC
+    assert len(ivan.dialled) > 3
+    wires.silent.clear()
+    assert wires.run(20.0, lambda: mode(ivan) is Mode.WRK)
+
+
+def test_found_begins_where_all_neighbours_refuse(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, (2, 3), found=True)
+    boris = wires.node("Boris", 4, (2, 3))
+    assert wires.run(2.5, lambda: mode(ivan) is Mode.WRK)
+    wires.run(60.0)
+    assert mode(boris) is Mode.DSC
+    assert boris.node.founding == 0
+
+
+def test_found_joins_where_there_is_a_cluster(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    wires.run(1.0)
+    boris = wires.node("Boris", 2, (1,), found=True)
+    assert wires.run(5.0, lambda: mode(boris) is Mode.WRK)
+    assert boris.node.founding == ivan.node.founding
+    assert members(boris) == ["Boris", "Ivan"]
+
+
+def test_one_in_no_cluster_is_not_joined(wires: Any) -> None:
+    boris = wires.node("Boris", 2, (1,))
+    ivan = wires.node("Ivan", 1, (2,))
+    wires.run(30.0)
+    assert {mode(ivan), mode(boris)} == {Mode.DSC}
+    vera = wires.node("Vera", 3, (1, 2), found=True)
+    assert wires.run(20.0, lambda: {mode(ivan), mode(boris), mode(vera)} == {Mode.WRK})
+    assert len({host.node.founding for host in (ivan, boris, vera)}) == 1
+
+
+def test_a_list_with_oneself_and_repetitions(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, (1, 1))
+    assert wires.run(2.5, lambda: mode(ivan) is Mode.WRK)
+    assert ivan.dialled == []
+    boris = wires.node("Boris", 2, (1, 2, 1, 1))
+    assert wires.run(5.0, lambda: mode(boris) is Mode.WRK)
+    assert [address for _, address in boris.dialled].count(wires.address(1)) == 1
+
+
+def test_it_knows_itself_behind_another_address(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, (9,))
+    wires.listening[wires.address(9)] = ivan
+    assert wires.run(8.0, lambda: mode(ivan) is Mode.WRK)
+    wires.run(10.0)
+    assert members(ivan) == ["Ivan"]
+    assert ivan.node.state(wires.now).neighbours == ()
+    assert warnings(ivan) == []
+
+
+def test_clusters_that_were_founded_apart_do_not_mix(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    boris = wires.node("Boris", 2)
+    ivan.tell("publish", [b"one"], 1)
+    boris.tell("publish", [b"other"], 1)
+    vera = wires.node("Vera", 3, (1,))
+    assert wires.run(5.0, lambda: mode(vera) is Mode.WRK)
+    end = join_apart(wires, ivan, "Boris", boris.node.founding)
+    assert [one.why for one in end.take() if isinstance(one, Refused)] == [Refusal.OTHER_FOUNDING]
+    assert end.hung_up
+    assert any("two clusters" in text for text in warnings(ivan))
+    assert members(ivan) == ["Ivan", "Vera"]
+
+
+def join_apart(wires: Any, host: Any, name: str, founding: int) -> Any:
+    end = wires.call(host)
+    end.send(ask(info(name)), Hello("default", name, 99, founding, bytes(16)))
+    wires.run(0.01)
+    return end
+
+
+def test_who_dials_one_of_another_founding_is_told(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    promises = Promises()
+    boris = wires.node("Boris", 2, promises=promises)
+    wires.run(2.0)
+    boris.kill()
+    # It remembers its cluster, and is given a neighbour of another one.
+    boris = wires.node("Boris", 2, (1,), promises=promises)
+    wires.run(5.0)
+    for host in (ivan, boris):
+        assert any("two clusters" in text for text in warnings(host))
+    assert sum("refuses this node" in text for text in warnings(boris)) == 1  # Not each time.
+    assert members(ivan) == ["Ivan"]
+    assert members(boris) == ["Boris"]
+    assert mode(boris) is Mode.WRK
+
+
+def test_one_that_calls_again_and_again_is_warned_of_once(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    for _ in range(5):
+        join_apart(wires, ivan, "Boris", 77)
+    assert len(warnings(ivan)) == 1
+
+
+# Who is refused
+
+
+def test_the_same_name_twice(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    other = wires.node("Ivan", 2, (1,), seed=77)
+    wires.run(12.0)
+    assert mode(other) is Mode.DSC
+    assert members(ivan) == ["Ivan"]
+    for host in (ivan, other):
+        assert [text for text in warnings(host) if "'Ivan'" in text and "another name" in text]
+        assert len(warnings(host)) == 1  # Not each time.
+    assert ivan.node.state(wires.now).neighbours == ()
+
+
+def test_the_name_of_another_member(trio: Any, wires: Any) -> None:
+    other = wires.node("Vera", 4, (1, 2), seed=77)
+    wires.run(12.0)
+    assert mode(other) is Mode.DSC
+    assert trio[2].node.state(wires.now).incarnation in {
+        one.incarnation for one in trio[0].node.state(wires.now).members
+    }
+    assert {mode(host) for host in trio} == {Mode.WRK}
+    trio[2].kill()
+    # Once the member is gone, its name is free.
+    assert wires.run(20.0, lambda: mode(other) is Mode.WRK)
+    assert members(trio[0]) == ["Boris", "Ivan", "Vera"]
+
+
+def same_ids() -> tuple[str, str]:
+    seen: dict[int, str] = {}
+    for number in count():
+        name = f"node {number}"
+        other = seen.setdefault(node_id(name), name)
+        if other != name:
+            return other, name
+    raise AssertionError
+
+
+def test_the_same_id_twice(wires: Any) -> None:
+    one, two = same_ids()
+    first = wires.node(one, 1)
+    second = wires.node(two, 2, (1,))
+    wires.run(8.0)
+    assert mode(second) is Mode.DSC
+    assert members(first) == [one]
+    for host in (first, second):
+        assert any("same id" in text and one in text and two in text for text in warnings(host))
+    assert counter(first, "dropped_id_taken") > 0
+
+
+def test_another_cluster(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    boris = wires.node("Boris", 2, (1,), cluster="other")
+    wires.run(8.0)
+    assert mode(boris) is Mode.DSC
+    assert ivan.node.state(wires.now).neighbours == boris.node.state(wires.now).neighbours == ()
+    assert any("cluster" in text for text in warnings(ivan))
+    assert any("cluster" in text for text in warnings(boris))
+    end = wires.call(ivan)
+    end.send(ask(info("Olga")), Hello("other", "Olga", 99, 0, bytes(16)))
+    wires.run(0.1)
+    assert [one.why for one in end.take() if isinstance(one, Refused)] == [Refusal.WRONG_CLUSTER]
+    assert end.hung_up
+
+
+@pytest.mark.parametrize(("here", "there"), [(SECRET, SECRET[::-1]), (SECRET, None), (None, SECRET)])
+def test_another_secret(wires: Any, here: bytes | None, there: bytes | None) -> None:
+    ivan = wires.node("Ivan", 1, secret=here)
+    boris = wires.node("Boris", 2, (1,), secret=there)
+    wires.run(8.0)
+    assert mode(boris) is Mode.DSC
+    assert members(ivan) == ["Ivan"]
+    assert boris.node.founding == 0
+    assert any("secret" in text for text in (*warnings(ivan), *warnings(boris)))
+    if here is not None:
+        assert ivan.node.state(wires.now).neighbours == ()
+    if there is not None:
+        assert boris.node.state(wires.now).neighbours == ()
+
+
+def test_the_right_secret(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, secret=SECRET)
+    boris = wires.node("Boris", 2, (1,), secret=SECRET)
+    assert wires.run(8.0, lambda: mode(boris) is Mode.WRK)
+    vera = wires.node("Vera", 3, (1, 2), secret=SECRET)
+    assert wires.run(8.0, lambda: mode(vera) is Mode.WRK)
+    assert members(ivan) == ["Boris", "Ivan", "Vera"]
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [None, SECRET],
+)
+def test_one_who_knows_only_a_follower_joins(wires: Any, secret: bytes | None) -> None:
+    wires.node("Ivan", 1, secret=secret)
+    boris = wires.node("Boris", 2, (1,), secret=secret)
+    assert wires.run(8.0, lambda: mode(boris) is Mode.WRK)
+    assert boris.node.state(wires.now).leader == "Ivan"
+    vera = wires.node("Vera", 3, (2,), secret=secret)
+    assert wires.run(20.0, lambda: mode(vera) is Mode.WRK)
+
+
+def test_who_calls_without_the_secret(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, secret=SECRET)
+    end = wires.call(ivan)
+    end.send(Hello("default", "", 0, 0, bytes(16)))
+    wires.run(0.01)
+    end.send(Proof(bytes(32)))
+    wires.run(0.01)
+    assert [one.why for one in end.take() if isinstance(one, Refused)] == [Refusal.WRONG_SECRET]
+    assert end.hung_up
+    assert counter(ivan, "dropped_wrong_secret") == 1
+    # Nor does it help to leave the proof out, or to give one before it is asked for.
+    for messages in ((Publish(Run("p", 0, 1, [b"x"])),), (Proof(b""), Publish(Run("p", 0, 1, [b"x"])))):
+        end = wires.call(ivan)
+        end.send(*messages)
+        wires.run(0.1)
+        assert end.hung_up
+    end = wires.call(ivan)
+    end.send(Hello("default", "", 0, 0, bytes(16)), Publish(Run("p", 0, 1, [b"x"])))
+    wires.run(0.1)
+    assert end.hung_up
+    assert delivered(ivan) == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Append(9, 0, 0, 0, []),
+        VoteAsked(9, 9, 9, False),
+        Publish(Run("p", 0, 1, [b"x"])),
+        Beat(Mode.WRK, 9, 9),
+        Fetch(1, 9),
+        StatePart(9, 9, 9, 0, 1, b"x"),
+        Appended(9, True, 9),
+        VoteGiven(9, True, False),
+        StateTaken(9, 9, 9),
+        Fetched(1, []),
+        Published("p", 0, 1, ((1, 1),)),
+        NotPublished("p", 0, 1, Refusal.NO_QUORUM, ""),
+        Welcome("Olga", 1, 0, bytes(16), b""),
+        Refused(Refusal.NO_QUORUM, ""),
+        Proof(b""),
+    ],
+)
+def test_who_says_no_hello_is_refused(wires: Any, message: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    for opening in ((), (ask(info("Olga")),)):
+        end = wires.call(ivan)
+        end.send(*opening, message)
+        wires.run(0.1)
+        assert [type(one) for one in end.take() if not isinstance(one, Parcel)] == [Refused]
+        assert end.hung_up
+    assert ivan.node.state(wires.now).term == 1
+    assert delivered(ivan) == []
+
+
+def test_who_said_hello_and_proved_nothing_is_refused(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    end = wires.call(ivan)
+    end.send(ask(info("Olga")), Hello("default", "Olga", 99, 0, bytes(16)), VoteAsked(9, 9, 9, False))
+    wires.run(0.1)
+    assert isinstance(end.take()[-1], Refused)
+    assert end.hung_up
+
+
+def test_a_hello_without_an_introduction_is_refused(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    for opening in ((), (ask(info("Petr")),)):
+        end = wires.call(ivan)
+        end.send(*opening, Hello("default", "Olga", 99, 0, bytes(16)))
+        wires.run(0.1)
+        assert isinstance(end.take()[-1], Refused)
+        assert end.hung_up
+
+
+def test_a_publisher_has_no_vote(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    for message in (VoteAsked(9, 9, 9, False), Append(9, 0, 0, 0, []), Fetch(1, 9), StatePart(9, 9, 9, 0, 1, b"x")):
+        end = connect(wires, ivan)
+        end.send(message)
+        wires.run(0.1)
+        assert isinstance(end.take()[-1], Refused)
+        assert end.hung_up
+    assert ivan.node.state(wires.now).term == 1
+
+
+def test_too_many_neighbours(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, max_neighbours=2)
+    for number in range(5):
+        wires.call(ivan).send(ask(info(f"n{number}", port=9_000 + number)))
+    wires.run(0.1)
+    assert len(ivan.node.state(wires.now).neighbours) == 2
+    assert counter(ivan, "dropped_too_many_neighbours") == 3
+
+
+def test_too_many_links(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, max_links=2)
+    ends = [wires.call(ivan) for _ in range(3)]
+    wires.run(0.1)
+    assert [end.hung_up for end in ends] == [False, False, True]
+    assert counter(ivan, "dropped_too_many_links") == 1
+    ends[0].close()
+    wires.run(0.1)
+    assert not wires.call(ivan).hung_up
+
+
+def test_one_link_too_many_gets_an_answer(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, max_links=1)
+    wires.call(ivan)
+    end = wires.call(ivan)
+    end.send(ask(info("Olga", incarnation=None)))
+    wires.run(0.1)
+    assert [one.type for one in end.take()] == [ParcelType.PROTO_ERROR]
+
+
+def test_an_idle_caller_is_hung_up(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    end = wires.call(ivan)
+    wires.run(29.0)
+    assert not end.hung_up
+    wires.run(3.0)
+    assert end.hung_up
+    assert counter(ivan, "dropped_idle") == 1
+
+
+# Addresses
+
+
+def test_somebody_elses_address_is_not_dialled(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    victim = wires.play(7)
+    for incarnation in (None, 99):
+        end = wires.call(ivan, "10.0.0.99")
+        end.send(ask(info(f"Olga{incarnation}", "10.0.0.7", incarnation=incarnation)))
+        wires.run(10.0)
+        assert [one.type for one in end.take()] == [ParcelType.DSC_RES]
+    assert victim.accepted == []
+    assert ivan.dialled == []
+    assert any("10.0.0.7" in text for text in warnings(ivan))
+
+
+def test_somebody_elses_address_is_not_dialled_where_there_is_a_secret(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, secret=SECRET)
+    victim = wires.play(7)
+    wires.call(ivan, "10.0.0.99").send(ask(info("Olga", "10.0.0.7", incarnation=None)))
+    wires.run(10.0)
+    assert victim.accepted == []
+
+
+FORGED = "who speaks only the document needs no proof, and takes the place of a member of that name"
+
+
+@pytest.mark.parametrize(
+    ("secret", "incarnation"),
+    [
+        (SECRET, None),
+        (SECRET, 99),
+        (None, None),
+    ],
+)
+def test_a_question_in_a_members_name_does_not_shake_it(
+    wires: Any, secret: bytes | None, incarnation: int | None
+) -> None:
+    ivan = wires.node("Ivan", 1, secret=secret)
+    wires.node("Boris", 2, (1,), secret=secret)
+    wires.node("Vera", 3, (1, 2), secret=secret)
+    assert wires.run(20.0, lambda: members(ivan) == ["Boris", "Ivan", "Vera"])
+    wires.run(3.0)
+    views = len(ivan.of(ViewChanged))
+    wires.call(ivan, "10.0.0.2").send(ask(info("Boris", "10.0.0.2", incarnation=incarnation)))
+    wires.run(3.0)
+    assert len(ivan.of(ViewChanged)) == views
+
+
+@pytest.mark.parametrize("name", ["Ivan", "Boris"])
+def test_a_wrong_id_does_not_make_a_name_free(wires: Any, name: str) -> None:
+    ivan = wires.node("Ivan", 1)
+    boris = wires.node("Boris", 2, (1,))
+    assert wires.run(5.0, lambda: mode(boris) is Mode.WRK)
+    end = wires.call(ivan)
+    end.send(ask(info(name)._replace(id=1)))
+    wires.run(0.01)
+    assert [one.type for one in end.take()] == [ParcelType.PROTO_ERROR]
+
+
+# Commands
+
+
+def test_nothing_is_published_before_there_is_a_cluster(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, (2,))
+    for publish in (
+        lambda: ivan.node.publish([b"a", b"b"], 1, wires.now),
+        lambda: ivan.node.publish_as(Run("p", 0, 1, [b"a"]), 1, wires.now),
+    ):
+        with pytest.raises(NotOrdered) as raised:
+            publish()
+        assert (raised.value.why, raised.value.unknown) == ("no-quorum", False)
+    assert counter(ivan, "refused") == 3
+    assert counter(ivan, "published") == 0
+
+
+def test_events_that_are_too_long(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, max_event=1_000)
+    with pytest.raises(MessageTooLarge):
+        ivan.node.publish([b"fine", bytes(1_001)], 1, wires.now)
+    with pytest.raises(MessageTooLarge):
+        ivan.node.publish_as(Run("p", 0, 1, [bytes(1_001)]), 1, wires.now)
+    ivan.tell("publish", [bytes(1_000)], 2)
+    assert [one.token for one in ivan.of(Answered)] == [2]
+    assert len(delivered(ivan)) == 1
+
+
+def test_the_name_of_a_publisher(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    for name in ("", "x" * 161, "ä" * 81):
+        with pytest.raises(LocalError):
+            ivan.node.publish_as(Run(name, 0, 1, [b"x"]), 1, wires.now)
+    ivan.tell("publish_as", Run("x" * 160, 0, 1, [b"x"]), 1)
+    assert len(ivan.of(Answered)) == 1
+
+
+def test_too_many_events_wait(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, max_event=1_000, pending_bytes=4_000)
+    ivan.node.publish([bytes(1_000)] * 3, 1, wires.now)
+    with pytest.raises(PublishQueueFull):
+        ivan.node.publish([bytes(1_000)], 2, wires.now)
+    ivan.flush()
+    ivan.tell("publish", [bytes(1_000)], 3)
+    assert [one.token for one in ivan.of(Answered)] == [1, 3]
+
+
+def test_nothing_at_all_is_published(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    ivan.tell("publish", [], 1)
+    assert ivan.of(Answered) == ivan.of(Delivered) == []
+
+
+def test_a_publication_that_is_repeated_elsewhere(trio: Any, wires: Any) -> None:
+    run = Run("somebody", 0, 1, [b"once"])
+    for host in trio:
+        host.tell("publish", [b"noise"], "noise")
+        host.tell("publish_as", run, "first")
+        host.tell("publish_as", run, "at once")
+    wires.run(1.0)
+    trio[0].tell("publish_as", run, "later")
+    trio[1].tell("publish_as", run, "later")
+    wires.run(1.0)
+    answers = [one for host in trio for one in host.of(Answered) if one.token != "noise"]
+    assert len(answers) == 8
+    assert len({one.numbers for one in answers}) == 1
+    assert [len(host.of(Answered)) for host in trio] == [4, 4, 3]
+    for host in trio:
+        assert delivered(host).count(b"once") == 1
+
+
+def test_runs_that_overlap(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    ivan.tell("publish_as", Run("p", 0, 1, [b"1", b"2"]), 1)
+    ivan.tell("publish", [b"between"], 2)
+    ivan.tell("publish_as", Run("p", 0, 2, [b"2", b"3"]), 3)
+    assert ivan.of(Answered) == [Answered(1, ((1, 2),)), Answered(2, ((3, 1),)), Answered(3, ((2, 1), (4, 1)))]
+    assert delivered(ivan) == [b"1", b"2", b"between", b"3"]
+    ivan.tell("publish_as", Run("p", 0, 9, [b"9"]), 4)
+    ivan.tell("publish_as", Run("unknown", 0, 9, [b"9"]), 5)
+    assert [(one.token, one.why, one.unknown) for one in ivan.of(NotTaken)] == [
+        (4, Refusal.OUT_OF_ORDER, False),
+        (5, Refusal.FORGOTTEN, True),
+    ]
+
+
+def test_reading(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, window_bytes=98_304)
+    for number in range(1, 200):
+        ivan.tell("publish", [bytes(1_000)], number)
+    node = ivan.node
+    assert node.sequence == 199
+    assert 100 < node.oldest < 199
+    with pytest.raises(EventsNotHeld) as raised:
+        node.read(1, 5, 5)
+    assert (raised.value.oldest, raised.value.last) == (node.oldest, 199)
+    assert [one.sequence for one in node.read(node.oldest, 500, 3)] == [node.oldest + at for at in range(3)]
+    assert node.read(198, 5_000, 99)[-1].sequence == 199
+    assert node.read(200, 300, 9) == node.read(150, 149, 9) == node.read(199, 199, 0) == []
+
+
+def test_state(trio: Any, wires: Any) -> None:
+    trio[1].tell("publish", [b"a", b"b"], 1)
+    wires.play(8)
+    wires.call(trio[1], "10.0.0.8").send(ask(info("Olga", "10.0.0.8", incarnation=None)))
+    wires.run(0.9)
+    state = trio[1].node.state(wires.now)
+    assert (state.name, state.id, state.cluster, state.mode) == ("Boris", node_id("Boris"), "default", "Wrk")
+    assert len(state.incarnation) == 16
+    assert (state.leader, state.sequence, state.oldest, state.quorum) == ("Ivan", 2, 1, 2)
+    assert state.term == trio[1].node.term >= 1
+    assert state.why
+    assert [(one.name, one.address, one.alive) for one in state.members] == [
+        ("Boris", "10.0.0.2:7878", True),
+        ("Ivan", "10.0.0.1:7878", True),
+        ("Vera", "10.0.0.3:7878", True),
+    ]
+    assert state.members[0].incarnation == state.incarnation
+    neighbours = {one.name: one for one in state.neighbours}
+    assert list(neighbours) == ["Ivan", "Olga", "Vera"]
+    assert (neighbours["Ivan"].ours, neighbours["Ivan"].votes, neighbours["Ivan"].mode) == (True, True, "Wrk")
+    assert (neighbours["Olga"].ours, neighbours["Olga"].votes, neighbours["Olga"].mode) == (False, False, "Dsc")
+    assert 0.0 <= neighbours["Ivan"].silent <= 1.1
+    assert 0.8 < neighbours["Olga"].silent < 1.0
+    assert state.counters["published"] == state.counters["delivered"] == 2
+
+
+# Who goes
+
+
+def test_the_one_that_orders_dies(trio: Any, wires: Any) -> None:
+    ivan, boris, vera = trio
+    boris.tell("publish", [b"1"], 1)
+    wires.run(0.5)
+    ivan.kill()
+    boris.tell("publish", [b"2"], 2)
+    # Nobody waits for seconds where a connection is refused.
+    assert wires.run(2.0, lambda: len(boris.of(Answered)) == 2)
+    assert wires.run(2.0, lambda: members(vera) == ["Boris", "Vera"])
+    assert delivered(boris) == [b"1", b"2"]
+    wires.run(0.5)
+    assert delivered(vera) == [b"1", b"2"]
+    assert [one.name for one in vera.of(NeighbourRemoved)] == ["Ivan"]
+    assert boris.node.state(wires.now).leader in ("Boris", "Vera")
+    assert boris.of(NotTaken) == []
+
+
+def test_silence_is_noticed_after_5_seconds(trio: Any, wires: Any) -> None:
+    ivan, boris, vera = trio
+    vera.up = False  # It hangs; its connections stay.
+    wires.run(4.0)
+    assert members(ivan) == ["Boris", "Ivan", "Vera"]
+    assert wires.run(3.0, lambda: members(ivan) == ["Boris", "Ivan"])
+    wires.run(1.5)
+    assert [one.name for one in boris.of(NeighbourRemoved)] == ["Vera"]
+    assert "silent" in boris.of(NeighbourRemoved)[0].why
+    vera.up = True
+    vera.flush()
+    assert wires.run(30.0, lambda: members(ivan) == ["Boris", "Ivan", "Vera"] and mode(vera) is Mode.WRK)
+
+
+def test_a_minority_orders_nothing(trio: Any, wires: Any) -> None:
+    ivan, boris, vera = trio
+    boris.kill()
+    vera.kill()
+    ivan.tell("publish", [b"lost"], 1)
+    assert mode(ivan) is Mode.WRK
+    assert wires.run(12.0, lambda: mode(ivan) is Mode.ERR)
+    assert [(one.token, one.why, one.unknown) for one in ivan.of(NotTaken)] == [(1, Refusal.NO_QUORUM, True)]
+    assert ivan.of(Answered) == []
+    assert delivered(ivan) == []
+    with pytest.raises(NotOrdered, match="quorum"):
+        ivan.node.publish([b"x"], 2, wires.now)
+    assert ivan.node.state(wires.now).leader is None
+    assert members(ivan) == ["Boris", "Ivan", "Vera"]
+
+
+def test_a_majority_comes_back(wires: Any) -> None:
+    memories = [Promises() for _ in range(3)]
+    wires.node("Ivan", 1, (2, 3), found=True, promises=memories[0])
+    wires.run(1.2)
+    for name, number in (("Boris", 2), ("Vera", 3)):
+        wires.node(name, number, (1,), promises=memories[number - 1])
+    hosts = wires.hosts
+    assert wires.run(20.0, lambda: all(members(host) == ["Boris", "Ivan", "Vera"] for host in hosts.values()))
+    wires.run(2.0)
+    hosts["Vera"].tell("publish", [b"1", b"2"], 1)
+    wires.run(1.0)
+    founding, incarnations = hosts["Ivan"].node.founding, {name: host.node.me for name, host in hosts.items()}
+    for host in list(hosts.values()):
+        host.kill()
+    wires.run(60.0)
+    for name, number in (("Ivan", 1), ("Boris", 2), ("Vera", 3)):
+        wires.node(name, number, (1, 2, 3), promises=memories[number - 1])
+    assert wires.run(20.0, lambda: all(mode(host) is Mode.WRK for host in hosts.values()))
+    assert {name: host.node.me for name, host in hosts.items()} == incarnations
+    assert {host.node.founding for host in hosts.values()} == {founding}
+    hosts["Boris"].tell("publish", [b"3"], 1)
+    wires.run(1.0)
+    assert hosts["Boris"].of(Answered) == [Answered(1, ((3, 1),))]
+
+
+def test_who_forgot_is_somebody_new(trio: Any, wires: Any) -> None:
+    ivan, boris, vera = trio
+    boris.tell("publish", [b"1", b"2"], 1)
+    wires.run(0.5)
+    before = vera.node.me
+    vera.kill()
+    again = wires.node("Vera", 3, (1, 2), seed=1234)
+    assert wires.run(15.0, lambda: mode(again) is Mode.WRK)
+    assert again.node.me != before
+    assert delivered(again) == [b"1", b"2"]
+    assert again.of(Skipped) == []
+    assert members(ivan) == ["Boris", "Ivan", "Vera"]
+    assert ivan.node.state(wires.now).quorum == 2
+
+
+def test_two_of_three_forgot(trio: Any, wires: Any) -> None:
+    ivan, boris, vera = trio
+    for host in (boris, vera):
+        host.kill()
+    one = wires.node("Boris", 2, (1, 3), seed=1234)
+    other = wires.node("Vera", 3, (1, 2), seed=1235)
+    wires.run(40.0)
+    assert {mode(host) for host in (ivan, one, other)} <= {Mode.ERR, Mode.SEQ_RECOVERY}
+    assert mode(ivan) is Mode.ERR
+
+
+def test_leaving(trio: Any, wires: Any) -> None:
+    ivan, boris, vera = trio
+    vera.tell("leave")
+    assert mode(vera) is Mode.SHUTDOWN
+    assert not vera.node.gone
+    with pytest.raises(NotOrdered):
+        vera.node.publish([b"x"], 1, wires.now)
+    assert wires.run(2.0, lambda: members(ivan) == members(boris) == ["Boris", "Ivan"])
+    assert wires.run(2.0, lambda: vera.node.gone)
+    assert vera.ends == {}
+    said = len(vera.wrote)
+    vera.tell("tick")
+    assert len(vera.wrote) == said
+    assert {mode(ivan), mode(boris)} == {Mode.WRK}
+    vera.tell("leave")
+    assert modes(vera)[-1] is Mode.SHUTDOWN
+
+
+def test_the_one_that_orders_leaves(trio: Any, wires: Any) -> None:
+    ivan, boris, vera = trio
+    ivan.tell("publish", [b"on its way"], 1)
+    ivan.tell("leave")
+    boris.tell("publish", [b"x"], 2)
+    assert wires.run(1.5, lambda: len(boris.of(Answered)) == 1)
+    assert wires.run(2.0, lambda: members(vera) == ["Boris", "Vera"])
+    assert len(ivan.of(Answered)) + len(ivan.of(NotTaken)) == 1
+
+
+def test_one_alone_leaves_at_once(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    ivan.tell("leave")
+    wires.run(0.1)
+    assert ivan.node.gone
+
+
+SPINS = "next_deadline() lies in the past for ever"
+
+
+@pytest.mark.parametrize("neighbours", [(), (2,)])
+def test_one_that_left_needs_no_timer(wires: Any, neighbours: tuple[int, ...]) -> None:
+    ivan = wires.node("Ivan", 1, neighbours, found=True)
+    wires.run(3.0)
+    ivan.tell("leave")
+    wires.run(20.0)  # The pump fails if a node wants to be called again and again.
+    assert ivan.node.gone
+
+
+def test_panic(trio: Any, wires: Any) -> None:
+    ivan, boris, _vera = trio
+    ivan.tell("publish", [b"x"], 1)
+    ivan.tell("panic", "the disk is full")
+    assert mode(ivan) is Mode.PANIC
+    assert ivan.node.gone
+    assert ivan.node.state(wires.now).why == "the disk is full"
+    assert [one.token for one in ivan.of(NotTaken)] == [1]
+    with pytest.raises(NotOrdered):
+        ivan.node.publish([b"x"], 2, wires.now)
+    said = len(ivan.wrote)
+    boris.tell("publish", [b"y"], 3)
+    ivan.tell("tick")
+    assert [type(one) for _, _, one in ivan.wrote[said:] if not isinstance(one, Beat)] == []
+
+
+def test_one_that_panics_needs_no_timer(trio: Any, wires: Any) -> None:
+    trio[1].tell("panic", "the disk is full")
+    wires.run(20.0)
+    assert members(trio[0]) == ["Ivan", "Vera"]
+
+
+def test_forming_anew_is_refused_where_there_is_no_need(trio: Any, wires: Any) -> None:
+    with pytest.raises(LocalError):
+        trio[0].node.reform(wires.now)
+    trio[2].tell("leave")
+    with pytest.raises(LocalError):
+        trio[2].node.reform(wires.now)
+    trio[1].tell("panic", "x")
+    with pytest.raises(LocalError):
+        trio[1].node.reform(wires.now)
+
+
+def test_forming_anew(trio: Any, wires: Any) -> None:
+    ivan, boris, vera = trio
+    ivan.tell("publish", [b"1", b"2"], 1)
+    wires.run(1.0)
+    founding = ivan.node.founding
+    ivan.kill()
+    vera.kill()
+    assert wires.run(12.0, lambda: mode(boris) is Mode.ERR)
+    boris.tell("reform")
+    assert mode(boris) is Mode.WRK
+    assert members(boris) == ["Boris"]
+    assert boris.node.founding not in (0, founding)
+    boris.tell("publish", [b"3"], 3)
+    assert boris.read() == [(1, b"1"), (2, b"2"), (3, b"3")]
+    again = wires.node("Vera", 3, (2,), seed=99)
+    assert wires.run(10.0, lambda: mode(again) is Mode.WRK)
+    assert again.node.founding == boris.node.founding
+    assert again.read() == boris.read()
+
+
+def test_forming_anew_with_somebody_in_touch(trio: Any, wires: Any) -> None:
+    ivan, boris, vera = trio
+    wires.hosts.pop("Vera")
+    vera.kill()
+    assert wires.run(12.0, lambda: members(ivan) == ["Boris", "Ivan"])
+    boris.kill()
+    again = wires.node("Boris", 2, (1,), seed=99)  # It forgot, so there are too few.
+    assert wires.run(20.0, lambda: mode(ivan) is Mode.ERR)
+    wires.run(3.0)
+    ivan.tell("reform")
+    assert mode(ivan) is Mode.WRK
+    wires.run(0.5)
+    assert any("two clusters" in text for text in (*warnings(ivan), *warnings(again)))
+    assert members(ivan) == ["Ivan"]
+
+
+def test_forming_anew_in_no_cluster(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, (2,))
+    wires.run(5.0)
+    ivan.tell("reform")
+    assert mode(ivan) is Mode.WRK
+
+
+# Publishers on connections
+
+
+def test_a_publisher_that_is_no_node(trio: Any, wires: Any) -> None:
+    run = Run("client", 5, 1, (b"a", b"b"))
+    for host in trio:
+        end = connect(wires, host)
+        end.send(Publish(run))
+        wires.run(0.5)
+        assert end.take() == [Published("client", 5, 1, ((1, 2),))]
+        end.send(Publish(run), Publish(run))
+        wires.run(0.5)
+        assert end.take()[0] == Published("client", 5, 1, ((1, 2),))
+    assert [delivered(host) for host in trio] == [[b"a", b"b"]] * 3
+
+
+def test_an_answer_to_a_publisher_comes_after_delivery(trio: Any, wires: Any) -> None:
+    end = connect(wires, trio[1])
+    end.send(Publish(Run("client", 0, 1, (b"a",))))
+    while not end.received:
+        assert wires.run(1.0, lambda: bool(trio[1].of(Delivered) or end.received))
+        assert trio[1].of(Delivered)
+        wires.run(0.001)
+
+
+def test_hostile_publications(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, max_event=1_000)
+    end = connect(wires, ivan)
+    largest = 2**63 - 1
+    for run, expected in (
+        (Run("p", 0, 0, (b"x",)), Refusal.OUT_OF_ORDER),
+        (Run("p", 0, 2, (b"x",)), Refusal.FORGOTTEN),
+        (Run("p", 0, largest, (b"x",)), Refusal.FORGOTTEN),
+        (Run("p", 0, 1, (bytes(1_001),)), Refusal.OVERSIZE),
+        (Run("p", 0, 1, (bytes(600),) * 101), Refusal.OVERSIZE),
+        (Run("p", largest, 1, (b"1",)), None),
+        (Run("p", largest - 1, 1, (b"x",)), Refusal.OUT_OF_ORDER),
+        (Run("p", largest, 3, (b"x",)), Refusal.OUT_OF_ORDER),
+        (Run("p", largest, 0, (b"x",)), Refusal.OUT_OF_ORDER),
+        (Run("p", largest, 2, (b"2",)), None),
+    ):
+        end.send(Publish(run))
+        wires.run(0.1)
+        (answer,) = end.take()
+        assert answer[:3] == run[:3]
+        assert expected is None if isinstance(answer, Published) else answer.why is expected
+        assert not end.hung_up
+    assert delivered(ivan) == [b"1", b"2"]
+
+
+def test_empty_publications(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    end = connect(wires, ivan)
+    for first in (0, 1, 2, 5):
+        end.send(Publish(Run("p", 0, first, ())))
+    end.send(Publish(Run("p", 0, 1, (b"a", b"b"))))
+    for first in (1, 2, 3, 4):
+        end.send(Publish(Run("p", 0, first, ())))
+    wires.run(0.1)
+    answers = end.take()
+    assert [type(one) for one in answers] == [NotPublished] * 4 + [Published] + [NotPublished] * 4
+    assert delivered(ivan) == [b"a", b"b"]
+
+
+def test_a_publisher_waits_for_what_is_lost_with_the_quorum(trio: Any, wires: Any) -> None:
+    ivan, boris, vera = trio
+    end = connect(wires, ivan)
+    boris.kill()
+    vera.kill()
+    end.send(Publish(Run("client", 0, 1, (b"a",))))
+    wires.run(12.0)
+    assert [(type(one), one.why) for one in end.take()] == [(NotPublished, Refusal.NO_QUORUM)]
+    end.send(Publish(Run("client", 0, 1, (b"a",))))
+    wires.run(0.1)
+    assert [(type(one), one.why) for one in end.take()] == [(NotPublished, Refusal.NO_QUORUM)]
+
+
+def test_publishers_that_send_too_much_are_told(trio: Any, wires: Any) -> None:
+    _ivan, _boris, _vera = trio
+    small = wires.node("Olga", 4, (1,), max_event=1_000, pending_bytes=4_000)
+    assert wires.run(10.0, lambda: mode(small) is Mode.WRK)
+    end = connect(wires, small)
+    small.node._discovery.lines.clear()  # Nothing gets through to the one that orders.
+    for number in range(1, 7):
+        end.send(Publish(Run("client", 0, number, (bytes(1_000),))))
+    wires.run(0.1)
+    assert [(one.first, one.why) for one in end.take()] == [
+        (4, Refusal.TOO_MANY),
+        (5, Refusal.TOO_MANY),
+        (6, Refusal.TOO_MANY),
+    ]
+
+
+def test_a_run_that_is_refused_for_now_is_not_overtaken(trio: Any, wires: Any) -> None:
+    ivan, boris, _ = trio
+    peer = next(end.peer for end in boris.ends.values() if end.peer.address == wires.address(1))
+    boris.tell("publish", [b"1"], 1)
+    run = next(one.run for _, _, one in boris.wrote if isinstance(one, Publish))
+    ivan.up = False  # It does not get this one, and says what it says when it does not order yet.
+    wires.run(0.002)
+    ivan.up = True
+    boris.node.receive(NotPublished(*run[:3], Refusal.NO_QUORUM, "not yet"), peer, wires.now)
+    boris.flush()
+    boris.tell("publish", [b"2"], 2)
+    wires.run(2.0)
+    assert boris.of(NotTaken) == []
+    assert [one.token for one in boris.of(Answered)] == [1, 2]
+
+
+# Other nodes that lie
+
+
+def test_fetches(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, max_event=40_000, window_bytes=200_000)
+    for number in range(1, 11):
+        ivan.tell("publish", [b"%d" % number + bytes(30_000)], number)
+    end = join(wires, ivan, "Olga")
+    largest = 2**63 - 1
+    oldest = ivan.node.oldest
+    assert oldest > 1
+    for first, last, expected in (
+        (9, 8, []),
+        (10, 10, [10]),
+        (0, 0, []),
+        (11, largest, []),
+        (largest, largest, []),
+        (1, largest, [oldest]),
+        (9, largest, [9]),
+    ):
+        end.take()
+        end.send(Fetch(first, last))
+        wires.run(0.05)
+        (answer,) = [one for one in end.take() if isinstance(one, Fetched)]
+        assert [answer.first + at for at in range(len(answer.events))] == expected
+        if first == 11:
+            assert answer.first == 11
+    assert not end.hung_up
+
+
+def test_nonsense_as_state(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    ivan.tell("publish", [b"1"], 1)
+    end = join(wires, ivan, "Olga")
+    term = ivan.node.term
+    for part in (
+        StatePart(term, 50, term, 0, 5, b"12345"),
+        StatePart(term - 1, 50, term, 0, 5, b"12345"),
+        StatePart(term + 1, 50, term, 7, 5, b"12345"),
+        StatePart(term + 1, 50, term, 0, 2**62, b"12345"),
+        StatePart(term + 1, 50, term, 0, 5, b"12345"),
+        StatePart(term + 1, 0, 0, 0, 0, b""),
+        StatePart(term + 1, 51, term, 5, 0, b""),
+        StatePart(term + 1, 52, term, 2**62, 2**62, b"x"),
+    ):
+        end.send(part)
+        wires.run(0.05)
+    assert delivered(ivan) == [b"1"]
+    assert ivan.read() == [(1, b"1")]
+    assert members(ivan) == ["Ivan"]
+    assert counter(ivan, "dropped_bad_state") >= 1
+
+
+def test_what_is_no_answer_to_anything(trio: Any, wires: Any) -> None:
+    ivan = trio[0]
+    peers = [end.peer for end in ivan.ends.values() if end.peer.dialled]
+    for message in (
+        Appended(0, False, 0),
+        VoteGiven(0, True, False),
+        VoteGiven(1, True, True),
+        StateTaken(ivan.node.term, 77, 2**62),
+        Fetched(1, [("p", 0, 1, b"x")]),
+        NotPublished("nobody", 0, 1, Refusal.FORGOTTEN, ""),
+        Published("nobody", 0, 1, ((1, 1),)),
+        Welcome("Olga", 1, 0, bytes(16), b""),
+        Proof(b""),
+        Append(99, 0, 0, 0, []),
+        Hello("default", "Olga", 1, 0, bytes(16)),
+        Parcel(True, ParcelType.DSC_RES, 1, ()),
+        Parcel(True, ParcelType.PROTO_ERROR, 1),
+    ):
+        for peer in peers:
+            ivan.node.receive(message, peer, wires.now)
+            ivan.flush()
+    wires.run(5.0)
+    assert delivered(ivan) == []
+    assert {mode(host) for host in trio} == {Mode.WRK}
+    assert members(ivan) == ["Boris", "Ivan", "Vera"]
+
+
+def test_who_is_in_no_cluster_cannot_order(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    end = join(wires, ivan, "Olga", founding=0)
+    end.send(Append(9, 0, 0, 0, [Entry(9, EntryKind.NOTHING, None)]))
+    wires.run(0.1)
+    assert end.hung_up
+    assert ivan.node.term == 1
+    assert mode(ivan) is Mode.WRK
+
+
+def test_a_member_that_begins_anew_elsewhere(trio: Any, wires: Any) -> None:
+    ivan, _boris, vera = trio
+    vera.kill()
+    again = wires.node("Vera", 5, (1, 2), seed=1234)
+    assert wires.run(30.0, lambda: mode(again) is Mode.WRK)
+    assert members(ivan) == ["Boris", "Ivan", "Vera"]
+    assert ("Vera", "10.0.0.5:7878") in [(one.name, one.address) for one in ivan.node.state(wires.now).members]
+
+
+def test_what_is_durable_comes_first(wires: Any) -> None:
+    promises = Promises()
+    ivan = wires.node("Ivan", 1, promises=promises)
+    wires.run(1.0)
+    ivan.drained.clear()
+    ivan.tell("publish", [b"x"], 1)
+    (first, *_) = ivan.drained
+    assert first.persist is not None
+    assert [entry.kind for entry in first.persist.entries] == [EntryKind.EVENTS]
+    assert any(isinstance(one, Answered) for one in first.events)
+    assert promises.member == ivan.node.me
+    assert isinstance(promises.member, Member)
+    memoryless = wires.node("Boris", 2)
+    assert all(drained.persist is None for drained in memoryless.drained)

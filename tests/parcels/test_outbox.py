@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fyrehose_twisted.errors import PublishQueueFull
+from fyrehose_twisted.parcels.log import EVENT_OVERHEAD
+from fyrehose_twisted.parcels.messages import Run
+from fyrehose_twisted.parcels.outbox import RUN_BYTES, UNANSWERED, Done, Failed, Outbox
+from fyrehose_twisted.parcels.sessions import Placed, Sessions
+
+
+def each(numbers: tuple[tuple[int, int], ...]) -> list[int]:
+    return [start + at for start, count in numbers for at in range(count)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 40)), max_size=60), st.integers(0, 10_000))
+def test_everything_is_answered_once_and_in_order(steps: list[tuple[int, int]], seed: int) -> None:
+    """Runs travel to one who orders them, among events of others; runs and answers get lost, and are sent again."""
+    rng = Random(seed)
+    outbox, sessions, sequence = Outbox("me", 10**9), Sessions(), 0
+    wire: list[Run] = []
+    answers: list[tuple[int, int, tuple[tuple[int, int], ...]]] = []
+    published: list[tuple[int, list[bytes]]] = []
+    done: list[Done] = []
+    order: dict[int, bytes] = {}
+
+    def order_next(run: Run) -> None:
+        nonlocal sequence
+        sequence += rng.randrange(3)
+        placed = sessions.place(run, sequence + 1)
+        if not isinstance(placed, Placed):
+            return
+        for at, number in enumerate(each(placed.numbers)):
+            assert order.setdefault(number, run.events[at]) == run.events[at]
+        sequence += placed.new
+        answers.append((run.epoch, run.first, placed.numbers))
+
+    def lose_connection() -> None:
+        wire.clear()
+        answers.clear()
+        outbox.send_again()
+
+    for what, amount in steps:
+        if what <= 1:
+            token = len(published)
+            events = [b"%d/%d" % (token, at) + bytes(rng.choice((0, 0, 3_000, 30_000))) for at in range(amount)]
+            published.append((token, events))
+            outbox.publish(events, token)
+        elif what == 2:
+            wire.extend(outbox.take())
+        elif what == 3:
+            for run in wire[:amount]:
+                order_next(run)
+            del wire[:amount]
+        elif what == 4:
+            for answer in answers[:amount]:
+                done.extend(outbox.answered(*answer))
+            del answers[:amount]
+        elif what == 5:
+            lose_connection()
+        elif answers:
+            # The same answer comes again, or one that is not the next.
+            done.extend(outbox.answered(*rng.choice(answers)))
+        waiting = published[len(done) :]
+        assert outbox.size <= sum(len(data) + EVENT_OVERHEAD for _, events in waiting for data in events)
+    lose_connection()
+    for _ in range(500):
+        runs = outbox.take()
+        if not runs:
+            break
+        for run in runs:
+            order_next(run)
+        for answer in answers:
+            done.extend(outbox.answered(*answer))
+        answers.clear()
+    assert [one.token for one in done] == [token for token, _ in published]
+    for one, (_, events) in zip(done, published, strict=True):
+        numbers = each(one.numbers)
+        assert [order[number] for number in numbers] == events
+        assert numbers == sorted(numbers)
+    assert (outbox.waiting, outbox.size) == (0, 0)
+
+
+def test_runs_are_bounded() -> None:
+    outbox = Outbox("me", 10**9)
+    outbox.publish([bytes(RUN_BYTES + 500)] * 2 + [bytes(20_000)] * 5 + [b""] * 10_000, 1)
+    runs = outbox.take()
+    assert [len(run.events) for run in runs] == [1, 1, 2, 2, 3_644, 446]
+    assert [run.first for run in runs] == [1, 2, 3, 5, 7, 3_651]
+    assert outbox.take() == []
+    numbers = 0
+    for run in runs:
+        numbers += len(run.events)
+        assert list(outbox.answered(1, run.first, ((run.first, len(run.events)),))) == []
+    assert numbers == UNANSWERED
+    (run,) = outbox.take()
+    assert (run.first, len(run.events)) == (UNANSWERED + 1, UNANSWERED)
+
+
+def test_what_is_published_together_may_share_a_run() -> None:
+    outbox = Outbox("me", 10**6, 7)
+    outbox.publish([b"a"], 1)
+    outbox.publish([b"b", b"c"], 2)
+    assert outbox.take() == [Run("me", 7, 1, [b"a", b"b", b"c"])]
+    assert list(outbox.answered(7, 1, ((10, 2), (20, 1)))) == [Done(1, ((10, 1),)), Done(2, ((11, 1), (20, 1)))]
+
+
+def test_answers_that_do_not_fit_are_left_alone() -> None:
+    outbox = Outbox("me", 10**6)
+    for data in (b"a", b"b"):
+        outbox.publish([data, data], data)
+        outbox.take()
+    for epoch, first, numbers in (
+        (2, 1, ((1, 2),)),
+        (1, 3, ((1, 2),)),
+        (1, 2, ((1, 2),)),
+        (1, 1, ((1, 1),)),
+        (1, 1, ()),
+    ):
+        assert list(outbox.answered(epoch, first, numbers)) == []
+    assert list(outbox.answered(1, 1, ((5, 2),))) == [Done(b"a", ((5, 2),))]
+    assert list(outbox.answered(1, 1, ((5, 2),))) == []
+    assert outbox.waiting == 2
+
+
+def test_sent_again() -> None:
+    outbox = Outbox("me", 10**6)
+    outbox.publish([b"a"], 1)
+    first = outbox.take()
+    outbox.publish([b"b"], 2)
+    second = outbox.take()
+    outbox.send_again()
+    outbox.publish([b"c"], 3)
+    # An answer to what was sent before may still come.
+    assert [one.token for one in outbox.answered(1, 1, ((1, 1),))] == [1]
+    third = outbox.take()
+    assert third == [*second, Run("me", 1, 3, [b"c"])]
+    assert first == [Run("me", 1, 1, [b"a"])]
+    assert outbox.take() == []
+
+
+def test_too_much_waits() -> None:
+    outbox = Outbox("me", 1_000)
+    outbox.publish([bytes(2_000)], 1)  # A single one is always taken.
+    with pytest.raises(PublishQueueFull):
+        outbox.publish([b""], 2)
+    outbox.take()
+    assert [one.token for one in outbox.answered(1, 1, ((1, 1),))] == [1]
+    outbox.publish([bytes(300)], 3)
+    outbox.publish([bytes(300)], 4)
+    with pytest.raises(PublishQueueFull):
+        outbox.publish([bytes(300)], 5)
+    assert (outbox.waiting, outbox.size) == (2, 2 * (300 + EVENT_OVERHEAD))
+
+
+def test_giving_up() -> None:
+    outbox = Outbox("me", 10**6, 3)
+    outbox.publish([bytes(30_000), bytes(30_000)], 1)
+    outbox.take()
+    assert list(outbox.answered(3, 1, ((5, 1),))) == []
+    outbox.publish([b"x"], 2)
+    assert outbox.give_up() == [Failed(1, ((5, 1),), True), Failed(2, (), False)]
+    assert (outbox.waiting, outbox.size, outbox.take()) == (0, 0, [])
+    assert list(outbox.answered(3, 2, ((6, 1),))) == []
+    outbox.publish([b"y"], 3)
+    # In a new epoch nothing of the old one can come any more.
+    assert outbox.take() == [Run("me", 4, 1, [b"y"])]
+    assert outbox.give_up() == [Failed(3, (), True)]
+    assert outbox.epoch == 5
+    assert outbox.give_up() == []
+    assert outbox.epoch == 5
+
+
+def test_cancelling() -> None:
+    outbox = Outbox("me", 10**6)
+    one, two = object(), object()
+    outbox.publish([b"a"], one)
+    outbox.take()
+    outbox.publish([b"b"], two)
+    assert outbox.cancel(one) == Failed(one, (), True)
+    assert outbox.cancel(object()) is None
+    assert list(outbox.answered(1, 1, ((1, 1),))) == [Done(None, ((1, 1),))]
+    assert outbox.take() == [Run("me", 1, 2, [b"b"])]
+
+
+def test_what_was_cancelled_is_not_sent() -> None:
+    outbox = Outbox("me", 10**6)
+    token = object()
+    outbox.publish([b"a"], token)
+    assert outbox.cancel(token) == Failed(token, (), False)
+    assert (outbox.take(), outbox.waiting, outbox.size) == ([], 0, 0)

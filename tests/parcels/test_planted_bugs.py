@@ -1,0 +1,335 @@
+"""A checker that never fails is worth nothing: for every invariant a bug that the simulator has to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.parcels import order as order_module
+from fyrehose_twisted.parcels.delivery import Delivery
+from fyrehose_twisted.parcels.discovery import Discovery
+from fyrehose_twisted.parcels.history import EventWindow
+from fyrehose_twisted.parcels.invariants import (
+    Acknowledged,
+    Bounded,
+    OneLeader,
+    OneOrder,
+    PublishersOrder,
+    Recovers,
+)
+from fyrehose_twisted.parcels.log import Log
+from fyrehose_twisted.parcels.membership import Membership
+from fyrehose_twisted.parcels.messages import Append, Member, View, VoteGiven
+from fyrehose_twisted.parcels.neighbours import Neighbours
+from fyrehose_twisted.parcels.node import ClusterNode
+from fyrehose_twisted.parcels.order import Order
+from fyrehose_twisted.parcels.pending import Pending
+from fyrehose_twisted.parcels.promises import Change, Promises
+from fyrehose_twisted.parcels.replica import Replica
+from fyrehose_twisted.parcels.scenarios import Behind, Blackout, ClusterScenario, Silence, Storm, Strangers, TwoDie
+from fyrehose_twisted.parcels.sessions import Placed, Session, Sessions
+from fyrehose_twisted.sim.scenario import NOTHING_RAISES
+
+# What is looked for here is in the simulator, not in what users run.
+pytestmark = pytest.mark.soak(seconds=300)
+
+SEEDS = 500
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass
+class Bug:
+    """A bug, and the invariants of which one has to notice it."""
+
+    plant: Callable[[Patch], None]
+    invariants: tuple[str, ...]
+    scenario: type[ClusterScenario] = Storm
+
+
+def votes_twice(patch: Patch) -> None:
+    original = Order.vote_asked
+
+    def vote_asked(self: Any, *arguments: Any) -> None:
+        self.vote = None
+        original(self, *arguments)
+
+    patch.setattr(Order, "vote_asked", vote_asked)
+
+
+def votes_for_who_knows_less(patch: Patch) -> None:
+    original = Order.vote_asked
+
+    def vote_asked(self: Any, message: Any, *arguments: Any) -> None:
+        original(self, message._replace(last_term=2**62), *arguments)
+
+    patch.setattr(Order, "vote_asked", vote_asked)
+
+
+def forgets_its_vote_in_a_crash(patch: Patch) -> None:
+    original = Promises.take
+
+    def take(self: Any, change: Change) -> None:
+        original(self, change)
+        self.vote, self.term = None, max(0, self.term - 1)
+
+    patch.setattr(Promises, "take", take)
+
+
+def forgets_entries_in_a_crash(patch: Patch) -> None:
+    original = Promises.begin
+
+    def begin(self: Any, member: Member) -> None:
+        self.entries.clear()
+        original(self, member)
+
+    patch.setattr(Promises, "begin", begin)
+
+
+def commits_with_too_few(patch: Patch) -> None:
+    patch.setattr(View, "quorum", property(lambda self: max(1, len(self.members) // 2)))
+
+
+def a_former_life_keeps_its_vote(patch: Patch) -> None:
+    original = ClusterNode.__init__
+
+    def init(self: Any, config: Any, rng: Any, now: float, **options: Any) -> None:
+        class Same:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(rng, name)
+
+            def getrandbits(self, bits: int) -> int:
+                return 7 if bits == 63 else int(rng.getrandbits(bits))
+
+        original(self, config, Same(), now, **options)
+
+    patch.setattr(ClusterNode, "__init__", init)
+
+
+def takes_entries_that_do_not_fit(patch: Patch) -> None:
+    original = Order.append_received
+
+    def append_received(self: Any, message: Append, *arguments: Any) -> Any:
+        previous = min(message.previous, self.log.last)
+        term = self.log.term(previous)
+        fitting = message._replace(previous=previous, previous_term=0 if term is None else term)
+        return original(self, fitting, *arguments)
+
+    patch.setattr(Order, "append_received", append_received)
+
+
+def keeps_what_another_leader_contradicts(patch: Patch) -> None:
+    patch.setattr(Log, "cut", lambda self, index: None)
+
+
+def believes_any_commit(patch: Patch) -> None:
+    original = Order.append_received
+
+    def append_received(self: Any, message: Append, *arguments: Any) -> Any:
+        taken = original(self, message, *arguments)
+        if self.log.last > self.commit and not self.leads:
+            self._commit(self.log.last)
+        return taken
+
+    patch.setattr(Order, "append_received", append_received)
+
+
+def numbers_repeats_anew(patch: Patch) -> None:
+    original = Sessions.place
+
+    def place(self: Any, run: Any, sequence: int) -> Any:
+        if run.first == 1:
+            self._sessions.pop(run.publisher, None)
+        return original(self, run, sequence)
+
+    patch.setattr(Sessions, "place", place)
+
+
+def does_not_mind_gaps(patch: Patch) -> None:
+    original = Sessions.place
+
+    def place(self: Any, run: Any, sequence: int) -> Any:
+        session = self._sessions.get(run.publisher)
+        if session is not None and run.epoch == session.epoch and run.first > session.last + 1:
+            session.last = run.first - 1
+        return original(self, run, sequence)
+
+    patch.setattr(Sessions, "place", place)
+    original_runs = Pending.runs
+    patch.setattr(Pending, "runs", lambda self: iter(list(original_runs(self))[1:]))
+
+
+def answers_repeats_with_the_wrong_number(patch: Patch) -> None:
+    original = Session.numbers
+
+    def numbers(self: Any, first: int, count: int) -> Any:
+        found = original(self, first, count)
+        return None if found is None else tuple((max(1, number - 1), size) for number, size in found)
+
+    patch.setattr(Session, "numbers", numbers)
+
+
+def acknowledges_before_it_is_agreed_on(patch: Patch) -> None:
+    original = ClusterNode._propose
+
+    def propose(self: Any, runs: Any) -> None:
+        sequence = self._delivery.replica.sequence
+        original(self, runs)
+        for run in runs:
+            placed = Placed(len(run.events), ((sequence + 1, len(run.events)),))
+            sequence += len(run.events)
+            self._publishing.placed(run, placed, sequence)
+
+    patch.setattr(ClusterNode, "_propose", propose)
+
+
+def skips_what_is_missing(patch: Patch) -> None:
+    original = Delivery.install
+
+    def install(self: Any, replica: Replica) -> None:
+        original(self, replica)
+        self.last = replica.sequence
+
+    patch.setattr(Delivery, "install", install)
+
+
+def hands_on_twice(patch: Patch) -> None:
+    original = Delivery.fetched
+
+    def fetched(self: Any, message: Any, sender: Any) -> None:
+        original(self, message, sender)
+        if self.last > 2:
+            self.last -= 1
+
+    patch.setattr(Delivery, "fetched", fetched)
+
+
+def forgets_publishers_when_it_joins(patch: Patch) -> None:
+    original = Replica.load
+
+    def load(self: Any, data: bytes) -> View:
+        view = original(self, data)
+        self.sessions = Sessions()
+        return view
+
+    patch.setattr(Replica, "load", load)
+
+
+def begins_at_the_wrong_number(patch: Patch) -> None:
+    original = Replica.load
+
+    def load(self: Any, data: bytes) -> View:
+        view = original(self, data)
+        self.sequence = max(0, self.sequence - 1)
+        return view
+
+    patch.setattr(Replica, "load", load)
+
+
+def never_removes_anybody(patch: Patch) -> None:
+    patch.setattr(Membership, "counts", lambda self, member, now: True)
+    patch.setattr(Membership, "leaves", lambda self, member: None)
+    original = Membership.review
+
+    def review(self: Any, now: float) -> bool:
+        return original(self, now) if len(self._order.members) < 3 else False
+
+    patch.setattr(Membership, "review", review)
+
+
+def never_asks_for_votes(patch: Patch) -> None:
+    patch.setattr(Order, "_ask", lambda self, now: setattr(self, "_act_at", now + 1.0))
+
+
+def does_not_dial_again(patch: Patch) -> None:
+    original = Discovery._failed
+
+    def failed(self: Any, target: Any, why: str, now: float) -> None:
+        original(self, target, why, now)
+        target.next_at = float("inf")
+
+    patch.setattr(Discovery, "_failed", failed)
+
+
+def lets_anybody_in(patch: Patch) -> None:
+    patch.setattr(Neighbours, "conflict", lambda self, info, now: None)
+
+
+def says_our_own_parcels_to_everybody(patch: Patch) -> None:
+    original = Discovery._dismiss
+
+    def dismiss(self: Any, target: Any, now: float) -> None:
+        if target.peer is not None:
+            self.write(target.peer, VoteGiven(1, True, True))
+        original(self, target, now)
+
+    patch.setattr(Discovery, "_dismiss", dismiss)
+
+
+def keeps_all_events(patch: Patch) -> None:
+    original = EventWindow.__init__
+    patch.setattr(EventWindow, "__init__", lambda self, limit, last=0: original(self, 2**40, last))
+
+
+def goes_on_without_a_quorum(patch: Patch) -> None:
+    original = Membership.review
+
+    def review(self: Any, now: float) -> bool:
+        due = original(self, now)
+        order = self._order
+        if order.view is not None and order.votes and not order.leads and order.heard_of_leader(now) > 8.0:
+            order.view = View(tuple(pair for pair in order.view.members if pair[0] == order.me))
+        return due
+
+    patch.setattr(Membership, "review", review)
+
+
+def loses_the_leader_for_good(patch: Patch) -> None:
+    patch.setattr(order_module, "PATIENCE", (1e9, 2e9))
+    patch.setattr(Order, "leader_gone", lambda self, now: None)
+
+
+ORDER = (OneOrder.name, Acknowledged.name, PublishersOrder.name)
+
+BUGS = [
+    Bug(votes_twice, (OneLeader.name, *ORDER)),
+    Bug(votes_for_who_knows_less, ORDER),
+    Bug(forgets_its_vote_in_a_crash, (OneLeader.name, *ORDER, NOTHING_RAISES), Blackout),
+    Bug(forgets_entries_in_a_crash, (*ORDER, NOTHING_RAISES, Recovers.name), Blackout),
+    Bug(commits_with_too_few, (OneLeader.name, *ORDER)),
+    Bug(a_former_life_keeps_its_vote, (OneLeader.name, *ORDER, NOTHING_RAISES, Recovers.name)),
+    Bug(takes_entries_that_do_not_fit, (*ORDER, NOTHING_RAISES)),
+    Bug(keeps_what_another_leader_contradicts, (*ORDER, NOTHING_RAISES)),
+    Bug(believes_any_commit, (*ORDER, NOTHING_RAISES)),
+    Bug(numbers_repeats_anew, ORDER),
+    Bug(does_not_mind_gaps, ORDER),
+    Bug(answers_repeats_with_the_wrong_number, ORDER),
+    Bug(acknowledges_before_it_is_agreed_on, (*ORDER, NOTHING_RAISES)),
+    Bug(skips_what_is_missing, ORDER, Behind),
+    Bug(hands_on_twice, (*ORDER, NOTHING_RAISES)),
+    Bug(forgets_publishers_when_it_joins, ORDER),
+    Bug(begins_at_the_wrong_number, (*ORDER, NOTHING_RAISES)),
+    Bug(never_removes_anybody, (Recovers.name,)),
+    Bug(never_asks_for_votes, (Recovers.name,), TwoDie),
+    Bug(does_not_dial_again, (Recovers.name,)),
+    Bug(lets_anybody_in, (Recovers.name, OneLeader.name, *ORDER, NOTHING_RAISES), Strangers),
+    Bug(says_our_own_parcels_to_everybody, (NOTHING_RAISES,), Strangers),
+    Bug(keeps_all_events, (Bounded.name,)),
+    Bug(goes_on_without_a_quorum, (OneLeader.name, *ORDER, Recovers.name), Silence),
+    Bug(loses_the_leader_for_good, (Recovers.name, Acknowledged.name), TwoDie),
+]
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
+def test_the_simulator_finds_it(bug: Bug, monkeypatch: Patch) -> None:
+    bug.plant(monkeypatch)
+    for seed in range(SEEDS):
+        violation = bug.scenario(seed).run().violation
+        if violation is not None:
+            print(f"seed {seed}: {violation}")
+            assert violation.invariant in bug.invariants, str(violation)
+            return
+    pytest.fail(f"not found with {SEEDS} seeds")

@@ -1,0 +1,384 @@
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.parcels import promise_file as module
+from fyrehose_twisted.parcels.messages import Entry, EntryKind, Member, Run, View
+from fyrehose_twisted.parcels.promise_file import MAGIC, PromiseFile
+from fyrehose_twisted.parcels.promises import Change, State
+
+IVAN, BORIS = Member("Ivan", 2**63 - 1), Member("Boris", 2)
+VIEW = View(((BORIS, ("10.0.0.2", 1)), (IVAN, ("::1", 65_535))))
+ENTRIES = [
+    Entry(1, EntryKind.VIEW, VIEW),
+    Entry(2, EntryKind.NOTHING, None),
+    Entry(2, EntryKind.EVENTS, (Run("ä", 3, 4, [b"a", b""]), Run("q", 0, 1, [b"\x00"]))),
+]
+
+
+def boot() -> bytes:
+    return b"first boot......"
+
+
+def other_boot() -> bytes:
+    return b"second boot....."
+
+
+def open_file(path: Path, boot_id: Callable[[], bytes] = boot, *, sync: bool = False) -> PromiseFile:
+    return PromiseFile(path, sync=sync, boot_id=boot_id)
+
+
+def made(path: Path, *changes: Change, sync: bool = False) -> None:
+    promises = open_file(path, sync=sync)
+    promises.begin(IVAN)
+    for change in changes:
+        promises.keep(change)
+    promises.close()
+
+
+def held(promises: Any) -> tuple[Any, ...]:
+    entries = [
+        entry._replace(content=tuple(run._replace(events=list(run.events)) for run in entry.content))
+        if entry.kind is EntryKind.EVENTS
+        else entry
+        for entry in promises.entries
+    ]
+    return promises.term, promises.vote, promises.founding, promises.commit, promises.state, entries
+
+
+CHANGES = (
+    Change(1, None, 9, 0, State(1, 0, b"founded"), 0, ()),
+    Change(2, BORIS, 9, 1, None, 2, ENTRIES[:2]),
+    Change(3, IVAN, 9, 2, None, 4, ENTRIES[2:]),
+)
+EXPECTED = (3, IVAN, 9, 2, State(1, 0, b"founded"), ENTRIES)
+
+
+def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
+    path = tmp_path / "promises"
+    made(path, *CHANGES)
+    promises = open_file(path)
+    assert (promises.member, promises.starts, promises.forgot) == (IVAN, 1, False)
+    assert held(promises) == EXPECTED
+    promises.begin(IVAN)
+    promises.keep(Change(4, None, 9, 3, None, 0, ()))
+    promises.close()
+    promises = open_file(path)
+    assert promises.starts == 2
+    assert held(promises) == (4, None, 9, 3, *EXPECTED[4:])
+    promises.close()
+
+
+def test_a_new_file(tmp_path: Path) -> None:
+    promises = open_file(tmp_path / "promises")
+    assert (promises.member, promises.starts, promises.forgot) == (None, 0, False)
+    assert not (tmp_path / "promises").exists()
+    promises.begin(IVAN)
+    promises.close()
+    promises.close()
+    assert (tmp_path / "promises").read_bytes().startswith(MAGIC)
+    assert (tmp_path / "promises").stat().st_mode & 0o077 == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["promises", "promises.lock"]
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "promises").touch()
+    promises = open_file(tmp_path / "promises")
+    assert promises.member is None
+    promises.close()
+
+
+def test_a_write_that_was_cut_off_was_never_promised(tmp_path: Path) -> None:
+    path = tmp_path / "promises"
+    made(path, *CHANGES[:2])
+    before = path.stat().st_size
+    made_of_two = open_file(path)
+    expected = held(made_of_two)
+    made_of_two.close()
+    path.unlink()
+    made(path, *CHANGES)
+    data = path.read_bytes()
+    assert len(data) > before + 50
+    for size in range(before, len(data)):
+        path.write_bytes(data[:size])
+        promises = open_file(path)
+        assert (held(promises), promises.member, promises.forgot) == (expected, IVAN, False), size
+        if size % 10 == 0:
+            # What comes next is not lost behind it.
+            promises.begin(IVAN)
+            promises.keep(CHANGES[2])
+            promises.close()
+            promises = open_file(path)
+            assert held(promises) == EXPECTED
+        promises.close()
+
+
+def test_damage_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "promises"
+    made(path, *CHANGES)
+    data = path.read_bytes()
+    starts, at = [], len(MAGIC)
+    while at < len(data):
+        starts.append(at)
+        at += 12 + struct.unpack_from("<I", data, at)[0]
+    assert len(starts) == 4  # Who it is, the state, and two changes.
+    damaged = [*range(len(MAGIC)), *(byte for start in starts for byte in range(start, start + 16))]
+    for place in (*damaged, len(data) - 1, starts[1] + 20, starts[2] + 20):
+        path.write_bytes(data[:place] + bytes((data[place] ^ 0x10,)) + data[place + 1 :])
+        with pytest.raises(StateFileError):
+            open_file(path)
+    path.write_bytes(data)
+    open_file(path).close()  # It is not locked any more.
+
+
+def test_damage_to_a_length_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "promises"
+    made(path, *CHANGES)
+    data = bytearray(path.read_bytes())
+    first = len(MAGIC)
+    second = first + 8 + struct.unpack_from("<I", data, first)[0]
+    data[second + 2] ^= 0x10
+    path.write_bytes(data)
+    with pytest.raises(StateFileError):
+        open_file(path).close()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [1, None, 0, 0, None, 0],
+        [1, None, 0, 0, None, 0, [], 1],
+        [1, ["Ivan"], 0, 0, None, 0, []],
+        [1, None, 0, 0, [1], 0, []],
+        [1, None, 0, 0, None, 5, []],
+        [1, None, 0, 0, None, 1, [[1, 9, None]]],
+        [1, None, 0, 0, None, 1, [[1, 1, [["Ivan"]]]]],
+        [1, None, 0, 0, None, 1, [[1, 0, [["p"]]]]],
+        {"a": 1},
+        7,
+    ],
+)
+def test_what_is_no_change_is_noticed(tmp_path: Path, body: object) -> None:
+    path = tmp_path / "promises"
+    made(path)
+    data = cbor2.dumps(body)
+    with path.open("ab") as file:
+        length = struct.pack("<I", len(data))
+        file.write(length + struct.pack("<II", zlib.crc32(length), zlib.crc32(data)) + data)
+    with pytest.raises(StateFileError, match="damaged"):
+        open_file(path)
+
+
+def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "promises"
+    path.write_text("a letter to somebody")
+    with pytest.raises(StateFileError, match="holds no promises"):
+        open_file(path)
+    assert path.read_text() == "a letter to somebody"
+
+
+def test_after_a_power_failure_nothing_counts_that_was_not_synced(tmp_path: Path) -> None:
+    path = tmp_path / "promises"
+    made(path, *CHANGES)
+    promises = open_file(path, other_boot)
+    assert promises.forgot
+    assert (promises.member, promises.starts, promises.state, promises.entries) == (None, 0, None, [])
+    promises.begin(BORIS)
+    promises.close()
+    promises = open_file(path, other_boot)
+    assert not promises.forgot
+    assert promises.member == BORIS
+    promises.close()
+
+
+def test_what_was_synced_counts_after_a_power_failure(tmp_path: Path) -> None:
+    path = tmp_path / "promises"
+    made(path, *CHANGES, sync=True)
+    promises = open_file(path, other_boot)
+    assert not promises.forgot
+    assert promises.member == IVAN
+    assert held(promises) == EXPECTED
+    # From here on it is not synced any more.
+    promises.begin(IVAN)
+    promises.close()
+    promises = open_file(path)
+    assert promises.forgot
+    promises.close()
+
+
+def test_each_change_is_synced_before_keep_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    for name in ("write", "fdatasync", "fsync", "rename"):
+        original = getattr(os, name)
+
+        def call(*arguments: Any, name: str = name, original: Any = original) -> Any:
+            done.append(name)
+            return original(*arguments)
+
+        monkeypatch.setattr(module.os, name, call)
+    promises = open_file(tmp_path / "promises", sync=True)
+    promises.begin(IVAN)
+    assert done == ["write", "fdatasync", "rename", "fsync"]
+    done.clear()
+    promises.keep(CHANGES[0])
+    assert done == ["write", "fdatasync", "rename", "fsync"]
+    done.clear()
+    promises.keep(CHANGES[1])
+    assert done == ["write", "fdatasync"]
+    promises.close()
+
+
+def test_a_file_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "promises"
+    promises = open_file(path)
+    with pytest.raises(StateFileError, match="in use"):
+        open_file(path)
+    promises.begin(IVAN)
+    promises.keep(CHANGES[0])
+    with pytest.raises(StateFileError, match="in use"):
+        open_file(path)
+    promises.close()
+    open_file(path).close()
+
+
+def test_where_nothing_can_be_read_or_written(tmp_path: Path) -> None:
+    with pytest.raises(StateFileError, match="cannot be locked"):
+        open_file(tmp_path / "missing" / "promises")
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(StateFileError, match="cannot be read"):
+        open_file(tmp_path / "directory")
+    with pytest.raises(StateFileError, match="cannot be read"):
+        open_file(tmp_path / "directory")  # Not: in use.
+    promises = open_file(tmp_path / "promises")
+    (tmp_path / "promises.new").mkdir()
+    with pytest.raises(StateFileError, match="cannot be written"):
+        promises.begin(IVAN)
+    promises.close()
+
+
+def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "promises"
+    promises = open_file(path)
+    promises.begin(IVAN)
+    promises.keep(CHANGES[0])
+    promises.keep(CHANGES[1])
+    expected = held(promises)
+    size = path.stat().st_size
+    real = os.write
+
+    def write(file: int, data: Any) -> int:
+        if path.stat().st_size >= size + 10:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(file, bytes(data)[:10])
+
+    monkeypatch.setattr(module.os, "write", write)
+    with pytest.raises(StateFileError, match="No space"):
+        promises.keep(CHANGES[2])
+    monkeypatch.undo()
+    # Once something could not be written, nothing is: it would come behind a hole.
+    with pytest.raises(StateFileError):
+        promises.keep(Change(9, None, 9, 9, None, 0, ()))
+    promises.close()
+    assert path.stat().st_size == size + 10
+    promises = open_file(path)
+    assert held(promises) == expected
+    promises.close()
+
+
+def test_a_disk_that_is_full_while_the_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "promises"
+    promises = open_file(path)
+    promises.begin(IVAN)
+    promises.keep(CHANGES[0])
+    before = path.read_bytes()
+
+    def write(file: int, data: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module.os, "write", write)
+    with pytest.raises(StateFileError, match="No space"):
+        promises.keep(Change(9, None, 9, 9, State(50, 9, b"state"), 0, ()))
+    monkeypatch.undo()
+    with pytest.raises(StateFileError):
+        promises.keep(CHANGES[1])
+    promises.close()
+    assert path.read_bytes() == before
+
+
+def test_a_write_that_takes_part_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.write
+    monkeypatch.setattr(module.os, "write", lambda file, data: real(file, bytes(data)[:7]))
+    made(tmp_path / "promises", *CHANGES)
+    promises = open_file(tmp_path / "promises")
+    assert held(promises) == EXPECTED
+    promises.close()
+
+
+def test_state_replaces_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "promises"
+    promises = open_file(path)
+    promises.begin(IVAN)
+    promises.keep(CHANGES[0])
+    for _ in range(100):
+        promises.keep(Change(2, None, 9, 0, None, 2, [Entry(2, EntryKind.EVENTS, (Run("p", 0, 1, [bytes(1_000)]),))]))
+    assert path.stat().st_size > 100_000
+    promises.keep(Change(3, BORIS, 9, 7, State(7, 2, b"state"), 8, ENTRIES[2:]))
+    assert path.stat().st_size < 1_000
+    promises.keep(Change(4, BORIS, 9, 8, None, 9, ENTRIES[:1]))
+    promises.close()
+    promises = open_file(path)
+    assert held(promises) == (4, BORIS, 9, 8, State(7, 2, b"state"), [ENTRIES[2], ENTRIES[0]])
+    assert promises.base == 7
+    promises.close()
+
+
+NAMES = st.text(min_size=1, max_size=10)
+NUMBERS = st.integers(0, 2**63 - 1)
+MEMBERS = st.builds(Member, NAMES, NUMBERS)
+ANY_ENTRY = st.one_of(
+    st.builds(Entry, NUMBERS, st.just(EntryKind.NOTHING), st.none()),
+    st.builds(
+        Entry,
+        NUMBERS,
+        st.just(EntryKind.VIEW),
+        st.lists(st.tuples(MEMBERS, st.tuples(st.just("::1"), st.integers(0, 65_535))), max_size=3).map(
+            lambda members: View(tuple(members))
+        ),
+    ),
+    st.builds(
+        Entry,
+        NUMBERS,
+        st.just(EntryKind.EVENTS),
+        st.lists(st.builds(Run, NAMES, NUMBERS, NUMBERS, st.lists(st.binary(max_size=9), max_size=3)), max_size=3).map(
+            tuple
+        ),
+    ),
+)
+
+
+@given(
+    st.builds(
+        Change,
+        NUMBERS,
+        st.none() | MEMBERS,
+        NUMBERS,
+        NUMBERS,
+        st.none() | st.builds(State, NUMBERS, NUMBERS, st.binary(max_size=50)),
+        NUMBERS,
+        st.lists(ANY_ENTRY, max_size=4),
+    )
+)
+def test_a_change_is_what_it_was(change: Change) -> None:
+    assert module._unpack(cbor2.loads(cbor2.dumps(module._pack(change)))) == change

@@ -1,0 +1,74 @@
+"""What shows that somebody knows the secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.parcels.messages import Hello, Welcome
+from fyrehose_twisted.parcels.proofs import dialler_proof, same_proof, welcome_proof
+
+SECRET = b"a secret that is long enough"
+HELLO = Hello("default", "a", 1, 2, b"n" * 16)
+WELCOME = Welcome("b", 3, 2, b"m" * 16, b"")
+
+PROOFS = pytest.mark.parametrize("prove", [welcome_proof, dialler_proof])
+
+
+@PROOFS
+def test_both_ends_come_to_the_same(prove: Any) -> None:
+    proof = prove(SECRET, HELLO, WELCOME)
+    assert len(proof) == 32
+    assert same_proof(prove(SECRET, HELLO, WELCOME._replace(proof=proof)), proof)
+
+
+@PROOFS
+def test_without_a_secret_it_is_empty(prove: Any) -> None:
+    assert prove(None, HELLO, WELCOME) == b""
+
+
+def test_neither_can_be_sent_back() -> None:
+    assert welcome_proof(SECRET, HELLO, WELCOME) != dialler_proof(SECRET, HELLO, WELCOME)
+
+
+@PROOFS
+@pytest.mark.parametrize(
+    "hello",
+    [
+        HELLO._replace(cluster="other"),
+        HELLO._replace(name="c"),
+        HELLO._replace(incarnation=9),
+        HELLO._replace(founding=9),
+        HELLO._replace(nonce=b"x" * 16),
+    ],
+)
+def test_it_is_for_one_dialler(prove: Any, hello: Hello) -> None:
+    assert prove(SECRET, hello, WELCOME) != prove(SECRET, HELLO, WELCOME)
+
+
+@PROOFS
+@pytest.mark.parametrize(
+    "welcome",
+    [
+        WELCOME._replace(name="c"),
+        WELCOME._replace(incarnation=9),
+        WELCOME._replace(founding=9),
+        WELCOME._replace(nonce=b"x" * 16),
+    ],
+)
+def test_it_is_for_one_acceptor(prove: Any, welcome: Welcome) -> None:
+    assert prove(SECRET, HELLO, welcome) != prove(SECRET, HELLO, WELCOME)
+
+
+@PROOFS
+def test_it_is_for_one_secret(prove: Any) -> None:
+    assert not same_proof(prove(SECRET, HELLO, WELCOME), prove(SECRET + b"!", HELLO, WELCOME))
+    assert not same_proof(prove(SECRET, HELLO, WELCOME), b"")
+
+
+@PROOFS
+def test_fields_do_not_run_into_one_another(prove: Any) -> None:
+    one = HELLO._replace(cluster="ab", name="c")
+    other = HELLO._replace(cluster="a", name="bc")
+    assert prove(SECRET, one, WELCOME) != prove(SECRET, other, WELCOME)

@@ -1,0 +1,102 @@
+"""One connection that carries parcels, without any node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.error import ConnectionDone
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.effects import Peer
+from fyrehose_twisted.parcels.codec import ParcelCodec
+from fyrehose_twisted.parcels.messages import Mode, NodeInfo, Parcel, ParcelType, node_id
+from fyrehose_twisted.parcels.protocol import ParcelProtocol
+
+ME = NodeInfo(node_id("a"), Mode.DSC, "a", ("127.0.0.1", 7878))
+ASKED = Parcel(False, ParcelType.DSC_REQ, ME.id, ME)
+ANSWERED = Parcel(True, ParcelType.DSC_RES, ME.id, (ME,))
+
+
+class Recording(ParcelProtocol):
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted: list[Any] = []
+
+    def connection_ready(self) -> None:
+        self.noted.append("ready")
+        self.send([ASKED])
+
+    def parcels_received(self, messages: Any) -> None:
+        self.noted.append(list(messages))
+        super().parcels_received(messages)
+
+    def connection_ended(self, reason: str) -> None:
+        self.noted.append(reason)
+
+
+class Owner:
+    """Takes what a link reports."""
+
+    def __init__(self) -> None:
+        self.received: list[Any] = []
+
+    def link_opened(self, link: Any) -> None:
+        pass
+
+    def link_received(self, link: Any, messages: Any) -> None:
+        self.received += messages
+
+    def link_crowded(self, link: Any) -> None:
+        pass
+
+    def link_ended(self, link: Any, reason: str) -> None:
+        pass
+
+    def link_gone(self, link: Any) -> None:
+        pass
+
+
+def connected() -> tuple[Recording, StringTransport]:
+    protocol, transport = Recording(), StringTransport()
+    protocol.makeConnection(transport)
+    return protocol, transport
+
+
+def test_a_peer_that_speaks_only_the_document() -> None:
+    protocol, transport = connected()
+    codec = ParcelCodec()
+    assert transport.value() == codec.encode(ASKED)
+    data = codec.encode(ANSWERED) + codec.encode(ASKED)
+    protocol.dataReceived(data[:10])
+    protocol.dataReceived(data[10:])
+    protocol.connectionLost(Failure(ConnectionDone()))
+    assert protocol.noted == ["ready", [ANSWERED, ASKED], "closed"]
+
+
+def test_bytes_that_are_no_parcels_end_it_after_what_came_before() -> None:
+    protocol, transport = connected()
+    protocol.dataReceived(ParcelCodec().encode(ASKED) + b"\x03abc")
+    assert protocol.noted[:2] == ["ready", [ASKED]]
+    assert protocol.noted[2].startswith("malformed: ")
+    assert transport.disconnected
+    protocol.dataReceived(ParcelCodec().encode(ASKED))
+    protocol.connectionLost(Failure(ConnectionDone()))
+    assert len(protocol.noted) == 3
+
+
+def test_hanging_up_is_not_told() -> None:
+    protocol, transport = connected()
+    protocol.hang_up()
+    assert transport.disconnecting
+    protocol.connectionLost(Failure(ConnectionDone()))
+    assert protocol.noted == ["ready"]
+
+
+def test_what_it_does_not_keep_is_the_owners() -> None:
+    owner = Owner()
+    protocol = Recording()
+    protocol.owner, protocol.peer = owner, Peer(("127.0.0.1", 1), 1, False)
+    protocol.makeConnection(StringTransport())
+    protocol.dataReceived(ParcelCodec().encode(ASKED))
+    assert owner.received == [ASKED]

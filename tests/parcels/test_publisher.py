@@ -1,0 +1,462 @@
+"""A publisher outside the cluster, with nodes that the test plays, on a clock that only it moves."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import ConnectionDone, ConnectionRefusedError
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from zope.interface.verify import verifyObject
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, NotOrdered, PublishQueueFull
+from fyrehose_twisted.interfaces import IPublisher
+from fyrehose_twisted.parcels.codec import ParcelCodec
+from fyrehose_twisted.parcels.messages import (
+    MAX_EVENT,
+    Hello,
+    Message,
+    NotPublished,
+    Parcel,
+    ParcelType,
+    Proof,
+    Publish,
+    Published,
+    Refusal,
+    Refused,
+    Run,
+    Welcome,
+)
+from fyrehose_twisted.parcels.proofs import dialler_proof, welcome_proof
+from fyrehose_twisted.parcels.publisher import BACKOFF, GREETING, KEEPALIVE, QUIET, ParcelsPublisher
+
+A: Address = ("192.0.2.1", 7878)
+B: Address = ("192.0.2.2", 7878)
+SECRET = b"a secret that is long enough"
+
+
+class Call:
+    """One connection, as the node at its other end has it."""
+
+    def __init__(self, address: Address, factory: Any) -> None:
+        self.address = address
+        self.protocol: Any = factory.buildProtocol(None)
+        self.transport = StringTransport()
+        self.codec = ParcelCodec()
+        self.decoder = self.codec.decoder()
+        self.protocol.makeConnection(self.transport)
+
+    def heard(self) -> list[Message]:
+        """What the publisher has sent since the last time."""
+        data = self.transport.value()
+        self.transport.clear()
+        return self.decoder.feed(data) if data else []
+
+    def say(self, *messages: Message) -> None:
+        self.protocol.dataReceived(b"".join(map(self.codec.encode, messages)))
+
+    def welcome(self, secret: bytes | None = None) -> tuple[Hello, Welcome]:
+        (hello,) = self.heard()
+        assert isinstance(hello, Hello)
+        welcome = Welcome("node", 1, 2, b"m" * 16, b"")
+        welcome = welcome._replace(proof=welcome_proof(secret, hello, welcome))
+        self.say(welcome)
+        return hello, welcome
+
+    def runs(self) -> list[Run]:
+        return [message.run for message in self.heard() if isinstance(message, Publish)]
+
+    def number(self, run: Run, first: int) -> None:
+        self.say(Published(run.publisher, run.epoch, run.first, ((first, len(run.events)),)))
+
+    def refuse(self, run: Run, why: Refusal) -> None:
+        self.say(NotPublished(run.publisher, run.epoch, run.first, why, "not now"))
+
+    def drop(self) -> None:
+        self.protocol.connectionLost(Failure(ConnectionDone()))
+
+
+class World:
+    """Nodes that answer or not, and one publisher."""
+
+    def __init__(self, nodes: tuple[Address, ...] = (A, B), **options: Any) -> None:
+        self.clock = Clock()
+        self.clock.advance(1_000.0)
+        self.calls: list[Call] = []
+        self.down: set[Address] = set()
+        self.deaf: set[Address] = set()
+        self.publisher = ParcelsPublisher(
+            nodes,
+            reactor=self.clock,
+            endpoint_for=lambda reactor, address: Line(self, address),
+            rng=Random(1),
+            **options,
+        )
+
+    def turn(self) -> None:
+        self.clock.advance(0)
+
+    @property
+    def call(self) -> Call:
+        return self.calls[-1]
+
+    def ready(self, **options: Any) -> Call:
+        """Publish nothing yet, but be connected."""
+        self.publisher._flush_soon()
+        self.turn()
+        self.call.welcome(**options)
+        self.call.heard()
+        return self.call
+
+
+class Line:
+    def __init__(self, world: World, address: Address) -> None:
+        self.world = world
+        self.address = address
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        if self.address in self.world.down:
+            return fail(ConnectionRefusedError())
+        if self.address in self.world.deaf:
+            return Deferred()
+        self.world.calls.append(Call(self.address, factory))
+        return succeed(self.world.call.protocol)
+
+
+def result(deferred: Deferred[Any]) -> Any:
+    found: list[Any] = []
+    deferred.addBoth(found.append)
+    assert found, "it has not fired"
+    return found[0]
+
+
+def error(deferred: Deferred[Any], kind: type[Exception]) -> Any:
+    failure = result(deferred)
+    assert isinstance(failure, Failure)
+    assert isinstance(failure.value, kind)
+    return failure.value
+
+
+def test_it_is_a_publisher() -> None:
+    assert verifyObject(IPublisher, World().publisher)
+
+
+def test_an_event_gets_its_number() -> None:
+    world = World()
+    published = world.publisher.publish(b"event")
+    world.turn()
+    hello, _ = world.call.welcome()
+    assert (hello.cluster, hello.name, len(hello.nonce)) == ("default", "", 16)
+    proof, publish = world.call.heard()
+    assert proof == Proof(b"")
+    assert isinstance(publish, Publish)
+    assert publish.run.publisher == world.publisher.name
+    assert (publish.run.first, list(publish.run.events)) == (1, [b"event"])
+    assert world.publisher.pending == 1
+    world.call.number(publish.run, 7)
+    assert result(published) == 7
+    assert world.publisher.pending == 0
+
+
+def test_both_ends_prove_that_they_know_the_secret() -> None:
+    world = World(secret=SECRET)
+    world.publisher.publish(b"event")
+    world.turn()
+    hello, welcome = world.call.welcome(SECRET)
+    assert world.call.heard()[0] == Proof(dialler_proof(SECRET, hello, welcome))
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(SECRET, None), (SECRET, SECRET + b"!"), (None, SECRET)])
+def test_a_node_with_another_secret_gets_no_events(ours: bytes | None, theirs: bytes | None) -> None:
+    world = World((A,), secret=ours)
+    published = world.publisher.publish(b"event")
+    world.turn()
+    call = world.call
+    call.welcome(theirs)
+    assert call.heard() == []
+    assert call.transport.disconnecting
+    refused = error(published, NotOrdered)
+    assert (refused.why, refused.unknown) == ("wrong-secret", False)
+
+
+def test_what_is_published_in_one_turn_travels_together() -> None:
+    world = World()
+    call = world.ready()
+    one, many = world.publisher.publish(b"a"), world.publisher.publish_many([b"b", b"c"])
+    assert call.runs() == []
+    world.turn()
+    (run,) = call.runs()
+    assert list(run.events) == [b"a", b"b", b"c"]
+    call.say(Published(run.publisher, run.epoch, 1, ((5, 2), (9, 1))))
+    assert result(one) == 5
+    assert result(many) == [6, 9]
+
+
+def test_one_run_is_not_too_large_for_a_parcel() -> None:
+    world = World()
+    call = world.ready()
+    world.publisher.publish_many([b"x" * 1_000] * 100)
+    world.turn()
+    runs = call.runs()
+    assert len(runs) == 3
+    assert sum(len(run.events) for run in runs) == 100
+
+
+def test_what_was_not_answered_is_sent_again_to_the_next_node() -> None:
+    world = World()
+    call = world.ready()
+    first = world.publisher.publish(b"a")
+    world.turn()
+    second = world.publisher.publish(b"b")
+    world.turn()
+    runs = call.runs()
+    call.number(runs[0], 1)
+    call.drop()
+    world.turn()
+    assert world.call.address == B
+    world.call.welcome()
+    (again,) = world.call.runs()
+    assert again == runs[1]
+    world.call.number(again, 2)
+    assert (result(first), result(second)) == (1, 2)
+
+
+def test_a_node_that_refuses_connections_is_passed_over() -> None:
+    world = World()
+    world.down.add(A)
+    world.publisher.publish(b"a")
+    world.turn()
+    world.turn()
+    assert world.call.address == B
+
+
+def test_it_waits_when_no_node_is_there() -> None:
+    world = World(timeout=10.0)
+    world.down |= {A, B}
+    published = world.publisher.publish(b"a")
+    world.clock.pump([0.0] * 20)
+    assert world.clock.seconds() == 1_000.0
+    world.clock.pump([0.5] * 19)
+    assert not published.called
+    world.clock.pump([0.5] * 3)
+    gone = error(published, NotOrdered)
+    assert (gone.why, gone.unknown) == ("not-connected", False)
+    assert "refused" in str(gone)
+    world.clock.pump([1.0] * int(2 * BACKOFF[1]))
+    world.down.clear()
+    later = world.publisher.publish(b"b")
+    while not world.calls:
+        world.clock.advance(0.1)
+    world.call.welcome()
+    (run,) = world.call.runs()
+    assert list(run.events) == [b"b"]
+    world.call.number(run, 3)
+    assert result(later) == 3
+
+
+def test_a_node_that_never_says_welcome_is_passed_over() -> None:
+    world = World()
+    world.publisher.publish(b"a")
+    world.turn()
+    assert world.call.address == A
+    world.clock.pump([1.0] * int(GREETING + 1))
+    assert world.call.address == B
+
+
+def test_a_dial_that_hangs_is_passed_over() -> None:
+    world = World()
+    world.deaf.add(A)
+    world.publisher.publish(b"a")
+    world.turn()
+    world.clock.pump([1.0] * int(GREETING + 1))
+    assert world.call.address == B
+
+
+def test_a_silent_node_is_asked_and_then_left() -> None:
+    world = World()
+    call = world.ready()
+    world.publisher.publish(b"a")
+    world.turn()
+    call.runs()
+    world.clock.pump([1.0] * int(QUIET + 1))
+    assert call.heard() == [Parcel(False, ParcelType.SEQ_REQ, 0)]
+    world.clock.pump([1.0] * int(QUIET))
+    assert world.call.address == B
+
+
+def test_a_node_that_answers_is_not_left() -> None:
+    world = World()
+    call = world.ready()
+    world.publisher.publish(b"a")
+    for _ in range(25):
+        world.clock.advance(1.0)
+        if any(isinstance(message, Parcel) for message in call.heard()):
+            call.say(Parcel(True, ParcelType.SEQ_RES, 1, 0))
+    assert world.calls == [call]
+
+
+def test_an_idle_connection_is_kept() -> None:
+    world = World()
+    call = world.ready()
+    published = world.publisher.publish(b"a")
+    world.turn()
+    call.number(call.runs()[0], 1)
+    assert result(published) == 1
+    world.clock.pump([1.0] * int(KEEPALIVE + 1))
+    assert call.heard() == [Parcel(False, ParcelType.SEQ_REQ, 0)]
+
+
+@pytest.mark.parametrize("why", [Refusal.NO_QUORUM, Refusal.SHUTTING_DOWN, Refusal.TOO_MANY])
+def test_what_is_refused_for_now_is_tried_elsewhere(why: Refusal) -> None:
+    world = World()
+    call = world.ready()
+    published = world.publisher.publish(b"a")
+    world.turn()
+    (run,) = call.runs()
+    call.refuse(run, why)
+    world.turn()
+    assert world.call.address == B
+    world.call.welcome()
+    assert world.call.runs() == [run]
+    world.call.number(run, 1)
+    assert result(published) == 1
+
+
+def test_what_is_refused_until_its_time_is_over_may_be_ordered_all_the_same() -> None:
+    world = World((A,), timeout=3.0)
+    published = world.publisher.publish(b"a")
+    for _ in range(12):
+        world.clock.advance(0.5)
+        if world.calls and not world.call.transport.disconnecting:
+            call = world.call
+            if any(isinstance(message, Hello) for message in call.heard()):
+                hello = call.protocol._hello
+                call.say(Welcome("node", 1, 2, b"m" * 16, welcome_proof(None, hello, Welcome("", 0, 0, b"", b""))))
+            for run in call.runs():
+                call.refuse(run, Refusal.NO_QUORUM)
+    late = error(published, NotOrdered)
+    assert (late.why, late.unknown) == ("no-quorum", True)
+    assert world.publisher.pending == 0
+
+
+def test_a_cluster_that_has_forgotten_the_publisher_gets_a_new_count() -> None:
+    world = World()
+    call = world.ready()
+    published = world.publisher.publish(b"a")
+    world.turn()
+    (run,) = call.runs()
+    call.refuse(run, Refusal.FORGOTTEN)
+    gone = error(published, NotOrdered)
+    assert (gone.why, gone.unknown) == ("forgotten", True)
+    world.publisher.publish(b"b")
+    world.turn()
+    (new,) = call.runs()
+    assert new.epoch > run.epoch
+    assert new.first == 1
+
+
+def test_a_wrong_cluster_is_said_at_once_when_every_node_says_so() -> None:
+    world = World(cluster="other")
+    published = world.publisher.publish(b"a")
+    world.turn()
+    world.call.say(Refused(Refusal.WRONG_CLUSTER, "this is cluster default"))
+    world.turn()
+    assert not published.called
+    assert world.call.address == B
+    world.call.say(Refused(Refusal.WRONG_CLUSTER, "this is cluster default"))
+    gone = error(published, NotOrdered)
+    assert (gone.why, str(gone), gone.unknown) == ("wrong-cluster", "this is cluster default", False)
+
+
+def test_an_event_that_is_too_long_is_refused() -> None:
+    world = World()
+    assert error(world.publisher.publish(b"x" * (MAX_EVENT + 1)), MessageTooLarge).limit == MAX_EVENT
+
+
+def test_the_queue_is_bounded() -> None:
+    world = World(queue_bytes=100_000)
+    world.down |= {A, B}
+    world.publisher.publish(b"x" * 40_000)
+    world.publisher.publish(b"x" * 40_000)
+    error(world.publisher.publish(b"x" * 40_000), PublishQueueFull)
+
+
+def test_nothing_is_published_after_everybody_has_given_up_on_it() -> None:
+    world = World(timeout=3.0)
+    world.down |= {A, B}
+    published = world.publisher.publish(b"stale")
+    world.clock.pump([1.0] * 5)
+    error(published, NotOrdered)
+    assert world.publisher.pending == 0
+
+
+def test_closing_fails_what_waits_and_hangs_up() -> None:
+    world = World()
+    call = world.ready()
+    published = world.publisher.publish(b"a")
+    world.turn()
+    closed = world.publisher.close()
+    gone = error(published, NotOrdered)
+    assert (gone.why, gone.unknown) == ("closed", True)
+    assert call.transport.disconnecting
+    assert not closed.called
+    call.drop()
+    assert closed.called
+    assert world.publisher.close().called
+    assert error(world.publisher.publish(b"b"), NotOrdered).why == "closed"
+    assert [call for call in world.clock.getDelayedCalls() if call.active()] == []
+
+
+def test_closing_does_not_wait_for_ever() -> None:
+    world = World()
+    call = world.ready()
+    world.publisher.close()
+    world.clock.advance(GREETING)
+    assert call.transport.disconnected
+
+
+def test_closing_while_it_dials() -> None:
+    world = World()
+    world.deaf.add(A)
+    published = world.publisher.publish(b"a")
+    world.turn()
+    assert world.publisher.close().called
+    error(published, NotOrdered)
+    assert [call for call in world.clock.getDelayedCalls() if call.active()] == []
+
+
+@pytest.mark.parametrize(
+    "options", [{"nodes": ()}, {"cluster": ""}, {"name": "a\nb"}, {"name": "x" * 161}, {"secret": b"short"}]
+)
+def test_what_it_cannot_be_made_with(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        World(**options)
+
+
+def test_answers_for_others_are_not_taken() -> None:
+    world = World()
+    call = world.ready()
+    published = world.publisher.publish(b"a")
+    world.turn()
+    (run,) = call.runs()
+    call.say(Published("somebody else", run.epoch, run.first, ((1, 1),)))
+    call.say(Published(run.publisher, run.epoch - 1, run.first, ((2, 1),)))
+    call.say(Published(run.publisher, run.epoch, run.first + 1, ((3, 1),)))
+    assert not published.called
+    call.number(run, 4)
+    assert result(published) == 4
+
+
+def test_a_node_that_sends_rubbish_is_left() -> None:
+    world = World()
+    world.ready()
+    world.publisher.publish(b"a")
+    world.turn()
+    world.call.protocol.dataReceived(b"\x03abc")
+    world.turn()
+    assert world.call.address == B

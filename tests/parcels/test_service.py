@@ -1,0 +1,478 @@
+"""Nodes as services, on real sockets of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint
+from twisted.internet.protocol import Factory
+from twisted.logger import LogEvent, capturedLogs
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import ConfigurationError, EventsNotHeld, MessageTooLarge, NotOrdered, OperationalError
+from fyrehose_twisted.interfaces import IEventListener, IOrderedEvents
+from fyrehose_twisted.journal.errors import JournalFull
+from fyrehose_twisted.parcels.config import NodeConfig
+from fyrehose_twisted.parcels.keeping import Keeping
+from fyrehose_twisted.parcels.messages import Event, Mode, NodeInfo, Parcel, ParcelType, Run, node_id
+from fyrehose_twisted.parcels.protocol import ParcelProtocol
+from fyrehose_twisted.parcels.publisher import ParcelsPublisher
+from fyrehose_twisted.parcels.service import ParcelsNode
+
+reactor: Any = installed_reactor
+
+DEADLINE = 30.0
+"""Seconds after which a test fails. Nothing waits that long unless it is broken."""
+SECRET = b"a secret that is long enough"
+
+
+@implementer(IEventListener)
+class Listener:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.skipped: list[tuple[int, int]] = []
+        self.waiting: list[tuple[int, Deferred[None]]] = []
+
+    def events_ordered(self, events: Any) -> None:
+        self.events += events
+        for wanted, waiting in tuple(self.waiting):
+            if len(self.events) >= wanted:
+                self.waiting.remove((wanted, waiting))
+                waiting.callback(None)
+
+    def events_skipped(self, first: int, last: int) -> None:
+        self.skipped.append((first, last))
+
+    def until(self, count: int) -> Deferred[None]:
+        """Wait for so many events."""
+        waiting: Deferred[None] = Deferred()
+        self.waiting.append((count, waiting))
+        self.events_ordered([])
+        return waiting.addTimeout(DEADLINE, reactor)
+
+
+class Node(ParcelsNode):
+    """Looks after everything that it is told whether what somebody waits for has come true."""
+
+    def __init__(self, name: str, neighbours: tuple[Address, ...] = (), **options: Any) -> None:
+        of_node = ("secret", "found", "advertise", "max_event", "window_bytes", "pending_bytes")
+        settings = {key: options.pop(key) for key in of_node if key in options}
+        config = NodeConfig(name, **{"neighbours": neighbours, "advertise": ("127.0.0.1", 0), **settings})
+        self.waiting: list[tuple[Callable[[], Any], Deferred[None]]] = []
+        self.failures: list[Exception] = []
+        self.heard = Listener()
+        options = {"listen": "tcp:0:interface=127.0.0.1", "failed": self.failures.append, **options}
+        super().__init__(config, **options)
+        self.listen(self.heard)
+
+    async def up(self) -> Node:
+        self.privilegedStartService()
+        self.startService()
+        await self.when_started()
+        return self
+
+    def kill(self) -> None:
+        """Let it stop without a word to the others, which would take a second."""
+        self._error = self._error or RuntimeError("killed")
+
+    def until(self, true: Callable[[], Any]) -> Deferred[None]:
+        waiting: Deferred[None] = Deferred()
+        self.waiting.append((true, waiting))
+        self._look_again()
+        return waiting.addTimeout(DEADLINE, reactor)
+
+    def has_members(self, *names: str) -> Deferred[None]:
+        return self.until(
+            lambda: self.state().mode == "Wrk" and {one.name for one in self.state().members} == set(names)
+        )
+
+    def _told(self, event: Any) -> None:
+        super()._told(event)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        for true, waiting in tuple(self.waiting):
+            if true():
+                self.waiting.remove((true, waiting))
+                waiting.callback(None)
+
+
+Start = Callable[..., Awaitable[Node]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a node, and stop it when the test is over."""
+    nodes: list[Node] = []
+
+    async def started(*arguments: Any, **options: Any) -> Node:
+        nodes.append(Node(*arguments, **options))
+        return await nodes[-1].up()
+
+    yield started
+    for node in nodes:
+        node.kill()
+        pytest_twisted.blockon(node.stopService())
+
+
+def address_of(node: ParcelsNode) -> Address:
+    assert node.address is not None
+    return node.address
+
+
+async def trio(start: Start, **options: Any) -> list[Node]:
+    """Return three nodes of one cluster that can work."""
+    first = await start("a", **options)
+    others = [await start(name, (address_of(first),), **options) for name in "bc"]
+    for node in (first, *others):
+        await node.has_members("a", "b", "c")
+    return [first, *others]
+
+
+async def raises(kind: type[Exception], waited: Deferred[Any]) -> Any:
+    with pytest.raises(kind) as raised:
+        await waited
+    return raised.value
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_node_alone(start: Start) -> None:
+    node = await start("a")
+    assert verifyObject(IOrderedEvents, node)
+    assert (node.last, node.oldest) == (0, 1)
+    assert await node.publish(b"one") == 1
+    assert await node.publish_many([b"two", b"three"]) == [2, 3]
+    assert await node.publish_many([]) == []
+    assert (node.last, node.oldest) == (3, 1)
+    assert [event.data for event in node.events(1, 9, 9)] == [b"one", b"two", b"three"]
+    assert node.events(2, 3, 1)[0].sequence == 2
+    assert [event.sequence for event in node.heard.events] == [1, 2, 3]
+    state = node.state()
+    assert (state.name, state.mode, state.leader, state.sequence) == ("a", "Wrk", "a", 3)
+    assert "links_accepted" in state.counters or state.counters["published"] == 3
+
+
+@pytest_twisted.ensureDeferred
+async def test_one_order_for_all_nodes(start: Start) -> None:
+    nodes = await trio(start)
+    published = [node.publish(b"%d" % number) for number in range(100) for node in nodes]
+    numbers = await gatherResults(published)
+    assert sorted(numbers) == list(range(1, 301))
+    for node in nodes:
+        await node.heard.until(300)
+    events = [[(event.sequence, event.data) for event in node.heard.events] for node in nodes]
+    assert events[0] == events[1] == events[2]
+    assert [number for number, _ in events[0]] == list(range(1, 301))
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_key_makes_repeating_safe_at_any_node(start: Start) -> None:
+    nodes = await trio(start)
+    number = await nodes[0].publish(b"pay", "bank", "order 1")
+    assert await nodes[1].publish(b"pay", "bank", "order 1") == number
+    assert await nodes[2].publish(b"pay", "bank", "order 2") != number
+    assert await nodes[2].publish(b"pay", "bank 2", "order 1") != number
+    await nodes[2].heard.until(3)
+    assert [event.publisher.partition(":")[0] for event in nodes[2].heard.events] == ["bank", "bank", "bank 2"]
+    run = Run("numbered", 1, 1, [b"x", b"y"])
+    first = await nodes[0].publish_run(run)
+    assert await nodes[1].publish_run(run) == first
+
+
+@pytest_twisted.ensureDeferred
+async def test_the_others_go_on_when_one_leaves(start: Start) -> None:
+    nodes = await trio(start)
+    await nodes[0].publish(b"one")
+    await nodes[0].stopService()
+    for node in nodes[1:]:
+        await node.has_members("b", "c")
+    assert await nodes[1].publish(b"two") == 2
+    gone = await raises(NotOrdered, nodes[0].publish(b"three"))
+    assert (gone.why, gone.unknown) == ("not-running", False)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_node_that_is_in_no_cluster_publishes_nothing(start: Start) -> None:
+    node = await start("a", (("127.0.0.1", 9),))
+    refused = await raises(NotOrdered, node.publish(b"one"))
+    assert (refused.why, refused.unknown) == ("no-quorum", False)
+    assert node.state().mode == "Dsc"
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_listener_that_raises_hurts_nobody(start: Start) -> None:
+    @implementer(IEventListener)
+    class Broken:
+        def events_ordered(self, events: Any) -> None:
+            raise RuntimeError("a mistake of an application")
+
+        def events_skipped(self, first: int, last: int) -> None:
+            raise RuntimeError("a mistake of an application")
+
+    node = Node("a")
+    broken = Broken()
+    node.unlisten(node.heard)
+    node.listen(broken)
+    node.listen(node.heard)
+    await node.up()
+    with capturedLogs() as logged:
+        assert await node.publish(b"one") == 1
+        assert len(node.heard.events) == 1
+        assert [event for event in logged if "Broken" in str(event.get("listener"))]
+    node.unlisten(broken)
+    node.unlisten(broken)
+    await node.publish(b"two")
+    await node.stopService()
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_cannot_be_published(start: Start) -> None:
+    node = await start("a", max_event=100, window_bytes=10_000, pending_bytes=10_000)
+    assert (await raises(MessageTooLarge, node.publish(b"x" * 101))).limit == 100
+    await raises(MessageTooLarge, node.publish_many([b"x", b"x" * 101]))
+    await raises(MessageTooLarge, node.publish_run(Run("numbered", 1, 1, [b"x" * 100] * 500)))
+    await raises(ConfigurationError, node.publish(b"x", "a\nb"))
+    with pytest.raises(TypeError, match="an event is bytes, not str"):
+        node.publish("text")  # type: ignore[arg-type]
+
+
+@pytest_twisted.ensureDeferred
+async def test_events_that_are_no_longer_held(start: Start) -> None:
+    node = await start("a", max_event=100, window_bytes=2_000, pending_bytes=2_000)
+    for _ in range(20):
+        await node.publish(b"x" * 100)
+    assert 1 < node.oldest < 20
+    with pytest.raises(EventsNotHeld) as missing:
+        node.events(1, 20, 20)
+    assert (missing.value.oldest, missing.value.last) == (node.oldest, 20)
+    assert node.events(21, 30, 5) == []
+
+
+@pytest_twisted.ensureDeferred
+async def test_names_and_oneself_as_neighbours(start: Start) -> None:
+    first = await start("a")
+    port = address_of(first)[1]
+    places = (("localhost", port), ("127.0.0.1", port), ("no.such.name.invalid", 1))
+    with capturedLogs() as logged:
+        second = await start("b", places)
+        assert [event for event in logged if "looked up again" in event.get("log_format", "")]
+    assert second.config.neighbours == (("127.0.0.1", port), ("no.such.name.invalid", 1))
+    await second.has_members("a", "b")
+    assert await second.publish(b"x") == 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_node_that_is_told_of_itself_begins_a_cluster(start: Start) -> None:
+    port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(Factory())
+    number = port.getHost().port
+    await port.stopListening()
+    listen = f"tcp:{number}:interface=127.0.0.1"
+    node = await start("a", (("127.0.0.1", number), ("localhost", number)), listen=listen)
+    assert node.config.neighbours == ()
+    assert await node.publish(b"x") == 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_port_that_is_taken() -> None:
+    port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(Factory())
+    node = Node("a", listen=f"tcp:{port.getHost().port}:interface=127.0.0.1")
+    try:
+        with pytest.raises(OperationalError, match=r"cannot listen on tcp:\d+:interface=127.0.0.1: Address already"):
+            await node.up()
+        assert len(node.failures) == 1
+        assert node.state().mode == "Panic"
+        assert (await raises(NotOrdered, node.publish(b"x"))).why == "not-running"
+    finally:
+        await node.stopService()
+        await port.stopListening()
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_node_that_was_never_started_stops() -> None:
+    node = Node("a")
+    assert node.state().mode == "Dsc"
+    assert node.events(1, 2, 3) == []
+    node.reform()
+    await node.stopService()
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_publisher_outside(start: Start) -> None:
+    nodes = await trio(start, secret=SECRET)
+    publisher = ParcelsPublisher([address_of(node) for node in nodes], secret=SECRET)
+    stranger = ParcelsPublisher([address_of(node) for node in nodes], secret=SECRET + b"!", timeout=10.0)
+    try:
+        numbers = await gatherResults([publisher.publish(b"%d" % number) for number in range(1_000)])
+        assert numbers == sorted(set(numbers))
+        assert len(numbers) == 1_000
+        assert await publisher.publish_many([b"x"] * 3) == [1_001, 1_002, 1_003]
+        assert (await raises(NotOrdered, stranger.publish(b"evil"))).why == "wrong-secret"
+        first = nodes[0]
+        later = [publisher.publish(b"later") for _ in range(100)]
+        stopped = first.stopService()
+        await gatherResults(later)
+        await stopped
+        assert await publisher.publish(b"last") == 1_104
+        await nodes[1].heard.until(1_104)
+        assert [event.sequence for event in nodes[1].heard.events] == list(range(1, 1_105))
+        assert b"evil" not in {event.data for event in nodes[1].heard.events}
+    finally:
+        await publisher.close()
+        await stranger.close()
+
+
+class Asking(ParcelProtocol):
+    """Speaks only the document."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answered: Deferred[Any] = Deferred()
+
+    def connection_ready(self) -> None:
+        me = NodeInfo(node_id("old"), Mode.DSC, "old", ("127.0.0.1", 9))
+        self.send([Parcel(False, ParcelType.DSC_REQ, me.id, me)])
+
+    def parcels_received(self, messages: Any) -> None:
+        self.answered.callback(messages[0])
+        self.hang_up()
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_peer_that_speaks_only_the_document(start: Start) -> None:
+    node = await start("a")
+    host, port = address_of(node)
+    asking: Any = await TCP4ClientEndpoint(reactor, host, port).connect(Factory.forProtocol(Asking))
+    answer = await asking.answered.addTimeout(DEADLINE, reactor)
+    assert answer.type is ParcelType.DSC_RES
+    assert "a" in [neighbour.name for neighbour in answer.body]
+
+
+class Rubbish(ParcelProtocol):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: Deferred[str] = Deferred()
+
+    def connection_ready(self) -> None:
+        self.write(b"\xff" * 1_000)
+
+    def connection_ended(self, reason: str) -> None:
+        self.ended.callback(reason)
+
+
+@pytest_twisted.ensureDeferred
+async def test_rubbish_is_hung_up_on_and_nothing_else(start: Start) -> None:
+    node = await start("a")
+    host, port = address_of(node)
+    with capturedLogs() as logged:
+        for _ in range(3):
+            endpoint = TCP4ClientEndpoint(reactor, host, port)
+            rubbish: Any = await endpoint.connect(Factory.forProtocol(Rubbish))
+            await rubbish.ended.addTimeout(DEADLINE, reactor)
+        assert len([event for event in logged if "hung up on" in event.get("log_format", "")]) == 1
+    assert node.state().counters["links_malformed"] == 3
+    assert await node.publish(b"x") == 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_an_application_sees_parcels_first(start: Start) -> None:
+    seen: list[Any] = []
+
+    class Counting(ParcelProtocol):
+        def parcels_received(self, messages: Any) -> None:
+            seen.extend(messages)
+            super().parcels_received(messages)
+
+    await trio(start, protocol=Counting)
+    assert {"Parcel", "Hello", "Append"} <= {type(message).__name__ for message in seen}
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_journal_has_what_memory_no_longer_has(start: Start, tmp_path: Path) -> None:
+    options: Any = {"window_bytes": 20_000, "max_event": 1_000, "pending_bytes": 2**20}
+    node = await start("a", keeping=Keeping(tmp_path), **options)
+    for _ in range(10):
+        await node.publish_many([b"x" * 500] * 20)
+    assert (node.oldest, node.last) == (1, 200)
+    read: list[Event] = []
+    while len(read) < 200:
+        read += node.events(len(read) + 1, 200, 200)
+    assert [event.sequence for event in read] == list(range(1, 201))
+    await node.stopService()
+    again = await start("a", keeping=Keeping(tmp_path), **options)
+    assert (again.oldest, again.last) == (1, 200)
+    assert again.events(7, 7, 1)[0].data == b"x" * 500
+    await again.has_members("a")
+    assert await again.publish(b"next") == 201
+    assert again.state().incarnation == node.state().incarnation
+
+
+@pytest_twisted.ensureDeferred
+async def test_two_nodes_do_not_share_a_journal(start: Start, tmp_path: Path) -> None:
+    await start("a", keeping=Keeping(tmp_path))
+    other = Node("b", keeping=Keeping(tmp_path))
+    with pytest.raises(OperationalError, match="is in use by another process"):
+        await other.up()
+    await other.stopService()
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_journal_that_cannot_be_written_stops_the_node(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeping = Keeping(tmp_path)
+    node = await start("a", keeping=keeping)
+    await node.publish(b"one")
+
+    def full(sync: bool = True) -> None:
+        raise JournalFull("there is no room")
+
+    assert keeping.history is not None
+    monkeypatch.setattr(keeping.history.journal, "commit", full)
+    lost = await raises(NotOrdered, node.publish(b"two"))
+    assert lost.unknown
+    assert [str(error) for error in node.failures] == ["there is no room"]
+    assert (node.state().mode, node.state().why) == ("Panic", "there is no room")
+    monkeypatch.undo()
+
+
+@pytest_twisted.ensureDeferred
+async def test_it_says_what_happens(start: Start) -> None:
+    said: list[LogEvent] = []
+    with capturedLogs() as logged:
+        await trio(start)
+        said = list(logged)
+    lines = [event["log_format"].format(**event) for event in said if event.get("log_source") is not None]
+    assert any(line.startswith("node a of cluster default listens on 127.0.0.1:") for line in lines)
+    assert any(line.startswith("mode Wrk: ") for line in lines)
+    assert any(line.startswith("knows b at 127.0.0.1:") for line in lines)
+    assert "members are a, b, c; 2 have to agree" in lines
+
+
+@pytest_twisted.ensureDeferred
+async def test_http(start: Start) -> None:
+    treq = pytest.importorskip("treq")
+    node = Node("a", http="tcp:0:interface=127.0.0.1", token=b"a-token-of-visible-characters")
+    with capturedLogs() as logged:
+        await node.up()
+        (place,) = [event["place"] for event in logged if "serves HTTP" in event.get("log_format", "")]
+    try:
+        headers = {"Authorization": "Bearer a-token-of-visible-characters"}
+        response = await treq.post(
+            f"http://{place}/events", b"one", headers=headers, persistent=False, timeout=DEADLINE
+        )
+        assert response.code in (200, 201)
+        await treq.content(response)
+        assert node.last == 1
+        refused = await treq.get(f"http://{place}/cluster", persistent=False, timeout=DEADLINE)
+        assert refused.code == 401
+        await treq.content(refused)
+    finally:
+        await node.stopService()

@@ -1,0 +1,233 @@
+"""What an operator can say to ``twistd parcels-node``, and what is said back: one line."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.python.usage import UsageError
+
+from fyrehose_twisted.journal.retention import parse_retention
+from fyrehose_twisted.journal.store import open_journal
+from fyrehose_twisted.parcels import sites, tap
+from fyrehose_twisted.parcels.journal_history import stream_of
+from fyrehose_twisted.parcels.options import Listening, parse_listen
+from fyrehose_twisted.parcels.protocol import ParcelProtocol
+from fyrehose_twisted.parcels.service import ParcelsNode
+
+SECRET = b"a secret that is long enough"
+
+
+class OfOurs(ParcelProtocol):
+    """What an application might run."""
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, text, mode in (
+        ("secret", SECRET, 0o600),
+        ("open", SECRET, 0o644),
+        ("short", b"short", 0o600),
+        ("token", b"a-token-of-visible-characters", 0o600),
+    ):
+        (tmp_path / name).write_bytes(text)
+        (tmp_path / name).chmod(mode)
+    return tmp_path
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield listening.getsockname()[1]
+
+
+def options_of(text: str) -> Any:
+    options = tap.Options()
+    options.parseOptions(["--name", "a", *text.split()])
+    return options
+
+
+def service_of(text: str) -> ParcelsNode:
+    service: Any = tap.makeService(options_of(f"--listen 0 --advertise 127.0.0.1:7878 {text}"))
+    return service  # type: ignore[no-any-return]
+
+
+def refusal_of(text: str) -> str:
+    with pytest.raises(SystemExit) as refused:
+        tap.makeService(options_of(text))
+    said = str(refused.value)
+    assert said.startswith("parcels-node: ")
+    assert "\n" not in said
+    return said
+
+
+def test_what_a_node_is_without_options() -> None:
+    options = options_of("")
+    config = options["config"]
+    assert (config.name, config.cluster, config.advertise) == ("a", "default", ("127.0.0.1", 7878))
+    assert (config.neighbours, config.found, config.secret) == ((), False, None)
+    assert options["listening"] == Listening("tcp:7878:interface=127.0.0.1", ("127.0.0.1", 7878), True)
+    assert options["class"] is ParcelProtocol
+    assert options["directory"] is None
+
+
+def test_neighbours_are_merged() -> None:
+    text = "--neighbour 127.0.0.1:1 --neighbour db:2 --neighbour [::1]:3 --neighbour 127.0.0.1:1 --neighbour [0:0::1]:3"
+    assert options_of(text)["config"].neighbours == (("127.0.0.1", 1), ("db", 2), ("::1", 3))
+
+
+def test_what_else_can_be_said(tmp_path: Path) -> None:
+    options = options_of(
+        "--cluster trades --found --cluster-secret-file secret --listen tcp:7000:interface=0.0.0.0"
+        " --advertise node-a.example:7001 --http 8080 --token-file token --journal j --sync --retention 7d"
+        " --window-mib 2 --max-event 1000 --max-pending-mib 3 --max-links 9 --allow-private-callbacks"
+        " --dial tls:{host}:{port}"
+    )
+    config = options["config"]
+    assert (config.cluster, config.found, config.secret) == ("trades", True, SECRET)
+    assert config.advertise == ("node-a.example", 7001)
+    assert (config.window_bytes, config.max_event, config.pending_bytes) == (2 * 2**20, 1_000, 3 * 2**20)
+    assert config.max_links == 9
+    assert options["directory"] == tmp_path / "j"
+    assert options["journal-config"].retention == parse_retention("7d")
+    assert options["token"] == b"a-token-of-visible-characters"
+    assert options["serving"] == Listening("tcp:8080:interface=127.0.0.1", ("127.0.0.1", 8080), True)
+    assert options["web"].allow_private_callbacks
+    assert options["web"].max_body == 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "listening"),
+    [
+        ("7000", Listening("tcp:7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
+        ("tcp:7000", Listening("tcp:7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
+        ("tcp:port=7000", Listening("tcp:port=7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
+        ("tcp:7000:interface=192.0.2.1", Listening("tcp:7000:interface=192.0.2.1", ("192.0.2.1", 7000), False)),
+        ("tcp6:7000", Listening(r"tcp6:7000:interface=\:\:1", ("::1", 7000), True)),
+        (r"tcp6:7000:interface=\:\:", Listening(r"tcp6:7000:interface=\:\:", ("::", 7000), False)),
+        (r"tcp6:7000:interface=\:\:1", Listening(r"tcp6:7000:interface=\:\:1", ("::1", 7000), True)),
+        ("ssl:7000:privateKey=k", Listening("ssl:7000:privateKey=k:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
+        ("unix:/run/x", Listening("unix:/run/x", None, True)),
+        ("systemd:domain=INET:index=0", Listening("systemd:domain=INET:index=0", None, False)),
+        ("tcp:7000:interface=eth0", Listening("tcp:7000:interface=eth0", ("eth0", 7000), False)),
+    ],
+)
+def test_endpoints_name_loopback_unless_they_name_something_else(text: str, listening: Listening) -> None:
+    assert parse_listen("listen", text) == listening
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("--name= ", r"--name NAME is missing: what shall this node be called\?"),
+        ("--name " + "x" * 65, r"name 'x+' of 65 bytes: use 1 to 64 bytes of printable text"),
+        ("--cluster= ", r"cluster '' of 0 bytes: use 1 to 64 bytes"),
+        ("--listen tcp:here", r"--listen 'tcp:here' has no port from 0 to 65535, such as tcp:7878"),
+        ("--listen tcp:70000", r"--listen 'tcp:70000' has no port"),
+        ("--advertise 127.0.0.1", r"'127.0.0.1' is not HOST:PORT, such as 127.0.0.1:7878 or \[::1\]:7878"),
+        ("--advertise 127.0.0.1:0", r"'127.0.0.1:0' is not HOST:PORT"),
+        ("--neighbour ::1:7878", r"'::1:7878' is not HOST:PORT"),
+        ("--neighbour [::1:7878", r"'\[::1:7878' is not HOST:PORT"),
+        ("--neighbour [db]:7878", r"'\[db\]:7878' is not HOST:PORT"),
+        ("--neighbour :7878", r"':7878' is not HOST:PORT"),
+        ("--neighbour db:x", r"'db:x' is not HOST:PORT"),
+        ("--listen tcp:1:interface=0.0.0.0 --open", r"--advertise HOST:PORT is missing: --listen tcp:1:interface=0.0"),
+        (
+            "--listen tcp:1:interface=192.0.2.1",
+            r"--listen tcp:1:interface=192.0.2.1 is not on loopback, and everybody could use it: give"
+            r" --cluster-secret-file, or --open",
+        ),
+        ("--listen ssl:1:interface=192.0.2.1", r"--listen ssl:1:interface=192.0.2.1 is not on loopback"),
+        ("--http tcp:1:interface=192.0.2.1", r"--http tcp:1:interface=192.0.2.1 is not on loopback, .* --token-file"),
+        ("--cluster-secret-file none", r"secret file none cannot be read: No such file"),
+        ("--cluster-secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),
+        ("--cluster-secret-file open", r"secret file open is open to everybody; chmod 600 it"),
+        ("--http 0 --token-file none", r"--token-file: secret file none cannot be read"),
+        ("--http 0 --token-file secret", r"--token-file: secret has something other than one line of visible ASCII"),
+        ("--token-file token", r"--token-file is of no use without --http"),
+        ("--allow-private-callbacks", r"--allow-private-callbacks is of no use without --http"),
+        ("--sync", r"--sync is of no use without --journal"),
+        ("--retention 7d", r"--retention is of no use without --journal"),
+        ("--journal j --retention much", r"retention 'much': say 7d, 50GB or 7d,50GB"),
+        ("--window-mib x", r"--window-mib 'x' is not a whole number"),
+        ("--window-mib 0", r"--window-mib 0 is outside 1 to 65536"),
+        ("--max-event 49153", r"--max-event 49153 is outside 1 to 49152"),
+        ("--max-pending-mib 0", r"--max-pending-mib 0 is outside"),
+        ("--max-links 0", r"--max-links 0 is outside"),
+        ("--dial tls:{host}", r"'tls:\{host\}' has to have \{host\} and \{port\} in it"),
+        ("--protocol no.Where", r"--protocol no.Where cannot be imported"),
+        ("--protocol pathlib.Path", r"--protocol pathlib.Path is not a subclass of fyrehose_twisted.parcels.protocol"),
+        ("--what", r"option --what not recognized"),
+    ],
+)
+def test_what_is_refused_in_one_line(arguments: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint) as refused:
+        options_of(arguments)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_subclass_is_run() -> None:
+    options = tap.Options()
+    options.parseOptions(["--name", "a", "--protocol", "fyrehose_twisted.parcels.protocol.ParcelProtocol"])
+    assert options["class"] is ParcelProtocol
+
+
+def test_strangers_are_let_in_only_if_that_is_said() -> None:
+    options_of("--listen tcp:1:interface=192.0.2.1 --open")
+    options_of("--listen tcp:1:interface=192.0.2.1 --cluster-secret-file secret")
+    options_of("--http tcp:1:interface=192.0.2.1 --token-file token")
+    options_of("--http tcp:1:interface=192.0.2.1 --open")
+
+
+def test_a_port_that_is_in_use(taken: int) -> None:
+    said = refusal_of(f"--listen {taken}")
+    assert said == f"parcels-node: --listen: cannot listen on 127.0.0.1:{taken}: Address already in use"
+    said = refusal_of(f"--listen 0 --advertise 127.0.0.1:1 --http {taken}")
+    assert said == f"parcels-node: --http: cannot listen on 127.0.0.1:{taken}: Address already in use"
+
+
+def test_an_address_that_this_machine_does_not_have() -> None:
+    said = refusal_of("--listen tcp:7878:interface=192.0.2.1 --open")
+    assert said.endswith("cannot listen on 192.0.2.1:7878: Cannot assign requested address")
+
+
+def test_something_that_is_no_endpoint() -> None:
+    assert "--listen 'carrier-pigeon:1' is not an endpoint" in refusal_of(
+        "--listen carrier-pigeon:1 --advertise 127.0.0.1:1 --open"
+    )
+
+
+def test_a_journal_that_somebody_else_writes(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path / "j", stream_of("default"))
+    try:
+        assert "is in use by another process that writes to it" in refusal_of("--listen 17878 --journal j")
+    finally:
+        journal.close()
+
+
+def test_a_journal_where_none_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert "cannot be written, because of" in refusal_of("--listen 17878 --journal file/j")
+
+
+def test_without_the_web_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'treq'", name="treq")
+
+    monkeypatch.setattr(sites, "import_module", missing)
+    options_of("")
+    with pytest.raises(UsageError, match=r"treq, which is not installed: pip install 'fyrehose_twisted\[web\]'"):
+        options_of("--http 0")
+
+
+def test_a_service_is_made() -> None:
+    service = service_of("--http 0 --journal j --found")
+    assert isinstance(service, ParcelsNode)
+    assert service.config.name == "a"

@@ -1,0 +1,102 @@
+"""What the site tells of the cluster, and the operator's last resort."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import pytest_twisted
+from prometheus_client.parser import text_string_to_metric_families
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.parcels.web import WebConfig
+
+inline = pytest_twisted.ensureDeferred
+
+
+@inline
+async def test_the_cluster(web: Any) -> None:
+    web.node.order(b"x")
+    found = (await web.ask("GET", "/cluster")).json
+    assert found["members"] == [{"name": "node-1", "incarnation": "0" * 16, "address": "127.0.0.1:4000", "alive": True}]
+    assert found["neighbours"][0]["votes"] is False
+    assert (found["sequence"], found["mode"], found["leader"], found["quorum"]) == (1, "Wrk", "node-1", 1)
+
+
+@inline
+async def test_health(web: Any) -> None:
+    answer = await web.ask("GET", "/health")
+    assert (answer.code, answer.json) == (200, {"mode": "Wrk", "why": "alone"})
+    web.node.no_quorum()
+    answer = await web.ask("GET", "/health")
+    assert (answer.code, answer.json) == (503, {"mode": "Err", "why": "no quorum"})
+
+
+@inline
+async def test_forming_the_cluster_anew(web: Any) -> None:
+    async def reform(body: Any) -> tuple[int, str]:
+        answer = await web.ask("POST", "/cluster/reform", json.dumps(body).encode())
+        return answer.code, answer.json.get("error", "")
+
+    assert await reform({"reform": "test"}) == (409, "working")
+    web.node.no_quorum()
+    assert await reform({"reform": "tset"}) == (409, "wrong-cluster")
+    for body in ({}, {"reform": 1}, [], None, {"reform": "test", "force": True}):
+        assert (await reform(body))[0] == 400
+    assert web.node.reformed == 0
+    assert await reform({"reform": "test"}) == (202, "")
+    assert web.node.reformed == 1
+
+
+@inline
+async def test_forming_it_anew_needs_the_token(memory: Any, serve: Any) -> None:
+    web = serve(memory, token=b"t")
+    memory.no_quorum()
+    assert (await web.ask("POST", "/cluster/reform", b'{"reform": "test"}')).code == 401
+    assert memory.reformed == 0
+
+
+@inline
+async def test_metrics(web: Any) -> None:
+    await web.ask("POST", "/events", b"x")
+    await web.ask("GET", "/nothing")
+    answer = await web.ask("GET", "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    samples = {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.body.decode())
+        for sample in family.samples
+    }
+    expected = {
+        ("fyrehose_parcels_sequence",): 1,
+        ("fyrehose_parcels_oldest",): 1,
+        ("fyrehose_parcels_leading",): 1,
+        ("fyrehose_parcels_members", "true"): 1,
+        ("fyrehose_parcels_neighbours", "false"): 1,
+        ("fyrehose_parcels_mode", "Wrk"): 1,
+        ("fyrehose_parcels_mode", "Err"): 0,
+        ("fyrehose_parcels_events_ordered_total",): 1,
+        ("fyrehose_parcels_bad_parcels_total",): 0,
+        ("fyrehose_parcels_web_requests_total", "POST", "/events", "201"): 1,
+        ("fyrehose_parcels_web_requests_total", "GET", "other", "404"): 1,
+        ("fyrehose_parcels_web_connections",): 1,
+        ("fyrehose_parcels_web_streams",): 0,
+    }
+    assert {key: samples.get(key) for key in expected} == expected
+
+
+@inline
+async def test_the_first_page(web: Any) -> None:
+    assert "/events" in (await web.ask("GET", "/")).json["links"]
+    described = (await web.ask("GET", "/openapi.json")).json
+    assert described["openapi"].startswith("3.1")
+    assert "/callbacks" not in described["paths"]
+    for path in ("/", "/cluster", "/health", "/metrics", "/openapi.json"):
+        assert (await web.ask("GET", path + "?x=1")).code == 400
+
+
+def test_limits_are_limits() -> None:
+    for wrong in ({"max_body": 0}, {"keepalive": -1.0}, {"callback_backoff": (2.0, 1.0)}):
+        with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+            WebConfig(**wrong)

@@ -1,0 +1,267 @@
+"""Publishing and reading over HTTP."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections import deque
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet.defer import fail
+from twisted.internet.task import Clock
+from twisted.logger import LogLevel, capturedLogs
+
+from fyrehose_twisted.errors import MessageTooLarge, NotOrdered, PublishQueueFull, StateFileError
+from fyrehose_twisted.parcels.web import WebConfig
+
+inline = pytest_twisted.ensureDeferred
+
+
+@inline
+async def test_an_event_gets_its_number(web: Any) -> None:
+    answer = await web.ask("POST", "/events", b"\x00\xffone")
+    assert (answer.code, answer.json) == (201, {"sequence": 1})
+    assert answer.headers["location"] == "/events?from=1&to=1"
+    assert web.node.log[0].data == b"\x00\xffone"
+
+
+@inline
+async def test_json_is_kept_as_it_was_written(web: Any) -> None:
+    text = b'{"a":\r\n 1.000, "b": 12345678901234567890123}'
+    answer = await web.ask("POST", "/events", text, content_type="application/json; charset=utf-8")
+    assert answer.code == 201
+    assert web.node.log[0].data == text
+    read = await web.ask("GET", "/events")
+    assert b"1.000" in read.body
+    assert read.json == [{"sequence": 1, "publisher": "node-1", "json": json.loads(text)}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"{",
+        b"NaN",
+        b"[1,]",
+        b"\xff",
+        b"\xef\xbb\xbf1",
+        b"[" * 65 + b"]" * 65,
+        b"[" * 40_000,
+        b'"\n"',
+        b"9" * 5_000,
+        b" ",
+    ],
+)
+@inline
+async def test_what_is_no_json_is_refused(web: Any, text: bytes) -> None:
+    answer = await web.ask("POST", "/events", text, content_type="application/json")
+    assert (answer.code, answer.json["error"]) == (400, "bad-request")
+    assert web.node.log == []
+    assert (await web.ask("POST", "/events", text)).code == 201
+    assert "data" in (await web.ask("GET", "/events")).json[0]
+
+
+@inline
+async def test_brackets_in_texts_are_not_depth(web: Any) -> None:
+    text = b'{"\\"[[": "' + b"[{" * 100 + b'"}'
+    assert (await web.ask("POST", "/events", text, content_type="application/json")).code == 201
+
+
+@pytest.mark.parametrize("name", ["Publisher", "Idempotency-Key"])
+@inline
+async def test_names_are_printable_and_short(web: Any, name: str) -> None:
+    head = b"POST /events HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n" + name.encode() + b": "
+    for value in (b"", b"\xe4", b"a" * 65, b"a\x01b", b"\x7f", b"a\r\n" + name.encode() + b": b"):
+        (answer,) = await (await web.send(head + value + b"\r\n\r\nx")).responses(1)
+        assert (answer.code, answer.json["error"]) == (400, "bad-request"), value
+    assert web.node.log == []
+    for value in (b"a", b"~" * 64, b"a b"):
+        (answer,) = await (await web.send(head + value + b"\r\n\r\nx")).responses(1)
+        assert answer.code == 201, value
+
+
+@inline
+async def test_a_key_makes_repeating_safe(web: Any) -> None:
+    headers = {"publisher": "me", "idempotency_key": "k-1"}
+    assert (await web.ask("POST", "/events", b"x", **headers)).json == {"sequence": 1}
+    assert (await web.ask("POST", "/events", b"x", **headers)).json == {"sequence": 1}
+    assert (await web.ask("POST", "/events", b"x", publisher="you", idempotency_key="k-1")).json == {"sequence": 2}
+    assert [event.publisher for event in web.node.log] == ["me", "you"]
+
+
+@inline
+async def test_a_minority_refuses(web: Any) -> None:
+    web.node.no_quorum()
+    answer = await web.ask("POST", "/events", b"x")
+    assert answer.code == 503
+    assert answer.json == {"error": "no-quorum", "message": "1 of 3 members can be reached", "unknown": False}
+    assert answer.headers["retry-after"] == "1"
+    web.node.refusing = NotOrdered("forgotten", "too old", unknown=True)
+    assert (await web.ask("POST", "/events", b"x")).json["unknown"] is True
+    web.node.refusing = PublishQueueFull("8 MiB wait")
+    answer = await web.ask("POST", "/events", b"x")
+    assert (answer.code, answer.json["error"], answer.headers["retry-after"]) == (503, "queue-full", "1")
+    web.node.refusing = MessageTooLarge(5, 4)
+    answer = await web.ask("POST", "/events", b"x")
+    assert (answer.code, answer.json["error"], answer.json["limit"]) == (413, "too-large", 4)
+
+
+@inline
+async def test_what_the_node_raises_is_told_too(web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raising(*arguments: object) -> Any:
+        raise NotOrdered("shutting-down", "it is shutting down", unknown=False)
+
+    monkeypatch.setattr(web.node, "publish", raising)
+    assert (await web.ask("POST", "/events", b"x")).json["error"] == "shutting-down"
+
+
+@inline
+async def test_what_cannot_be_read_now(web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*arguments: object) -> Any:
+        raise StateFileError("the disk is slow")
+
+    web.node.order(b"x")
+    monkeypatch.setattr(web.node, "events", failing)
+    answer = await web.ask("GET", "/events")
+    assert (answer.code, answer.json["error"]) == (503, "unavailable")
+
+
+@inline
+async def test_a_mistake_is_logged_and_not_shown(web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for broken in (lambda *arguments: fail(ZeroDivisionError("private")), lambda *arguments: 1 / 0):
+        monkeypatch.setattr(web.node, "publish", broken)
+        with capturedLogs() as logs:
+            answer = await web.ask("POST", "/events", b"x")
+        assert (answer.code, answer.json["error"]) == (500, "internal")
+        assert b"private" not in answer.body
+        assert [log["log_level"] for log in logs if log["log_level"] >= LogLevel.warn] == [LogLevel.critical]
+
+
+@inline
+async def test_who_goes_away_while_waiting_is_no_error(web: Any, reached: Any) -> None:
+    web.node.held = deque()
+    request = b"POST /events HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx"
+    with capturedLogs() as logs:
+        for _ in range(2):
+            wire = await web.send(request)
+            await reached(lambda: bool(web.node.held))
+            wire.transport.loseConnection()
+            await wire.closed()
+            await reached(lambda: web.site.connections == 0)
+            web.node.held.pop()()
+    assert [log for log in logs if log["log_level"] >= LogLevel.warn] == []
+
+
+@inline
+async def test_nobody_waits_for_ever(memory: Any, serve: Any, reached: Any) -> None:
+    clock = Clock()
+    web = serve(memory, WebConfig(publish_timeout=10), clock=clock)
+    memory.held = deque()
+    wires = [await web.send(b"POST /events HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx") for _ in range(2)]
+    await reached(lambda: len(memory.held) == 2)
+    clock.pump([1.0] * 11)
+    for wire in wires:
+        (answer,) = await wire.responses(1)
+        assert (answer.code, answer.json["error"], answer.json["unknown"]) == (503, "timeout", True)
+    with capturedLogs() as logs:
+        while memory.held:
+            memory.held.pop()()
+    assert logs == []
+    for wire in wires:
+        memory.held = None
+        wire.send(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert [answer.code for answer in await wire.responses(2)] == [503, 200]
+
+
+@inline
+async def test_ranges(web: Any) -> None:
+    assert (await web.ask("GET", "/events")).json == []
+    web.node.order(b"1", b"\x80", b'"3"', b"{}")
+    page = (await web.ask("GET", "/events")).json
+    assert [item["sequence"] for item in page] == [1, 2, 3, 4]
+    assert [item.get("json") for item in page] == [1, None, "3", {}]
+    assert page[1]["data"] == b64encode(b"\x80").decode()
+    assert all(("data" in item) != ("json" in item) for item in page)
+    plain = (await web.ask("GET", "/events?encoding=base64&from=3")).json
+    assert [item["data"] for item in plain] == [b64encode(data).decode() for data in (b'"3"', b"{}")]
+    for query, numbers in {
+        "from=2": [2, 3, 4],
+        "to=2": [1, 2],
+        "from=2&to=3": [2, 3],
+        "from=4&to=9": [4],
+        "from=5": [],
+        "from=9": [],
+        "from=3&to=2": [],
+    }.items():
+        answer = await web.ask("GET", f"/events?{query}")
+        assert [item["sequence"] for item in answer.json] == numbers, query
+        assert "link" not in answer.headers
+
+
+@inline
+async def test_long_ranges_come_in_pages(memory: Any, serve: Any) -> None:
+    web = serve(memory, WebConfig(page_events=3, page_bytes=250))
+    memory.order(*[b"x"] * 7, b"y" * 200, b"y" * 200, b"y" * 200)
+    found, pages, path = [], 0, "/events?from=2&to=10&encoding=base64"
+    while path:
+        answer = await web.ask("GET", path)
+        found += [item["sequence"] for item in answer.json]
+        pages += 1
+        link = answer.headers.get("link", "")
+        assert not link or link.endswith('>; rel="next"')
+        path = link.partition(">")[0][1:]
+    assert found == list(range(2, 11))
+    assert pages == 4
+
+
+@inline
+async def test_what_is_no_longer_held_is_gone(web: Any) -> None:
+    web.node.order(*[b"x"] * 9)
+    web.node.forget(5)
+    for query in ("from=4", "from=1&to=2"):
+        answer = await web.ask("GET", f"/events?{query}")
+        assert answer.code == 410
+        assert {key: answer.json[key] for key in ("error", "oldest", "last")} == {
+            "error": "not-held",
+            "oldest": 5,
+            "last": 9,
+        }
+    assert [item["sequence"] for item in (await web.ask("GET", "/events?to=6")).json] == [5, 6]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "from=0",
+        "from=-1",
+        "from=",
+        "from=x",
+        "from=1.0",
+        "from=%201",
+        "from=1_0",
+        "from=9223372036854775808",
+        "from=" + "9" * 5_000,
+        "from=%D9%A1",
+        "to=0",
+        "from=1&from=2",
+        "encoding=utf-8",
+        "encoding=",
+        "form=1",
+        "%FF%FE=1",
+    ],
+)
+@inline
+async def test_nonsense_is_refused(web: Any, query: str) -> None:
+    (answer,) = await (await web.send(f"GET /events?{query} HTTP/1.1\r\nHost: a\r\n\r\n".encode())).responses(1)
+    assert (answer.code, answer.json["error"]) == (400, "bad-request")
+
+
+@inline
+async def test_the_head_alone(web: Any) -> None:
+    web.node.order(b"1")
+    wire = await web.send(b"HEAD /events HTTP/1.1\r\nHost: a\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+    data = await wire.read(b'"why"')
+    head, _, rest = data.partition(b"\r\n\r\n")
+    assert b"Content-Length: 46" in head
+    assert rest.startswith(b"HTTP/1.1 200")

@@ -1,0 +1,62 @@
+"""The site does what its description says: Schemathesis asks a real one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet.task import Clock
+from twisted.internet.utils import getProcessOutputAndValue
+from twisted.logger import LogLevel, capturedLogs
+
+from fyrehose_twisted.parcels.web import Callbacks, WebConfig
+
+inline = pytest_twisted.ensureDeferred
+
+if find_spec("schemathesis") is None:
+    pytest.skip("there is no Schemathesis", allow_module_level=True)
+
+SEED = 20_041
+
+
+async def check(web: Any, path: Path, *options: str, seed: int = SEED) -> None:
+    """Let Schemathesis look for something wrong; its output says with which seed."""
+    program = str(Path(sys.executable).parent / "schemathesis")
+    run = ["run", f"{web.url}/openapi.json", "--no-color", f"--seed={seed}", "--generation-database=none"]
+    run += ["--request-timeout=10", "--suppress-health-check=all", *options]
+    env = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    with capturedLogs() as logs:
+        out, err, status = await getProcessOutputAndValue(program, run, env=env, path=str(path))
+    assert status == 0, f"seed {seed}\n{out.decode()}\n{err.decode()}"
+    assert [log for log in logs if log["log_level"] >= LogLevel.warn] == []
+
+
+def served(memory: Any, serve: Any, sender: Any, **more: Any) -> Any:
+    config = WebConfig(allow_private_callbacks=True, max_callbacks=10_000)
+    callbacks = Callbacks(memory, sender, config, Clock())
+    callbacks.start()
+    memory.order(b"one", b'{"two": 2}', b"\xff")
+    return serve(memory, config, callbacks=callbacks, **more)
+
+
+@inline
+async def test_nothing_is_wrong(memory: Any, serve: Any, sender: Any, tmp_path: Path) -> None:
+    await check(served(memory, serve, sender), tmp_path, "--max-examples=20")
+
+
+@inline
+async def test_nothing_is_wrong_with_a_token(memory: Any, serve: Any, sender: Any, tmp_path: Path) -> None:
+    web = served(memory, serve, sender, token=b"s3cret")
+    await check(web, tmp_path, "--max-examples=5", "--header=Authorization: Bearer s3cret")
+
+
+@pytest.mark.soak(seconds=300)
+@inline
+async def test_nothing_is_wrong_for_long(memory: Any, serve: Any, sender: Any, tmp_path: Path) -> None:
+    for seed in range(3):
+        await check(served(memory, serve, sender), tmp_path, "--max-examples=300", seed=seed)
