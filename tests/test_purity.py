@@ -31,6 +31,14 @@ PURE = [
     "fyrehose.messages",
     "fyrehose.numbering",
     "fyrehose.pacing",
+    "parcels.codec",
+    "parcels.config",
+    "parcels.journal_history",
+    "parcels.messages",
+    "parcels.node",
+    "parcels.promise_file",
+    "parcels.proofs",
+    "parcels.state",
 ]
 
 

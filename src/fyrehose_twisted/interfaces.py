@@ -202,11 +202,27 @@ class IEventListener(Interface):
         """Events ``first`` to ``last`` can no longer be had: this node was away, and nobody holds them any more."""
 
 
-class IOrderedEvents(Interface):
-    """A cluster that keeps one order, as one of its nodes offers it to applications."""
+class IEventSource(Interface):
+    """The events of a cluster, as one of its nodes has them."""
 
     last = Attribute("Number of the last event of the order that this node has handed on; 0 before the first.")
     oldest = Attribute("The lowest number that this node holds; last + 1 if none.")
+
+    def events(first: int, last: int, limit: int) -> list[Any]:
+        """Return events ``first`` to ``last``, both included, at most ``limit`` and as far as there are any yet.
+
+        :raises EventsNotHeld: if ``first`` is no longer held.
+        """
+
+    def listen(listener: Any) -> None:
+        """Tell an :class:`IEventListener` of events from now on."""
+
+    def unlisten(listener: Any) -> None:
+        """Tell it no more."""
+
+
+class IOrderedEvents(IEventSource):
+    """A cluster that keeps one order, as one of its nodes offers it to applications."""
 
     def publish(data: bytes, publisher: str = "", key: str = "") -> Any:
         """Return a Deferred of the event's number.
@@ -220,18 +236,6 @@ class IOrderedEvents(Interface):
 
     def publish_many(events: Sequence[bytes]) -> Any:
         """Return a Deferred of the events' numbers, in the same order."""
-
-    def events(first: int, last: int, limit: int) -> list[Any]:
-        """Return events ``first`` to ``last``, both included, at most ``limit`` and as far as there are any yet.
-
-        :raises EventsNotHeld: if ``first`` is no longer held.
-        """
-
-    def listen(listener: Any) -> None:
-        """Tell an :class:`IEventListener` of events from now on."""
-
-    def unlisten(listener: Any) -> None:
-        """Tell it no more."""
 
     def state() -> Any:
         """Return how the cluster looks from here, as :class:`~fyrehose_twisted.parcels.state.ClusterState`."""

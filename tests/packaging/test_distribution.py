@@ -23,7 +23,7 @@ DROP_IN = "twisted/plugins/fyrehose_twisted_plugins.py"
 FOR_SPARK = "pyspark_fyrehose.py"
 READ = {".css", ".html", ".js", ".properties"}
 """Endings of files that are no modules."""
-SERVICES = {"fyrehose-backbone", "fyrehose-client", "fyrehose-journal"}
+SERVICES = {"fyrehose-backbone", "fyrehose-client", "fyrehose-journal", "parcels-node"}
 
 # The console script's first line names the interpreter of the environment it was copied from.
 TWISTD = "from twisted.scripts.twistd import run; run()"

@@ -31,7 +31,7 @@ from fyrehose_twisted.parcels.promises import State
 from fyrehose_twisted.parcels.replication import Replication
 
 PATIENCE = (2.2, 3.6)
-"""Seconds without a word from the leader after which a member asks whether it should order, drawn anew each time."""
+"""Seconds without a word from the leader after which a member asks whether it should order, drawn for each leader."""
 SOON = (0.01, 0.15)
 """The same, when it is known that the leader is gone."""
 AGAIN = (0.15, 0.6)
@@ -89,7 +89,8 @@ class Order:
         self._heard = -inf
         self._gone = False
         self._votes: set[Member] = set()
-        self._act_at = now + rng.uniform(*PATIENCE)
+        self._patience = rng.uniform(*PATIENCE)
+        self._act_at = now + self._patience
         self._notice_at = inf
         self._answers: dict[Member, Appended] = {}
         self._changing = 0
@@ -384,7 +385,7 @@ class Order:
             self._follow(leader, now)
         self._heard = now
         self._gone = False
-        self._act_at = now + self._rng.uniform(*PATIENCE)
+        self._act_at = now + self._patience
 
     def _outdated(self, term: int, now: float) -> bool:
         if term > self.term:
@@ -401,7 +402,8 @@ class Order:
         self.replication.end()
         self._notice_at = inf
         self._votes.clear()
-        self._act_at = now + self._rng.uniform(*PATIENCE)
+        self._patience = self._rng.uniform(*PATIENCE)
+        self._act_at = now + self._patience
 
     def _ask(self, now: float) -> None:
         """Ask whether others would vote for this node."""

@@ -1,0 +1,152 @@
+"""What the commands for clusters make of their arguments, and of nodes that are not there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from fyrehose_twisted.parcels.operate import _describe
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+def run(*arguments: str, data: bytes = b"", prelude: str = "") -> tuple[int, str, str]:
+    """Run the command; return its status, output and complaints."""
+    program = f"{prelude}\nfrom fyrehose_twisted.cli import main\nmain({['parcels', *arguments]!r})"
+    ran = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, timeout=60, check=False)
+    return ran.returncode, ran.stdout.decode(), ran.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("", "the following arguments are required: COMMAND"),
+        ("publish --timeout 0", "'0' is not a time above 0"),
+        ("follow --http 127.0.0.1:80", "'127.0.0.1:80' is not a URL such as http://127.0.0.1:8878"),
+        ("follow --http http://127.0.0.1:x", "is not a URL"),
+        ("follow --http http://h/?from=1", "is not a URL"),
+        ("follow --from 0", "'0' is not a whole number above 0"),
+        ("follow --format xml", "invalid choice: 'xml'"),
+        ("cluster --http ftp://here", "is not a URL"),
+        ("reform --cluster x", "the following arguments are required: --http"),
+        ("reform --http http://h", "the following arguments are required: -c/--cluster"),
+    ],
+)
+def test_wrong_usage(arguments: str, complaint: str) -> None:
+    status, out, err = run(*arguments.split())
+    assert (status, out) == (2, "")
+    assert complaint in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("publish --node 127.0.0.1", "'127.0.0.1' is not HOST:PORT, such as 127.0.0.1:7878 or [::1]:7878"),
+        ("publish --dial tls:{host}", "'tls:{host}' has to have {host} and {port} in it, such as tls:{host}:{port}"),
+        ("publish --secret-file none", "secret file none cannot be read: No such file or directory"),
+        ("publish --cluster= ", "cluster '' of 0 bytes: use 1 to 64 bytes of printable text"),
+        ("publish none", "none: No such file or directory"),
+        ("publish /", "/: it is a directory"),
+        ("follow --token-file none", "--token-file: secret file none cannot be read: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(arguments: str, complaint: str) -> None:
+    assert run(*arguments.split()) == (1, "", f"fyrehose: {complaint}\n")
+
+
+@pytest.mark.parametrize("command", ["follow", "cluster --json", "reform --cluster default --yes"])
+def test_nodes_that_are_not_there(command: str) -> None:
+    status, out, err = run(*command.split(), "--http", NOWHERE, "--timeout", "2")
+    assert (status, out) == (1, "")
+    assert err.startswith(f"fyrehose: {NOWHERE}: ConnectionRefusedError: ")
+    assert err.count("\n") == 1
+
+
+def test_lines_that_are_not_ordered() -> None:
+    status, out, err = run("publish", "--node", "127.0.0.1:1", "--timeout", "0.3", "--numbers", data=b"a\nb\nc")
+    assert (status, out) == (1, "")
+    assert "Traceback" not in err
+    *_, summary, complaint = err.splitlines()
+    assert summary == "0 events"
+    assert complaint == (
+        "fyrehose: 3 of 3 events not ordered: line 1: not-connected: no number within 0.3 s; 127.0.0.1:1: refused;"
+        " it will not be ordered"
+    )
+
+
+def test_a_line_that_is_too_long_is_left_out() -> None:
+    status, _, err = run("publish", "--node", "127.0.0.1:1", data=b"x" * 49_153 + b"\n")
+    assert status == 1
+    assert err.splitlines()[-1].startswith(
+        "fyrehose: 1 of 1 events not ordered: line 1: message of 49,153 bytes is over the limit of 49,152 bytes"
+    )
+
+
+@pytest.mark.parametrize("command", ["follow", "cluster", "reform --cluster x --http http://h"])
+def test_http_without_what_it_needs(command: str) -> None:
+    prelude = "import sys; sys.modules['treq'] = None"
+    missing = "fyrehose: HTTP needs treq, which is not installed: pip install 'fyrehose_twisted[web]'\n"
+    assert run(*command.split(), prelude=prelude) == (1, "", missing)
+
+
+def test_publishing_needs_no_http() -> None:
+    status, _, err = run(
+        "publish", "--node", "127.0.0.1:1", "--timeout", "0.3", prelude="import sys; sys.modules['treq'] = None"
+    )
+    assert status == 0, err
+    assert err.splitlines()[-1] == "0 events"
+
+
+def test_help_loads_no_reactor() -> None:
+    prelude = "import atexit, sys; atexit.register(lambda: print('twisted' in sys.modules))"
+    status, out, _ = run("follow", "--help", prelude=prelude)
+    assert status == 0
+    assert out.endswith("False\n")
+
+
+def test_how_a_cluster_is_described() -> None:
+    state = {
+        "name": "a",
+        "incarnation": "00ff",
+        "cluster": "trades",
+        "mode": "Err",
+        "why": "it is not in touch with a quorum",
+        "leader": None,
+        "term": 3,
+        "sequence": 1_200,
+        "oldest": 1_201,
+        "quorum": 2,
+        "members": [
+            {"name": "a", "address": "127.0.0.1:1", "alive": True, "incarnation": "00ff"},
+            {"name": "another", "address": "127.0.0.1:20", "alive": False, "incarnation": "0abc"},
+        ],
+        "neighbours": [
+            {"name": "b", "address": "[::1]:3", "mode": "Wrk", "votes": False, "ours": False, "silent": 0.26, "id": 1}
+        ],
+    }
+    assert list(_describe(state)) == [
+        "cluster trades, seen from a (00ff)",
+        "mode Err: it is not in touch with a quorum",
+        "nobody orders events, term 3",
+        "last event 1,200, held none",
+        "",
+        "members, of which 2 have to agree",
+        "  name     address       alive  incarnation",
+        "  a        127.0.0.1:1   yes    00ff",
+        "  another  127.0.0.1:20  no     0abc",
+        "",
+        "neighbours",
+        "  name  address  mode  votes  speaks        heard of",
+        "  b     [::1]:3  Wrk   no     document 004  0.3 s ago",
+    ]
+
+
+def test_journals_of_clusters_are_printed_as_events() -> None:
+    from fyrehose_twisted import cli
+    from fyrehose_twisted.parcels.journal_history import pack_event
+    from fyrehose_twisted.parcels.messages import Event
+
+    payloads = [pack_event(Event(7, "p", 1, 1, b"bytes")), b"no event"]
+    assert cli._bare("parcels://default", payloads) == [b"bytes", b"no event"]

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from fyrehose_twisted.parcels.scenarios import SCENARIOS, Behind, Storm, Strangers
+from fyrehose_twisted.sim.pytest_plugin import Simulate
+from fyrehose_twisted.sim.runner import soak
+from fyrehose_twisted.sim.scenario import Outcome, Scenario
+
+pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate, fresh_seed: int) -> None:
+    (outcome,) = simulate(scenario, seeds=[fresh_seed])
+    assert outcome.counts["events"] and outcome.counts["acknowledged"], outcome
+
+
+def worth_its_seed(outcome: Outcome) -> bool:
+    return outcome.simulated >= 600 and outcome.faults >= 20 and outcome.operations >= 500
+
+
+def test_a_storm_is_one(simulate: Simulate) -> None:
+    (outcome,) = simulate(Storm, seeds=[2])
+    assert worth_its_seed(outcome), outcome
+    for what in ("acknowledged", "fetched", "states taken", "not taken"):
+        assert outcome.counts[what] > 0, outcome.counts
+    assert outcome.counts["terms"] > 3
+
+
+def test_who_was_away_for_long_is_told_what_it_missed(simulate: Simulate) -> None:
+    (outcome,) = simulate(Behind, seeds=[1])
+    assert outcome.counts["skipped"] > 0
+    assert outcome.counts["states taken"] > 3
+
+
+def test_parcels_travel_as_bytes_too(simulate: Simulate) -> None:
+    class Bytes(Strangers):
+        name = "parcels.bytes"
+        bytes_travel = 1.0
+        duration = 40.0
+
+    simulate(Bytes, seeds=[1])
+
+
+def test_names_begin_with_the_wing_and_are_unique() -> None:
+    names = [scenario.name for scenario in SCENARIOS]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("parcels.") for name in names)
+
+
+@pytest.mark.soak
+def test_random_seeds() -> None:
+    summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
+    for name, summary in summaries.items():
+        print(
+            f"{name}: {summary.count:,} seeds, {summary.simulated / 3600:,.1f} hours simulated,"
+            f" {summary.operations:,} operations, {summary.faults:,} faults"
+        )
+    failures = [outcome for summary in summaries.values() for outcome in summary.failures]
+    assert not failures, "\n".join(
+        f"fyrehose simulate {outcome.scenario} --seed {outcome.seed}\n  {outcome.violation}" for outcome in failures
+    )
