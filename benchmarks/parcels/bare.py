@@ -1,0 +1,55 @@
+"""The least that Twisted can do, in a process of its own: HTTP that answers every POST alike, and a TCP echo."""
+
+from __future__ import annotations
+
+import sys
+
+from twisted.internet import reactor
+from twisted.internet.protocol import Factory, Protocol
+from twisted.web.resource import Resource
+from twisted.web.server import Site
+
+
+class Created(Resource):
+    """Answers 201 and a little JSON."""
+
+    isLeaf = True
+    count = 0
+
+    def render_POST(self, request: object) -> bytes:
+        """Read the body, and count."""
+        request.content.getvalue()
+        self.count += 1
+        request.setResponseCode(201)
+        request.setHeader(b"content-type", b"application/json")
+        return b'{"sequence":%d}' % self.count
+
+
+class Quiet(Site):
+    """A site that notes nobody, as ours."""
+
+    def log(self, request: object) -> None:
+        """Twisted: a request is done."""
+
+
+class Echo(Protocol):
+    """Sends back what comes."""
+
+    def connectionMade(self) -> None:
+        """Twisted: somebody is there."""
+        self.transport.setTcpNoDelay(True)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Twisted: bytes."""
+        self.transport.write(data)
+
+
+def main() -> None:
+    """Listen at two ports."""
+    reactor.listenTCP(int(sys.argv[1]), Quiet(Created()), interface="127.0.0.1")
+    reactor.listenTCP(int(sys.argv[2]), Factory.forProtocol(Echo), interface="127.0.0.1")
+    reactor.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Our cluster, and whether what it holds is what was published."""
+
+from __future__ import annotations
+
+import sys
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+from parcels.nodes import Cluster, Node, Unfit, fetch, free_ports, wait_until
+
+PAGE = 1_000
+"""Events that one GET /events answers with at most."""
+
+
+class OurCluster(Cluster):
+    """``twistd parcels-node`` so many times, in memory.
+
+    :ivar places: where each listens for publishers, and the other nodes.
+    :ivar urls: where each serves HTTP.
+    """
+
+    def start(self) -> None:
+        """Start them all and wait until each knows all the others."""
+        ports = free_ports(2 * self.size)
+        self.places = [("127.0.0.1", port) for port in ports[: self.size]]
+        self.urls = [f"http://127.0.0.1:{port}" for port in ports[self.size :]]
+        twistd = str(Path(sys.executable).parent / "twistd")
+        for index, (port, http) in enumerate(zip(ports[: self.size], ports[self.size :], strict=True)):
+            command = [twistd, "-n", "--pidfile=", "parcels-node", "--name", f"n{index}"]
+            command += ["--listen", f"tcp:{port}:interface=127.0.0.1", "--http", f"tcp:{http}:interface=127.0.0.1"]
+            command += [] if index else ["--found"]
+            # The others learn of one another by the first.
+            command += ["--neighbour", f"127.0.0.1:{ports[0 if index else 1]}"]
+            self.nodes.append(Node(f"ours.{port}", command, self.directory))
+        for index in range(self.size):
+            wait_until(lambda index=index: self._knows_all(index), "our cluster works", self.nodes)
+        self.leader = int(self.state(0)["leader"][1:])
+
+    def state(self, index: int) -> Any:
+        """Return what a node says of the cluster."""
+        return fetch(f"{self.urls[index]}/cluster")
+
+    def _knows_all(self, index: int) -> bool:
+        state = self.state(index)
+        members = [member for member in state["members"] if member["alive"]]
+        return state["mode"] == "Wrk" and len(members) == self.size and state["leader"] is not None
+
+    def reached(self, sequence: int) -> None:
+        """Wait until all nodes are at a number. :raises Unfit: if one is not, or is past it."""
+        for index in range(self.size):
+            wait_until(lambda index=index: self.state(index)["sequence"] >= sequence, f"event {sequence:,}", self.nodes)
+            if (last := self.state(index)["sequence"]) != sequence:
+                raise Unfit(f"node {index} is at event {last:,}, and {sequence:,} are known of")
+
+    def check_events(self, first: int, events: list[bytes]) -> None:
+        """:raises Unfit: unless every node holds just these events from ``first`` on.
+
+        ``events`` may be a part of what was published; only its beginning and its end are looked at if it is long.
+        """
+        for start in {0, max(len(events) - PAGE, 0)}:
+            wanted = events[start : start + PAGE]
+            number = first + start
+            for url in self.urls:
+                held = fetch(f"{url}/events?from={number}&to={number + len(wanted) - 1}&encoding=base64")
+                if [each["sequence"] for each in held] != list(range(number, number + len(wanted))):
+                    raise Unfit(f"GET /events from {number:,} has not all numbers")
+                if [b64decode(each["data"]) for each in held] != wanted:
+                    raise Unfit(f"GET /events from {number:,} is not what was published")

@@ -1,0 +1,137 @@
+"""A node of PySyncObj with a replicated list, and, in the same process, its load: there is no client protocol.
+
+Commands come as JSON on standard input, one a line, and are answered so on standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from typing import Any
+
+from pysyncobj import FAIL_REASON, SyncObj, SyncObjConf, replicated
+
+VALUE = "x" * 128
+GIVEN_UP = 5.0
+"""Seconds after which a callback that was not called counts as lost."""
+PROBE_EVERY = 0.02
+
+
+class Values(SyncObj):
+    """A list that all nodes have."""
+
+    def __init__(self, own: str, others: list[str], batches: bool) -> None:
+        # All else as it comes, but that nodes which start together need not wait 5 s for each other.
+        super().__init__(own, others, SyncObjConf(connectionRetryTime=0.2, appendEntriesUseBatch=batches))
+        self.values: list[str] = []
+
+    @replicated
+    def add(self, value: str) -> int:
+        """Append, and return how many there are."""
+        self.values.append(value)
+        return len(self.values)
+
+
+class Load:
+    """So many commands in flight; the next is given when one is called back."""
+
+    def __init__(self, values: Values, flight: int, seconds: float, warm_up: float) -> None:
+        self._values = values
+        self._flight = flight
+        self.begin = time.perf_counter() + warm_up
+        self.end = self.begin + seconds
+        self.times: list[float] = []
+        self.given = self.called = self.failed = 0
+        self.numbers: list[int] = []
+        self.ended = False
+
+    def run(self) -> dict[str, Any]:
+        """Give commands until the time is over, wait for callbacks, and return what came of it."""
+        for _ in range(self._flight):
+            self._give()
+        while (now := time.perf_counter()) < self.end + GIVEN_UP:
+            if now > self.end and self.called == self.given:
+                break
+            time.sleep(0.02)
+        distinct = len(set(self.numbers)) == len(self.numbers)
+        return {
+            "times": self.times,
+            "seconds": self.end - self.begin,
+            "lost": self.given - self.called,
+            "failed": self.failed,
+            "distinct": distinct,
+            "done": len(self.numbers),
+        }
+
+    def _give(self) -> None:
+        since = time.perf_counter()
+
+        def called(result: int | None, error: int) -> None:
+            now = time.perf_counter()
+            self.called += 1
+            if error == FAIL_REASON.SUCCESS and result is not None:
+                self.numbers.append(result)
+                self._count(now, now - since)
+            else:
+                self.failed += 1
+            if now < self.end:
+                self._give()
+
+        self.given += 1
+        self._values.add(VALUE, callback=called)
+
+    def _count(self, now: float, seconds: float) -> None:
+        # They come in bursts, so what is counted begins and ends with an answer.
+        if self.begin <= now < self.end:
+            if not self.times:
+                self.begin = now
+            self.times.append(seconds)
+        elif now >= self.end and not self.ended:
+            self.end, self.ended = now, True
+
+
+def probe(values: Values, patience: float) -> float | None:
+    """Give a command again and again; return the time by the monotonic clock when one is called back."""
+    answered = threading.Event()
+    when: list[float] = []
+
+    def called(result: int | None, error: int) -> None:
+        if error == FAIL_REASON.SUCCESS and result is not None:
+            when.append(time.monotonic())
+            answered.set()
+
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        values.add(VALUE, callback=called)
+        if answered.wait(PROBE_EVERY):
+            return when[0]
+    return None
+
+
+def main() -> None:
+    """Be a node until standard input ends."""
+    batches, own, *others = sys.argv[1:]
+    values = Values(own, others, batches == "batches")
+    for line in sys.stdin:
+        command = json.loads(line)
+        answer: Any = None
+        match command["do"]:
+            case "leader":
+                leader = values._getLeader()
+                # A leader that has not applied anything of its term is not ready.
+                answer = str(leader) if leader is not None and values.isReady() else None
+            case "connected":
+                answer = sum(values.isNodeConnected(node) for node in values.otherNodes)
+            case "count":
+                answer = len(values.values)
+            case "load":
+                answer = Load(values, command["flight"], command["seconds"], command["warm_up"]).run()
+            case "probe":
+                answer = probe(values, command["patience"])
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()
