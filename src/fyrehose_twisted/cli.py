@@ -1,9 +1,8 @@
-"""The ``fyrehose`` command: publish, subscribe, measure, simulate and look at journals from a shell."""
+"""The ``fyrehose`` command: publish, subscribe, measure, simulate and look at journals and clusters from a shell."""
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import signal
 import sys
@@ -11,7 +10,9 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from fyrehose_twisted.arguments import count, positive, seconds
 from fyrehose_twisted.journal import command as journal
+from fyrehose_twisted.parcels import command as parcels
 from fyrehose_twisted.sim import command as simulate
 from fyrehose_twisted.sim.command import complain
 
@@ -132,13 +133,16 @@ async def _ping(options: argparse.Namespace, reactor: Any) -> int:
 
 
 def _scenarios() -> Iterable[type[Scenario]]:
-    from fyrehose_twisted.fyrehose.scenarios import SCENARIOS
+    from fyrehose_twisted.fyrehose.scenarios import SCENARIOS as FYREHOSE
+    from fyrehose_twisted.parcels.scenarios import SCENARIOS as PARCELS
 
-    return SCENARIOS
+    return (*FYREHOSE, *PARCELS)
 
 
 def _bare(stream: str, payloads: list[bytes]) -> list[bytes]:
-    """Return payloads of a stream without the envelope, where they have one."""
+    """Return payloads of a stream without what their protocol put around them, where that is there."""
+    if stream.startswith("parcels:"):
+        return list(map(_event, payloads))
     from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAGIC
 
     if not stream.startswith("fyrehose:"):
@@ -150,10 +154,19 @@ def _bare(stream: str, payloads: list[bytes]) -> list[bytes]:
     ]
 
 
+def _event(payload: bytes) -> bytes:
+    from fyrehose_twisted.parcels.journal_history import unpack_event
+
+    try:
+        return unpack_event(0, payload).data
+    except ValueError:
+        return payload
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fyrehose",
-        description="Publish to a fyrehose backbone, subscribe to it, simulate it, and look at journals.",
+        description="Publish to a backbone or a cluster, follow what is published, simulate it, and look at journals.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -162,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("-b", "--backbone", default=BACKBONE, metavar="HOST:PORT", help="the backbone [%(default)s]")
         made.add_argument("--secret-file", metavar="FILE", help="file with the backbone's secret")
         made.add_argument(
-            "--connect-timeout", type=_positive, default=10.0, metavar="S", help="wait S seconds for it [%(default)g]"
+            "--connect-timeout", type=positive, default=10.0, metavar="S", help="wait S seconds for it [%(default)g]"
         )
         made.set_defaults(command=run, run=None)
         return made
@@ -171,7 +184,7 @@ def _parser() -> argparse.ArgumentParser:
     pub.add_argument("file", nargs="?", metavar="FILE", help="where to read; standard input if not given or -")
     pub.add_argument("--raw", action="store_true", help="no envelope: for subscribers that do not know it")
     pub.add_argument(
-        "--timeout", type=_positive, default=30.0, metavar="S", help="give a message up after S seconds [%(default)g]"
+        "--timeout", type=positive, default=30.0, metavar="S", help="give a message up after S seconds [%(default)g]"
     )
     sub = command("sub", _subscribe, "Print messages in order, gaps repaired.")
     sub.add_argument(
@@ -182,44 +195,25 @@ def _parser() -> argparse.ArgumentParser:
         metavar="WHERE",
         help="live, oldest or a sequence number [live]",
     )
-    sub.add_argument("--count", type=_count, metavar="N", help="stop after N messages")
+    sub.add_argument("--count", type=count, metavar="N", help="stop after N messages")
     sub.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
     sub.add_argument("--raw", action="store_true", help="print messages as they are on the wire, repeats included")
     measure = command("ping", _ping, "Measure round trips to the backbone with KEEPALIVEs.")
-    measure.add_argument("--count", type=_count, default=10, metavar="N", help="how many [%(default)s]")
+    measure.add_argument("--count", type=count, default=10, metavar="N", help="how many [%(default)s]")
     measure.add_argument(
         "--interval", type=_interval, default=0.2, metavar="S", help="seconds between them, 0.1 to 1 [%(default)g]"
     )
     simulate.add_parser(commands, _scenarios)
     journal.add_parser(commands, _bare)
+    parcels.add_parser(commands)
     return parser
 
 
-def _seconds(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
-
-
-def _positive(text: str) -> float:
-    value = _seconds(text)
-    if not (value > 0 and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0")
-    return value
-
-
 def _interval(text: str) -> float:
-    value = _seconds(text)
+    value = seconds(text)
     if not 0.1 <= value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r} is outside 0.1 to 1")
     return value
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
 
 
 def _start(text: str) -> Start | int:

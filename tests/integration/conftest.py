@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import json
+import random
 import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any, NamedTuple
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 import pytest_twisted
@@ -527,3 +531,193 @@ def relay() -> Iterator[Callable[[Address, Carry], Relay]]:
     for one in relays:
         for port in one.ports:
             pytest_twisted.blockon(maybeDeferred(port.stopListening))
+
+
+def free_port() -> int:
+    """Return a port on loopback that nobody uses, from below those that the kernel gives to whoever dials."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with closing(socket.socket()) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+class RunningNode:
+    """``twistd parcels-node`` in a process of its own, which is started with the same options each time.
+
+    :ivar address: where other nodes and publishers reach it.
+    :ivar url: where its HTTP is.
+    """
+
+    def __init__(self, start: Start, name: str, root: Path, options: Callable[[RunningNode], list[object]]) -> None:
+        self._start = start
+        self._root = root
+        self._options = options
+        self.name = name
+        self.port, self.http_port = free_port(), free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.url = f"http://127.0.0.1:{self.http_port}"
+        self.context: Any = None
+        self.program: Program
+
+    def start(self, *more: object) -> RunningNode:
+        """Start it, again if it has ended."""
+        command = "twistd", "-n", "--pidfile=", "parcels-node", "--name", self.name, *self._options(self), *more
+        self.program = self._start(*command, cwd=self._root, stderr=subprocess.STDOUT)
+        return self
+
+    def kill(self) -> None:
+        """Kill it with -9."""
+        assert self.program.signal(signal.SIGKILL).finish() == -signal.SIGKILL, self.program
+        assert "Traceback" not in self.program.out, self.program
+
+    def stop(self) -> None:
+        """Stop it as an operator would."""
+        assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
+        assert "Traceback" not in self.program.out, self.program
+
+    def ask(self, path: str, data: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+        """Send a request, and return status and body of the answer."""
+        request = Request(self.url + path, data, {name.replace("_", "-"): value for name, value in headers.items()})
+        try:
+            with urlopen(request, timeout=DEADLINE, context=self.context) as answer:
+                return answer.status, answer.read()
+        except HTTPError as error:
+            with error:
+                return error.code, error.read()
+
+    def publish(self, data: bytes) -> int:
+        """Publish an event over HTTP, and return its number."""
+        status, body = self.ask("/events", data, Content_Type="application/octet-stream")
+        assert status == 201, (status, body, self.program)
+        number: int = json.loads(body)["sequence"]
+        return number
+
+    def state(self) -> dict[str, Any]:
+        """Return what it says of the cluster; nothing if it does not answer."""
+        try:
+            status, body = self.ask("/cluster")
+        except OSError:
+            return {}
+        assert status == 200, body
+        found: dict[str, Any] = json.loads(body)
+        return found
+
+    def events(self, first: int, last: int) -> list[tuple[int, str, str]]:
+        """Return numbers, publishers and data of events."""
+        status, body = self.ask(f"/events?from={first}&to={last}&encoding=base64")
+        assert status == 200, body
+        found = [(one["sequence"], one["publisher"], b64decode(one["data"]).decode()) for one in json.loads(body)]
+        return found if not found or found[-1][0] >= last else found + self.events(found[-1][0] + 1, last)
+
+    def metrics(self) -> dict[str, float]:
+        """Return what it counts."""
+        _, body = self.ask("/metrics")
+        lines = [line for line in body.decode().splitlines() if not line.startswith("#")]
+        return {
+            name.removeprefix("fyrehose_parcels_"): float(value) for name, value in (x.rsplit(" ", 1) for x in lines)
+        }
+
+    def wait_for(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """Return how the cluster looks from here once that is as it should be."""
+        found: list[dict[str, Any]] = []
+
+        def holds() -> bool:
+            found.append(self.state())
+            return bool(found[-1]) and bool(condition(found[-1]))
+
+        wait_until(holds, lambda: f"{self.name}: {found[-1]}\n{self.program}")
+        return found[-1]
+
+    def wait_for_event(self, sequence: int) -> None:
+        """Wait until it has handed an event on."""
+        self.wait_for(lambda state: state["sequence"] >= sequence)
+
+    def wait_to_work(self, *names: str) -> dict[str, Any]:
+        """Wait until it can order events together with just these members, all of them alive."""
+
+        def works(state: dict[str, Any]) -> bool:
+            alive = sorted(member["name"] for member in state["members"] if member["alive"])
+            return state["mode"] == "Wrk" and bool(state["leader"]) and alive == sorted(names)
+
+        return self.wait_for(works)
+
+
+class RunningCluster(dict[str, RunningNode]):
+    """Nodes by their names, of which each knows all others."""
+
+    @property
+    def leader(self) -> RunningNode:
+        """The node that orders, as one that works says."""
+        return self[next(state["leader"] for node in self.values() if (state := node.state()).get("mode") == "Wrk")]
+
+    @property
+    def followers(self) -> list[RunningNode]:
+        """The other nodes."""
+        leader = self.leader
+        return [node for node in self.values() if node is not leader]
+
+    def wait_to_work(self) -> None:
+        """Wait until all of them are members, and agree on who orders."""
+        wait_until(
+            lambda: len({node.wait_to_work(*self)["leader"] for node in self.values()}) == 1,
+            lambda: f"no common leader: {[node.state() for node in self.values()]}",
+        )
+
+    def events(self, first: int, last: int) -> list[tuple[int, str, str]]:
+        """Return the events that all have, which are the same everywhere."""
+        for node in self.values():
+            node.wait_for_event(last)
+        found = [node.events(first, last) for node in self.values()]
+        assert all(one == found[0] for one in found), found
+        assert [number for number, _, _ in found[0]] == list(range(first, last + 1))
+        return found[0]
+
+
+StartCluster = Callable[..., RunningCluster]
+
+
+@pytest.fixture
+def make_nodes(start: Start, tmp_path: Path) -> StartCluster:
+    """Make nodes of one cluster that are not started yet; the first of them begins it.
+
+    Options of all of them may be a function of the node.
+    """
+
+    def made(*names: str, options: Callable[[RunningNode], list[object]] = lambda node: []) -> RunningCluster:
+        cluster = RunningCluster()
+
+        def options_of(node: RunningNode) -> list[object]:
+            common: list[object] = ["--listen", f"tcp:{node.port}", "--http", f"tcp:{node.http_port}"]
+            for other in cluster.values():
+                if other is not node:
+                    common += ["--neighbour", other.address]
+            if node.name == names[0]:
+                common.append("--found")
+            return [*common, *options(node)]  # Where an option is there twice, the last one counts.
+
+        for name in names:
+            cluster[name] = RunningNode(start, name, tmp_path, options_of)
+        return cluster
+
+    return made
+
+
+@pytest.fixture
+def start_cluster(make_nodes: StartCluster) -> StartCluster:
+    """Start nodes of one cluster, and wait until all are members of it."""
+
+    def started(*names: str, **more: Any) -> RunningCluster:
+        cluster = make_nodes(*names, **more)
+        for node in cluster.values():
+            node.start()
+        cluster.wait_to_work()
+        return cluster
+
+    return started
+
+
+@pytest.fixture
+def await_true() -> Callable[..., None]:
+    """Wait for something of which nobody tells."""
+    return wait_until

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import count
+from random import Random
 from typing import Any
 from zlib import crc32
 
@@ -9,6 +10,7 @@ from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import EventsNotHeld, LocalError, MessageTooLarge, NotOrdered, PublishQueueFull
 from fyrehose_twisted.interfaces import ILinkNode
+from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.events import (
     Answered,
     Delivered,
@@ -20,6 +22,7 @@ from fyrehose_twisted.parcels.events import (
     ViewChanged,
     Warned,
 )
+from fyrehose_twisted.parcels.history import EventWindow, Stretch
 from fyrehose_twisted.parcels.messages import (
     Append,
     Appended,
@@ -49,6 +52,7 @@ from fyrehose_twisted.parcels.messages import (
     Welcome,
     node_id,
 )
+from fyrehose_twisted.parcels.node import ClusterNode
 from fyrehose_twisted.parcels.promises import Promises
 from fyrehose_twisted.parcels.proofs import dialler_proof
 
@@ -378,6 +382,28 @@ def test_one_who_knows_only_a_follower_joins(wires: Any, secret: bytes | None) -
     assert boris.node.state(wires.now).leader == "Ivan"
     vera = wires.node("Vera", 3, (2,), secret=secret)
     assert wires.run(20.0, lambda: mode(vera) is Mode.WRK)
+
+
+def test_one_who_joins_votes_once_it_has_the_events(wires: Any) -> None:
+    # What a quorum of the old view has, one of the new view has to have: state brings no events.
+    ivan = wires.node("Ivan", 1)
+    for number in range(60):
+        ivan.tell("publish", [b"%d" % number * 10_000], number)
+    boris = wires.node("Boris", 2, (1,))
+    assert wires.run(20.0, lambda: members(ivan) == ["Boris", "Ivan"])
+    assert boris.node.read(1, 60, 100) == ivan.node.read(1, 60, 100)
+    assert boris.node.oldest == 1
+
+
+def test_one_who_has_events_but_no_memory_founds_nothing(wires: Any) -> None:
+    history = EventWindow(10**6)
+    history.put([Stretch(1, "somebody", 1, 1, [b"x"])])
+    alone = ClusterNode(NodeConfig("Ivan"), Random(1), 0.0, history=history)
+    alone.tick(10.0)
+    assert alone.mode is Mode.DSC
+    alone.reform(10.0)
+    alone.drain()
+    assert (alone.mode, alone.sequence) == (Mode.WRK, 1)
 
 
 def test_who_calls_without_the_secret(wires: Any) -> None:

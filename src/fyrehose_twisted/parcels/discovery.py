@@ -50,6 +50,8 @@ ANSWER_IN = 3.0
 """Seconds after which whoever was dialled has to have answered."""
 IDLE = 30.0
 """Seconds of silence after which the connection of a caller is closed."""
+WARN_AGAIN = 60.0
+"""Seconds for which the same is not said again of the same host."""
 ALIAS_AGAIN = 30.0
 """Seconds after which an address that leads to somebody who is reached elsewhere already is tried again."""
 MOST_IN_BODY = 4
@@ -125,7 +127,8 @@ class Discovery:
         self._dials: list[Effect] = []
         self._writes: dict[Peer, list[Message]] = {}
         self._hang_ups: list[Peer] = []
-        self._warned: dict[Address, str] = {}
+        self._warned: set[tuple[Address, str]] = set()
+        self._warned_since = now
         self._beat_at = now + BEAT
         ours = Extension(VERSION, me.incarnation, config.cluster_tag)
         self._info = NodeInfo(node_id(me.name), Mode.DSC, me.name, config.advertise, ours)
@@ -325,6 +328,9 @@ class Discovery:
                 self.write(target.peer, beat)
 
     def _sweep(self, now: float) -> None:
+        if now - self._warned_since > WARN_AGAIN:
+            self._warned.clear()
+            self._warned_since = now
         for known in self.neighbours.silent(now):
             self._remove(known, f"was silent for {now - known.heard:.1f} s", now)
         for caller in list(self.callers.values()):
@@ -515,7 +521,7 @@ class Discovery:
         """Somebody lives."""
         known = None if caller.member is None else self.neighbours.get(caller.member.name)
         if known is not None and known.member == caller.member:
-            known.mode = beat.mode
+            known.mode, known.sequence = beat.mode, beat.sequence
 
     # Who was called
 
@@ -660,12 +666,12 @@ class Discovery:
         self._no(target, refused.text, now)
 
     def _warn(self, address: Address, text: str) -> None:
-        """Say something, but not again before something else is to be said of that host."""
-        if self._warned.get(address) == text:
+        """Say something of a host, but not again and again."""
+        if (address, text) in self._warned:
             return
         if len(self._warned) >= MAX_TARGETS * self._config.max_neighbours:
-            self._warned.pop(next(iter(self._warned)))
-        self._warned[address] = text
+            return
+        self._warned.add((address, text))
         self._owner.warn(text)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.parcels.discovery import Discovery
 from fyrehose_twisted.parcels.messages import SILENCE, Member, Mode, View
+from fyrehose_twisted.parcels.neighbours import Neighbour
 from fyrehose_twisted.parcels.order import Order
 
 MAX_MEMBERS = 31
@@ -18,11 +19,14 @@ class Membership:
 
     :param order: this node's part in the order.
     :param discovery: whom it knows.
+    :param sequence: returns the number of the last event.
     :ivar due: whether something happened that may matter.
     """
 
-    def __init__(self, order: Order, discovery: Discovery) -> None:
+    def __init__(self, order: Order, discovery: Discovery, sequence: Callable[[], int]) -> None:
         self.due = False
+        self._sequence = sequence
+        self._wanted: dict[Member, int] = {}
         self._order = order
         self._discovery = discovery
         self._leaving: set[Member] = set()
@@ -54,6 +58,8 @@ class Membership:
         """Forget those who do not matter any more."""
         self._leaving &= self._order.members
         self._suspects &= self._order.members
+        for member in [one for one in self._wanted if one not in self._order.replication.progress]:
+            del self._wanted[member]
         self.due = True
 
     def review(self, now: float) -> bool:
@@ -63,7 +69,7 @@ class Membership:
         if not order.leads:
             return False
         joining = [
-            (one.member, one.info.host)
+            one
             for one in discovery.neighbours
             if one.member is not None
             and one.member not in order.members
@@ -71,12 +77,24 @@ class Membership:
             and one.alive(now)
             and one.mode is not Mode.SHUTDOWN
         ]
-        order.replication.lead((member for member, _ in joining), now)
-        view = next_view(order, joining, lambda member: self.counts(member, now), self._leaving)
+        order.replication.lead((one.member for one in joining if one.member is not None), now)
+        ready = [(one.member, one.info.host) for one in joining if one.member is not None and self._has_events(one)]
+        view = next_view(order, ready, lambda member: self.counts(member, now), self._leaving)
         if view is None:
             return False
         order.change_view(view)
         return True
+
+    def _has_events(self, joining: Neighbour) -> bool:
+        """Whether somebody who is to vote has the events that there were when it was up to date.
+
+        What a quorum of the old view has, one of the new view has to have, too (P3); and state brings no events.
+        """
+        member = joining.member
+        progress = None if member is None else self._order.replication.progress.get(member)
+        if member is None or progress is None or progress.match < self._order.commit:
+            return member in self._wanted and joining.sequence >= self._wanted[member]
+        return joining.sequence >= self._wanted.setdefault(member, self._sequence())
 
     def counts(self, member: Member, now: float) -> bool:
         """Whether a member is to be counted on."""

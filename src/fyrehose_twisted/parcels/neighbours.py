@@ -122,6 +122,8 @@ class Neighbour:
     heard: float
     mode: Mode
     suspected: bool = False
+    sequence: int = -1
+    """Number of the last event that it handed on, as it said itself; -1 before it did."""
 
     @property
     def member(self) -> Member | None:
@@ -189,6 +191,8 @@ class Neighbours:
                 return None
             known = self._known[info.name] = Neighbour(info, now, info.mode)
         else:
+            if known.info.ours != info.ours:
+                known.sequence = -1
             known.info, known.heard, known.mode = info, now, info.mode
             known.suspected = False
         return known

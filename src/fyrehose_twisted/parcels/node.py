@@ -127,7 +127,7 @@ class ClusterNode:
         self._modes = Modes()
         self._modes.since = now
         self._discovery = Discovery(config, member, self, rng, now)
-        self._membership = Membership(self._order, self._discovery)
+        self._membership = Membership(self._order, self._discovery, lambda: self.sequence)
         self._standing = Standing(config, self._order, self._discovery, self._delivery, self._modes)
         self._accept: dict[type, Callable[[Any, Caller, float], None]] = {
             Append: self._append_received,
@@ -156,7 +156,7 @@ class ClusterNode:
         self._stirred = True
         if promises is not None and promises.founding:
             self._remember(promises, now)
-        elif not config.neighbours:
+        elif not config.neighbours and self._standing.may_found():
             self._found(now)
 
     # Facts
@@ -178,8 +178,8 @@ class ClusterNode:
 
     @property
     def founding(self) -> int:
-        """Which cluster this node is in; 0 for none."""
-        return self._delivery.replica.founding
+        """Which cluster this node is in; 0 for none. That it heard of one is not enough."""
+        return 0 if self._order.view is None else self._delivery.replica.founding
 
     @property
     def oldest(self) -> int:
@@ -402,6 +402,9 @@ class ClusterNode:
 
     def _same_cluster(self, caller: Caller) -> bool:
         """A caller may have said hello before it, or this node, was in a cluster: whom it belongs to it said then."""
+        if self._order.view is None and caller.founding:
+            self.adopt(caller.founding)
+            return True
         if self.founding and caller.founding == self.founding:
             return True
         # It is in no cluster, or in another one: both can only be told anew on a new connection.
@@ -411,6 +414,8 @@ class ClusterNode:
 
     def _beat_received(self, message: Beat, caller: Caller, now: float) -> None:
         self._discovery.beat_received(message, caller)
+        if caller.member not in self._order.members:
+            self._membership.due = True
         if message.mode is Mode.SHUTDOWN and caller.member is not None:
             self._membership.leaves(caller.member)
             if caller.member == self._order.leader:
@@ -485,7 +490,7 @@ class ClusterNode:
 
     def adopt(self, founding: int) -> None:
         """See :class:`~fyrehose_twisted.parcels.discovery.Owner`."""
-        if not self.founding:
+        if self._order.view is None and founding != self._delivery.replica.founding:
             self._delivery.replica.founding = founding
             self._promising.dirty = True
 
@@ -550,8 +555,11 @@ class ClusterNode:
 
     def _look_around(self, now: float) -> None:
         """See who else is there, and how that stands."""
-        if self.mode is Mode.DSC and self._standing.may_found():
-            self._found(now)
+        if self.mode is Mode.DSC:
+            if self._standing.may_found():
+                self._found(now)
+            else:
+                self._modes.why = self._standing.waits_for()
         lost = self._standing.lost_quorum(now)
         if lost is not None:
             self._mode_changes("lost_quorum", lost, now)
@@ -618,7 +626,7 @@ class ClusterNode:
             self._mode_changes(*news, now)
             if news[0] == "fell_behind":
                 self._publishing.give_up(f"this node fell behind: {news[1]}")
-        persist = self._promising.change(order, self.founding)
+        persist = self._promising.change(order, self._delivery.replica.founding)
         self._route()
         events = [*self._events, *self._publishing.told]
         self._events.clear()
@@ -674,6 +682,8 @@ class ClusterNode:
             order.log.drop(self.config.window_bytes, self._applied)
         if delivery.last < delivery.replica.sequence or delivery.backfill is not None:
             delivery.fill(self._whom_to_ask(), self._now)
+            if delivery.backfill is None:
+                self._discovery.beat()  # Whoever leads waits for this before it lets a node vote.
         publishing.delivered(delivery.last)
         self._see_view()
 

@@ -2,7 +2,7 @@
 
 What differs from the paper: a member is one *life* of a node, so that one who forgot its promises is somebody else; a
 change of view becomes valid when it is committed, by the old quorum; entries hold rows of events, so that what an
-event costs does not depend on messages. docs/topics/one-order.md has the argument why P1 to P5 hold.
+event costs does not depend on messages. docs/one-order.md has the argument why P1 to P5 hold.
 """
 
 from __future__ import annotations

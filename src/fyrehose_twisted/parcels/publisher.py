@@ -184,6 +184,7 @@ class ParcelsPublisher:
     def session_opened(self, session: Session) -> None:
         """See :class:`~fyrehose_twisted.parcels.publishing_session.SessionOwner`."""
         self._failures = 0
+        self._why = "timeout", f"{show_place(self._node)} did not answer in time"
         self._refusals.clear()
         self._outbox.send_again()
         self._send()

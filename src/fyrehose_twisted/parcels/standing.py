@@ -7,8 +7,14 @@ from fyrehose_twisted.parcels.delivery import Delivery
 from fyrehose_twisted.parcels.discovery import Discovery
 from fyrehose_twisted.parcels.messages import MAX_SEQUENCE, SILENCE, Mode
 from fyrehose_twisted.parcels.modes import Modes
-from fyrehose_twisted.parcels.neighbours import Said
+from fyrehose_twisted.parcels.neighbours import Said, show
 from fyrehose_twisted.parcels.order import Order
+
+_SAID = {
+    Said.REFUSED: "is not listened on",
+    Said.ALONE: "is in no cluster either",
+    Said.NO: "refuses this node",
+}
 
 
 class Standing:
@@ -43,9 +49,23 @@ class Standing:
         said = {target.said for target in targets}
         if self._delivery.replica.founding or not said <= {Said.REFUSED, Said.DOCUMENT, Said.ALONE}:
             return False
-        if any(target.asks_sequence for target in targets):
-            return False
+        if any(target.asks_sequence for target in targets) or self._delivery.last:
+            return False  # Who has events was in a cluster before, and does not remember it.
         return self._config.found or not targets or said == {Said.DOCUMENT}
+
+    def waits_for(self) -> str:
+        """Say why there is no cluster yet."""
+        if self._delivery.last and self._config.found:
+            return (
+                f"it has events up to {self._delivery.last:,} but no promises, so there was a cluster that it does not"
+                " remember; let it join that, or form it anew"
+            )
+        waits = [
+            f"{show(target.address)} {_SAID.get(target.said, 'does not answer')}"
+            for target in self._discovery.configured
+            if target.said not in (Said.DOCUMENT, Said.CLUSTER)
+        ]
+        return f"it looks for a cluster: {', '.join(waits[:8])}" if waits else "it looks for a cluster"
 
     def lost_quorum(self, now: float) -> str | None:
         """Say how many this node misses, if it is out of touch with a quorum."""

@@ -1,0 +1,184 @@
+"""Three nodes of a cluster on this machine, and what happens when the one that orders events is killed.
+
+Every node is a ``twistd parcels-node`` of its own. Events are published at different nodes, over TCP and over HTTP;
+then the node that orders them is killed with -9, publishing goes on, and the node comes back. In the end all that was
+acknowledged has to be there, once, under its number, and in the same order everywhere.
+
+    python examples/cluster.py            # shows that, and ends
+    python examples/cluster.py --serve    # starts the nodes, and says what to try
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.task import deferLater, react
+
+from fyrehose_twisted.parcels.http_client import ParcelsClient
+from fyrehose_twisted.parcels.publisher import ParcelsPublisher
+
+NAMES = "Ada", "Boole", "Curie"
+EVENTS = 300
+PATIENCE = 60.0
+STARTED = time.monotonic()
+
+
+def say(text: str) -> None:
+    """Print a line with the seconds since the start."""
+    print(f"{time.monotonic() - STARTED:6.2f} s  {text}", flush=True)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports of loopback that nobody uses just now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
+
+
+class Node:
+    """A node in a process of its own, which knows the others by their ports."""
+
+    def __init__(self, name: str, port: int, http: int, others: list[int], directory: Path) -> None:
+        self.name, self.port, self.url, self.directory = name, port, f"http://127.0.0.1:{http}", directory
+        self._options = [f"--name={name}", f"--listen=tcp:{port}", f"--http=tcp:{http}", f"--journal={name}"]
+        self._options += [f"--neighbour=127.0.0.1:{other}" for other in others]
+        self._options += ["--found"] if name == NAMES[0] else []
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, again if it was killed."""
+        twistd = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=", f"--logfile={self.name}.log"]
+        # In a session of its own, so that Ctrl-C is for us alone.
+        self._process = subprocess.Popen(
+            [*twistd, "parcels-node", *self._options], cwd=self.directory, start_new_session=True
+        )
+
+    def kill(self) -> None:
+        """Kill it with -9; it may be dead already."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+class Cluster:
+    """The nodes, and who publishes to them."""
+
+    def __init__(self, reactor: Any, stack: ExitStack) -> None:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        ports, http = free_ports(len(NAMES)), free_ports(len(NAMES))
+        self.nodes = {
+            name: Node(name, port, web, [other for other in ports if other != port], directory)
+            for name, port, web in zip(NAMES, ports, http, strict=True)
+        }
+        self.reactor = reactor
+        self.client = ParcelsClient([node.url for node in self.nodes.values()], publisher="over-http")
+        self.publisher = ParcelsPublisher([("127.0.0.1", port) for port in reversed(ports)], name="over-tcp")
+        self.published: dict[int, bytes] = {}
+        for node in self.nodes.values():
+            stack.callback(node.kill)
+
+    async def working(self) -> dict[str, Any]:
+        """Wait until all nodes work together, and return how the cluster looks from the first."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            health = await self.client.health()
+            if all(one.get("mode") == "Wrk" for one in health.values()):
+                state = await self.client.cluster()
+                if sum(member["alive"] for member in state["members"]) == len(NAMES):
+                    return state
+            await deferLater(self.reactor, 0.1)
+        raise SystemExit("cluster: the nodes do not find together")
+
+    async def publish(self, what: str) -> None:
+        """Publish over TCP and over HTTP at once, and say what came of it."""
+        before = time.monotonic()
+        events = [b"%d, %s" % (number, what.encode()) for number in range(EVENTS)]
+        tcp = self.publisher.publish_many(events)
+        for event in events[::10]:
+            self.note(await self.client.publish(event), event)
+        for number, event in zip(await tcp, events, strict=True):
+            self.note(number, event)
+        took, total = time.monotonic() - before, EVENTS + len(events[::10])
+        say(f"{total} events {what} have their numbers, up to {max(self.published)}, after {took:.2f} s")
+
+    def note(self, number: int, event: bytes) -> None:
+        """Remember what was acknowledged."""
+        if number in self.published:
+            raise SystemExit(f"cluster: number {number} was given twice")
+        self.published[number] = event
+
+    async def check(self) -> None:
+        """See whether each node has every event under its number."""
+        for node in self.nodes.values():
+            client = ParcelsClient([node.url])
+            found = await client.events(1, max(self.published))
+            await client.close()
+            if {event.sequence: event.data for event in found} != self.published:
+                raise SystemExit(f"cluster: {node.name} has something other than was acknowledged")
+            say(f"{node.name} has {len(found)} events, each under the number that was acknowledged")
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self.publisher.close()
+        await self.client.close()
+
+
+async def main(reactor: Any, stack: ExitStack, serve: bool) -> None:
+    """Run the example; exit with status 1 if anything is not as it should be."""
+    cluster = Cluster(reactor, stack)
+    for node in cluster.nodes.values():
+        node.start()
+    say(f"started {', '.join(NAMES)}")
+    leader = cluster.nodes[(await cluster.working())["leader"]]
+    say(f"they found together; {leader.name} orders events")
+    if serve:
+        await wait(reactor, cluster)
+        return
+    await cluster.publish("with all three")
+    leader.kill()
+    say(f"killed {leader.name} with -9")
+    await cluster.publish(f"without {leader.name}")
+    successor = (await cluster.client.cluster())["leader"]
+    say(f"{successor} orders events now")
+    leader.start()
+    await cluster.working()
+    say(f"{leader.name} is back")
+    await cluster.publish("with all three again")
+    await cluster.check()
+    await cluster.close()
+    print(f"\n{len(cluster.published)} events were acknowledged by three nodes, over TCP and HTTP, and through kill -9")
+    print(
+        "of the node that ordered them. No number was given twice, none is missing, and all nodes have the same order."
+    )
+
+
+async def wait(reactor: Any, cluster: Cluster) -> None:
+    """Say what to try, and keep the nodes running until they are interrupted."""
+    first, second, _ = cluster.nodes.values()
+    print(f"\n  curl -d 'hello' {first.url}/events                        # publish")
+    print(f"  curl -N -H 'Accept: text/event-stream' {second.url}/events?from=1")
+    print(f"  curl {second.url}/cluster                              # members, neighbours, counters")
+    print(f"  date | fyrehose parcels publish --node 127.0.0.1:{first.port}")
+    print(f"  fyrehose parcels follow --http {first.url} --http {second.url} --from 1")
+    print(f"\nLogs and journals are in {first.directory}. Ctrl-C ends it.", flush=True)
+    interrupted: Deferred[None] = Deferred()
+    reactor.addSystemEventTrigger("before", "shutdown", interrupted.callback, None)
+    await interrupted
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--serve", action="store_true", help="keep the nodes running until Ctrl-C")
+    arguments = parser.parse_args()
+    # Outside of the reactor, so that no node outlives an interrupted start.
+    with ExitStack() as stack:
+        react(lambda reactor: ensureDeferred(main(reactor, stack, arguments.serve)))

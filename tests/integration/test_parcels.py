@@ -1,0 +1,314 @@
+"""Nodes of a cluster that are processes of their own: what is acknowledged stays, in one order, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NAMES = "east", "north", "west"
+
+
+def lines(first: int, last: int) -> bytes:
+    """Events to publish, one a line."""
+    return b"".join(b"%d\n" % number for number in range(first, last + 1))
+
+
+def urls(nodes: Any) -> list[object]:
+    """Options that name nodes for commands that speak HTTP."""
+    return [part for node in nodes for part in ("--http", node.url)]
+
+
+def publish(start: Any, node: Any, data: bytes, *options: object) -> list[int]:
+    """Publish lines over TCP; return their numbers."""
+    publisher = start("fyrehose", "parcels", "publish", "--node", node.address, "--numbers", *options)
+    assert publisher.finish(data) == 0, publisher
+    return [int(line) for line in publisher.out.splitlines()]
+
+
+def test_one_order_through_crashes_of_one_node_at_a_time(start: Any, start_cluster: Any) -> None:
+    cluster = start_cluster(*NAMES)
+    first, second = cluster.followers
+    follower = start(
+        "fyrehose", "parcels", "follow", *urls([first, second]), "--from", 1, "--count", 308, "--format", "json"
+    )
+    assert publish(start, second, lines(1, 100), "--name", "p") == list(range(1, 101))
+    assert [node.publish(node.name.encode()) for node in cluster.values()] == [101, 102, 103]
+    follower.wait_for(r'"sequence": 103, ')
+
+    first.kill()
+    assert publish(start, cluster.leader, lines(101, 200), "--name", "p") == list(range(104, 204))
+    leader = cluster.leader
+    follower.wait_for(r'"sequence": 203, ')
+    first.start()
+    cluster.wait_to_work()
+    assert cluster.leader is leader
+
+    leader.kill()
+    assert publish(start, second, lines(201, 300), "--name", "p") == list(range(204, 304))
+    assert [node.publish(node.name.encode()) for node in (first, second)] == [304, 305]
+    leader.start()
+    cluster.wait_to_work()
+    assert [node.publish(node.name.encode()) for node in cluster.values()] == [306, 307, 308]
+
+    assert follower.finish() == 0, follower
+    assert follower.err == ""
+    found = [json.loads(line) for line in follower.out.splitlines()]
+    printed = [(one["sequence"], one["publisher"], one["data"]) for one in found]
+    assert [number for number, _, _ in printed] == list(range(1, 309))
+    assert [data for _, publisher, data in printed if publisher == "p"] == lines(1, 300).decode().split()
+    oldest = max(node.state()["oldest"] for node in cluster.values())
+    assert cluster.events(oldest, 308) == printed[oldest - 1 :]
+
+
+def test_a_minority_acknowledges_nothing_until_the_operator_decides(start: Any, start_cluster: Any) -> None:
+    cluster = start_cluster(*NAMES)
+    survivor = cluster.leader
+    one, other = cluster.followers
+    assert publish(start, one, lines(1, 50)) == list(range(1, 51))
+    survivor.wait_for_event(50)
+    before = survivor.events(1, 50)
+    one.kill()
+    other.kill()
+    survivor.wait_for(lambda state: state["mode"] == "Err")
+    status, body = survivor.ask("/events", b"nobody else would know of this")
+    assert (status, json.loads(body)["error"]) == (503, "no-quorum")
+    assert survivor.ask("/health")[0] == 503
+    publisher = start("fyrehose", "parcels", "publish", "-n", survivor.address, "--timeout", 1)
+    assert publisher.finish(b"nor of this\n") == 1
+    assert "1 of 1 events not ordered" in publisher.err
+    assert "line 1: no-quorum: no number within 1 s" in publisher.err
+
+    # Both come back with nothing: they cannot know whether more than one node had what was acknowledged.
+    one.start()
+    other.start()
+    state = survivor.wait_for(lambda state: {node["name"] for node in state["neighbours"]} >= {one.name, other.name})
+    assert (state["mode"], state["sequence"]) == ("Err", 50)
+    assert one.state()["mode"] != "Wrk"
+    shown = start("fyrehose", "parcels", "cluster", "--http", survivor.url)
+    assert shown.finish() == 0
+    assert shown.out.startswith(f"cluster default, seen from {survivor.name} (")
+    assert "mode Err: " in shown.out
+    assert "last event 50, held 1 to 50" in shown.out
+
+    command = "fyrehose", "parcels", "reform", "--http", survivor.url, "--cluster"
+    asked = start(*command, "default")
+    assert asked.finish() == 1
+    assert "It would go on alone after event 50" in asked.err
+    assert asked.err.endswith("fyrehose: nothing was done\n")
+    wrong = start(*command, "another", "--yes")
+    assert wrong.finish() == 1
+    assert "409 wrong-cluster" in wrong.err
+    assert survivor.state()["mode"] == "Err"
+    done = start(*command, "default", "--yes")
+    assert done.finish() == 0, done
+    assert done.out == f"node {survivor.name} goes on alone after event 50, mode Wrk\n"
+    # Those that heard of the old cluster want nothing to do with the new one before they have forgotten it.
+    for node in (one, other):
+        node.kill()
+        node.start()
+    cluster.wait_to_work()
+    assert survivor.events(1, 50) == before
+    number = other.publish(b"and on it goes")
+    assert number > 50
+    survivor.wait_for_event(number)
+    assert survivor.events(number, number)[0][2] == "and on it goes"
+    again = start(*command, "default", "--yes")
+    assert again.finish() == 1
+    assert "409 working" in again.err
+
+
+def test_who_was_stopped_for_a_while_catches_up(start: Any, start_cluster: Any) -> None:
+    cluster = start_cluster(*NAMES)
+    leader = cluster.leader
+    one, other = cluster.followers
+    assert publish(start, leader, lines(1, 20)) == list(range(1, 21))
+    # In between, a client has asked it for something that it cannot know to be decided elsewhere by now.
+    leader.program.signal(signal.SIGSTOP)
+    late = start("fyrehose", "parcels", "publish", "-n", leader.address, "-n", one.address, "--numbers")
+    assert late.finish(b"late\n") == 0, late
+    assert publish(start, other, lines(22, 40)) == list(range(22, 41))
+    for node in (one, other):
+        # It is missed, and no longer counted on.
+        node.wait_for(lambda state: leader.name not in {one["name"] for one in state["neighbours"]})
+    leader.program.signal(signal.SIGCONT)
+    cluster.wait_to_work()
+    assert cluster.leader is not leader
+    assert leader.publish(b"41") == 41
+    assert [data for _, _, data in cluster.events(1, 41)] == [*map(str, range(1, 21)), "late", *map(str, range(22, 42))]
+
+
+def test_journals_outlive_all_nodes_and_agree(start: Any, start_cluster: Any, tmp_path: Path) -> None:
+    cluster = start_cluster(*NAMES, options=lambda node: ["--journal", node.name, "--retention", "1GB"])
+    assert publish(start, cluster.followers[0], lines(1, 500), "--name", "p") == list(range(1, 501))
+    for node in cluster.values():
+        node.kill()
+    for node in cluster.values():
+        node.start()
+    cluster.wait_to_work()
+    assert [data for _, _, data in cluster.events(1, 500)] == lines(1, 500).decode().split()
+    assert publish(start, cluster["west"], lines(501, 600), "--name", "p") == list(range(501, 601))
+    cluster.events(1, 600)
+    for node in cluster.values():
+        node.stop()
+
+    journals = [tmp_path / name / "parcels-default" for name in NAMES]
+    for journal in journals:
+        checked = start("fyrehose", "journal", "check", journal)
+        assert checked.finish() == 0, checked
+        assert "; nothing is damaged" in checked.out
+        printed = start("fyrehose", "journal", "cat", journal)
+        assert printed.finish() == 0, printed
+        assert printed.outputs[1] == lines(1, 600)
+    command = [
+        Path(sys.executable).parent / "fyrehose-pipeline",
+        "verify",
+        *journals,
+        "--master",
+        "local[2]",
+        "--quiet",
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.endswith("All is well: 600 of 600 numbers are there, and no payloads differ.\n")
+
+
+def test_strangers_are_not_let_in(start: Any, start_cluster: Any, make_nodes: Any, tmp_path: Path) -> None:
+    secrets = {"right": "right horse battery staple", "wrong": "wrong horse battery staple"}
+    for name, secret in secrets.items():
+        (tmp_path / name).write_text(secret)
+        (tmp_path / name).chmod(0o600)
+    known = {"east": "right", "north": "right", "wrong": "wrong"}
+
+    def options(node: Any) -> list[object]:
+        return ["--cluster-secret-file", known[node.name]] if node.name in known else []
+
+    def to_east(node: Any) -> list[object]:
+        return ["--neighbour", nodes["east"].address, *options(node)]
+
+    nodes = start_cluster("east", "north", options=options)
+    strangers = [make_nodes(name, options=to_east)[name].start() for name in ("wrong", "none")]
+    for stranger in strangers:
+        stranger.program.wait_for("refuses this node: it does not know the secret of this cluster")
+    # The name of a node that is there, from another address and with the secret.
+    impostor = make_nodes("north", options=to_east)["north"].start()
+    impostor.program.wait_for("refuses this node: .*north")
+    for wrong in (["--secret-file", tmp_path / "wrong"], []):
+        publisher = start("fyrehose", "parcels", "publish", "-n", nodes["east"].address, *wrong)
+        assert publisher.finish(b"x\n") == 1
+        assert "line 1: wrong-secret: " in publisher.err
+        assert publisher.err.rstrip().endswith("it will not be ordered")
+    right = "--secret-file", tmp_path / "right"
+    assert publish(start, nodes["north"], b"1\n", *right) == [1]
+    publisher = start("fyrehose", "parcels", "publish", "-n", nodes["east"].address, "-c", "other", *right)
+    assert publisher.finish(b"x\n") == 1
+    assert "line 1: wrong-cluster: " in publisher.err
+    for stranger in (*strangers, impostor):
+        assert stranger.state()["sequence"] == 0
+    assert nodes["east"].wait_to_work("east", "north")["sequence"] == 1
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    """A directory with a certificate for 127.0.0.1, which signs itself, and its key."""
+    from datetime import UTC, datetime, timedelta
+    from ipaddress import ip_address
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    encoding = serialization.Encoding.PEM
+    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (tmp_path / "trusted").mkdir()
+    (tmp_path / "trusted" / "cert.pem").write_bytes(made.public_bytes(encoding))
+    (tmp_path / "key.pem").write_bytes(private)
+    return tmp_path
+
+
+def test_tls_between_nodes_and_for_http(start: Any, make_nodes: Any, certificates: Path) -> None:
+    import ssl
+
+    served = "privateKey=key.pem:certKey=trusted/cert.pem"
+    dial = f"tls:{{host}}:{{port}}:trustRoots={certificates / 'trusted'}"
+
+    def options(node: Any) -> list[object]:
+        listen, http = f"ssl:{node.port}:{served}", f"ssl:{node.http_port}:{served}"
+        return ["--listen", listen, "--http", http, "--dial", dial]
+
+    nodes = make_nodes("east", "north", options=options)
+    for node in nodes.values():
+        node.url = node.url.replace("http:", "https:")
+        node.context = ssl.create_default_context(cafile=certificates / "trusted" / "cert.pem")
+        node.start()
+    nodes.wait_to_work()
+    assert publish(start, nodes["north"], b"1\n", "--dial", dial) == [1]
+    assert nodes["north"].publish(b"2") == 2
+    assert [data for _, _, data in nodes.events(1, 2)] == ["1", "2"]
+    # Who does not speak TLS, or trusts somebody else, has not said a word.
+    for options_of in ([], ["--dial", "tls:{host}:{port}"]):
+        publisher = start("fyrehose", "parcels", "publish", "-n", nodes["east"].address, "--timeout", 1, *options_of)
+        assert publisher.finish(b"x\n") == 1, publisher
+        assert "line 1: not-connected: " in publisher.err
+    assert nodes["east"].state()["sequence"] == 2
+
+
+def test_a_reader_that_has_enough_and_one_that_has_no_hurry(start: Any, start_cluster: Any) -> None:
+    (node,) = start_cluster("east").values()
+    publish(start, node, b"".join(b"%07d%s\n" % (number, bytes(8_000)) for number in range(1, 401)))
+    reading, writing = os.pipe()
+    follower = start("fyrehose", "parcels", "follow", *urls([node]), "--from", 1, stdout=writing)
+    os.close(writing)
+    with open(reading, "rb", buffering=0) as pipe:
+        assert pipe.read(7) == b"0000001"
+    node.publish(b"wake up")
+    assert follower.finish() == 0, follower
+    assert follower.err == ""
+
+    reading, writing = os.pipe()
+    follower = start("fyrehose", "parcels", "follow", *urls([node]), "--from", 1, "--count", 400, stdout=writing)
+    os.close(writing)
+    patience = threading.Timer(60.0, follower.process.kill)  # Or this would wait for ever for what never comes.
+    patience.start()
+    with open(reading, "rb") as pipe:
+        found = pipe.read()
+    patience.cancel()
+    assert follower.finish() == 0, follower
+    assert [line[:7] for line in found.splitlines()] == [b"%07d" % number for number in range(1, 401)]
+    assert len(found) == 400 * 8_008
+
+
+def test_sigint_leaves_in_order(start: Any, start_cluster: Any) -> None:
+    (node,) = start_cluster("east").values()
+    follower = start("fyrehose", "parcels", "follow", *urls([node]), "--from", 1)
+    publisher = start("fyrehose", "parcels", "publish", "-n", node.address, "--numbers")
+    publisher.write(b"a\n")
+    publisher.wait_for("1\n")
+    follower.wait_for("a\n")
+    publisher.signal(signal.SIGINT).process.wait(30)
+    assert publisher.finish() == 1
+    assert publisher.err.endswith("1 event, numbers 1 to 1\nfyrehose: 0 of 1 events not ordered: interrupted\n")
+    assert follower.signal(signal.SIGINT).finish() == 0
+    assert follower.err == ""

@@ -1,0 +1,148 @@
+"""A browser follows events, and goes on after a break where it stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+PAGE = """<!doctype html><title>events</title><script>
+const seen = [];
+const tell = (what) => navigator.sendBeacon("/seen", what);
+const source = new EventSource("/events?from=1");
+source.onmessage = (event) => {
+  const {sequence, json} = JSON.parse(event.data);
+  seen.push([sequence, Number(event.lastEventId), json]);
+  tell(JSON.stringify(seen));
+};
+source.onerror = () => tell("cut");
+</script>"""
+
+
+class Front:
+    """A web server with a page, which passes what the page asks for on to a node.
+
+    A browser lets only pages from a node's own address read its events, so this is what an application would have.
+
+    :ivar resumed: ``Last-Event-ID`` of each stream that was asked for.
+    """
+
+    def __init__(self, node: Any) -> None:
+        self.resumed: list[str | None] = []
+        self.told = ["[]"]
+        self.changed = threading.Condition()
+        front = self
+
+        class Answering(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                front.get(self, node)
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                with front.changed:
+                    front.told.append(body)
+                    front.changed.notify_all()
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def get(self, request: BaseHTTPRequestHandler, node: Any) -> None:
+        if request.path == "/":
+            request.send_response(200)
+            request.send_header("Content-Type", "text/html")
+            request.end_headers()
+            request.wfile.write(PAGE.encode())
+        elif request.path.startswith("/events"):
+            self.resumed.append(request.headers["Last-Event-ID"])
+            self._pass_on(request, node)
+        else:
+            request.send_error(404)
+
+    def _pass_on(self, request: BaseHTTPRequestHandler, node: Any) -> None:
+        import http.client
+
+        upstream = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=60)
+        headers = {"Accept": request.headers["Accept"]}
+        if request.headers["Last-Event-ID"]:
+            headers["Last-Event-ID"] = request.headers["Last-Event-ID"]
+        try:
+            upstream.request("GET", request.path, headers=headers)
+            answer = upstream.getresponse()
+            request.send_response(answer.status)
+            request.send_header("Content-Type", answer.headers["Content-Type"])
+            request.end_headers()
+            while data := answer.read1(65_536):
+                request.wfile.write(data)
+                request.wfile.flush()
+        except (OSError, http.client.HTTPException):
+            pass  # The node or the browser is gone.
+        finally:
+            upstream.close()
+            request.close_connection = True
+
+    def wait_until(self, condition: Any) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, 60.0), self.told[-3:]
+
+    @property
+    def seen(self) -> Any:
+        """What the page has received: numbers, ids and data."""
+        return json.loads([one for one in self.told if one != "cut"][-1])
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def front() -> Iterator[Any]:
+    fronts: list[Front] = []
+
+    def made(node: Any) -> Front:
+        fronts.append(Front(node))
+        return fronts[-1]
+
+    yield made
+    for one in fronts:
+        one.close()
+
+
+# Where there is no browser, `browser` skips before anything else is made.
+def test_a_browser_goes_on_after_the_node_was_restarted(
+    browser: Any, tmp_path: Any, start: Any, start_cluster: Any, front: Any
+) -> None:
+    (node,) = start_cluster("east", options=lambda node: ["--journal", "kept"]).values()
+    page = front(node)
+    for number in (1, 2, 3):
+        assert node.publish(b"%d" % (10 * number)) == number
+    command = [option for option in browser("--enable-logging=stderr", page.url) if "virtual-time" not in option]
+    # Without something to do, a headless browser ends as soon as the page is there.
+    command.insert(-1, "--remote-debugging-port=0")
+    chromium = start(*command, of_ours=False, stdin=subprocess.DEVNULL)
+    page.wait_until(lambda: len(page.seen) == 3)
+    node.kill()
+    page.wait_until(lambda: "cut" in page.told)
+    node.start()
+    node.wait_to_work("east")
+    for number in (4, 5):
+        assert node.publish(b"%d" % (10 * number)) == number
+    page.wait_until(lambda: len(page.seen) >= 5)
+    assert page.seen == [[number, number, 10 * number] for number in range(1, 6)]
+    assert page.resumed[0] is None
+    assert page.resumed[-1] == "3"
+    assert not re.search(r"CONSOLE.*(Uncaught|Error:)", chromium.err)
