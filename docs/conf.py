@@ -1,5 +1,14 @@
 """Settings of Sphinx; `make docs` builds with them."""
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from diagrams import write as draw_diagrams
+
+draw_diagrams()
+
 project = "fyrehose_twisted"
 author = "The fyrehose_twisted authors"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
