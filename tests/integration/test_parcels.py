@@ -68,6 +68,7 @@ def test_one_order_through_crashes_of_one_node_at_a_time(start: Any, start_clust
     assert cluster.events(oldest, 308) == printed[oldest - 1 :]
 
 
+@pytest.mark.soak(seconds=60)
 def test_a_minority_acknowledges_nothing_until_the_operator_decides(start: Any, start_cluster: Any) -> None:
     cluster = start_cluster(*NAMES)
     survivor = cluster.leader
@@ -125,6 +126,7 @@ def test_a_minority_acknowledges_nothing_until_the_operator_decides(start: Any, 
     assert "409 working" in again.err
 
 
+@pytest.mark.soak(seconds=60)
 def test_who_was_stopped_for_a_while_catches_up(start: Any, start_cluster: Any) -> None:
     cluster = start_cluster(*NAMES)
     leader = cluster.leader
@@ -145,6 +147,7 @@ def test_who_was_stopped_for_a_while_catches_up(start: Any, start_cluster: Any) 
     assert [data for _, _, data in cluster.events(1, 41)] == [*map(str, range(1, 21)), "late", *map(str, range(22, 42))]
 
 
+@pytest.mark.soak(seconds=60)
 def test_journals_outlive_all_nodes_and_agree(start: Any, start_cluster: Any, tmp_path: Path) -> None:
     cluster = start_cluster(*NAMES, options=lambda node: ["--journal", node.name, "--retention", "1GB"])
     assert publish(start, cluster.followers[0], lines(1, 500), "--name", "p") == list(range(1, 501))
