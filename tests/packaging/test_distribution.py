@@ -40,7 +40,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 def services_listed(python: str | Path, cwd: Path) -> set[str]:
     listing = run(python, "-c", TWISTD, "--help", cwd=cwd)
     first_words = (line.split()[0] for line in listing.splitlines() if line.strip())
-    return {word for word in first_words if word.startswith("fyrehose-")}
+    return {word for word in first_words if word.startswith(("fyrehose-", "parcels-"))}
 
 
 class Environment:
