@@ -23,7 +23,7 @@ from fyrehose_twisted.parcels.invariants import (
 from fyrehose_twisted.parcels.log import Log
 from fyrehose_twisted.parcels.membership import Membership
 from fyrehose_twisted.parcels.messages import Append, Member, View, VoteGiven
-from fyrehose_twisted.parcels.neighbours import Neighbours
+from fyrehose_twisted.parcels.neighbours import Neighbours, Said
 from fyrehose_twisted.parcels.node import ClusterNode
 from fyrehose_twisted.parcels.order import Order
 from fyrehose_twisted.parcels.pending import Pending
@@ -259,14 +259,14 @@ def lets_anybody_in(patch: Patch) -> None:
 
 
 def says_our_own_parcels_to_everybody(patch: Patch) -> None:
-    original = Discovery._dismiss
+    original = Discovery.connected
 
-    def dismiss(self: Any, target: Any, now: float) -> None:
-        if target.peer is not None:
-            self.write(target.peer, VoteGiven(1, True, True))
-        original(self, target, now)
+    def connected(self: Any, peer: Any, now: float) -> None:
+        if peer.dialled and self.targets[peer.address].said is Said.DOCUMENT:
+            self.write(peer, VoteGiven(1, True, True))
+        original(self, peer, now)
 
-    patch.setattr(Discovery, "_dismiss", dismiss)
+    patch.setattr(Discovery, "connected", connected)
 
 
 def keeps_all_events(patch: Patch) -> None:
