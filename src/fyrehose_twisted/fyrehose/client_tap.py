@@ -9,10 +9,10 @@ from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
-from fyrehose_twisted.fyrehose.options import integer, protocol_class
 from fyrehose_twisted.fyrehose.protocol import ClientProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, ClientService
 from fyrehose_twisted.net.names import parse_host_port
+from fyrehose_twisted.options import integer, protocol_class
 from fyrehose_twisted.secret import read_secret
 
 

@@ -18,7 +18,7 @@ from fyrehose_twisted.fyrehose.client_tap import parse_start
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
 from fyrehose_twisted.fyrehose.journal_service import JournalService
-from fyrehose_twisted.fyrehose.options import check_name, integer, protocol_class
+from fyrehose_twisted.fyrehose.options import check_name
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
 from fyrehose_twisted.journal.disk import LOCK_NAME, LocalDirectory
 from fyrehose_twisted.journal.errors import JournalInUse
@@ -27,6 +27,7 @@ from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.serving import JournalServerFactory, journal_endpoint
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.net.names import parse_host_port
+from fyrehose_twisted.options import integer, protocol_class
 from fyrehose_twisted.secret import read_secret
 
 SMALLEST_SEGMENT, SHARE_OF_SIZE = 65_536, 8

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.error import CannotListenError, ReactorNotRunning
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -25,6 +21,7 @@ from fyrehose_twisted.fyrehose.metrics import metrics_site
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, ClientProtocol
 from fyrehose_twisted.interfaces import ISequenceStore
 from fyrehose_twisted.net.names import loopback_endpoint, resolve
+from fyrehose_twisted.net.process import end_process
 from fyrehose_twisted.net.shell import DatagramNodeProtocol
 from fyrehose_twisted.net.udp import KERNEL_BUFFER, DatagramPort, local_host_towards
 
@@ -129,13 +126,7 @@ class DatagramService(Service):
         self._stop_process()
 
     def _stop_process(self) -> None:
-        # twistd has no way to be told an exit status; this runs after its clean-up, as the last thing.
-        self.reactor.addSystemEventTrigger("after", "shutdown", atexit.register, _exit_with_failure)
-        if self.reactor.running:
-            with suppress(ReactorNotRunning):  # It is stopping already.
-                self.reactor.stop()
-        else:
-            self.reactor.callWhenRunning(self.reactor.stop)
+        end_process(self.reactor)
 
 
 class BackboneService(DatagramService):
@@ -261,9 +252,3 @@ class ClientService(DatagramService):
 
 def _reason(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error)
-
-
-def _exit_with_failure() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)

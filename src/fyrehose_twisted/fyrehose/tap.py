@@ -21,14 +21,13 @@ from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.options import (
     check_name,
     existing_directory,
-    integer,
     number,
-    protocol_class,
 )
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_PORT, BackboneService
 from fyrehose_twisted.fyrehose.state import SequenceFile
 from fyrehose_twisted.interfaces import IForwardPolicy
+from fyrehose_twisted.options import integer, protocol_class
 from fyrehose_twisted.secret import read_secret
 
 

@@ -154,14 +154,6 @@ class Discovery:
         known = self.neighbours.get(member.name)
         return member == self.me or (known is not None and known.member == member and known.alive(now))
 
-    def caller_of(self, member: Member) -> Peer | None:
-        """Return the connection on which ``member`` sends its requests."""
-        found = None
-        for caller in self.callers.values():
-            if caller.member == member and caller.proven:
-                found = caller.peer  # The last one is the one that it uses.
-        return found
-
     def next_deadline(self) -> float:
         """When :meth:`tick` wants to be called."""
         deadline = self._beat_at

@@ -26,7 +26,6 @@ from fyrehose_twisted.parcels.promises import Change, Promises, State
 MAGIC = b"PARCELS\x01"
 _LENGTH = struct.Struct("<I")
 _FRAME = struct.Struct("<III")
-LARGEST_FRAME = 2**30
 
 
 class PromiseFile(Promises):

@@ -1,0 +1,38 @@
+"""Command-line options that the services of several wings have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.python.reflect import namedAny
+from twisted.python.usage import UsageError
+
+
+def integer(option: str, low: int, high: int) -> Any:
+    """Return a coercion of the value of ``option`` to an integer from ``low`` to ``high``."""
+
+    def coerce(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"--{option} {text!r} is not a whole number") from None
+        if not low <= value <= high:
+            raise ValueError(f"--{option} {value} is outside {low} to {high}")
+        return value
+
+    coerce.coerceDoc = f"a whole number from {low} to {high}"  # type: ignore[attr-defined]  # usage.Options reads it
+    return coerce
+
+
+def protocol_class(name: str, base: type) -> Any:
+    """Return the class that a dotted name means.
+
+    :raises UsageError: if there is none, or it is no subclass of ``base``.
+    """
+    try:
+        found = namedAny(name)
+    except Exception as error:
+        raise UsageError(f"--protocol {name} cannot be imported: {error}; is its directory on PYTHONPATH?") from error
+    if not isinstance(found, type) or not issubclass(found, base):
+        raise UsageError(f"--protocol {name} is not a subclass of {base.__module__}.{base.__name__}")
+    return found
