@@ -1,0 +1,204 @@
+"""The steady clock: on a reactor whose time the test moves, and on the real one with the timer of the kernel."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+import pytest_twisted
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.error import AlreadyCalled, AlreadyCancelled
+from twisted.internet.interfaces import IDelayedCall, IReactorPluggableNameResolver, IReactorTime
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
+from zope.interface.verify import verifyObject
+
+from fyrehose_twisted.net import steady
+from fyrehose_twisted.net.steady import STEP, SteadyClock, steady_seconds
+
+reactor: Any = installed_reactor
+
+
+class Machine:
+    """A reactor that goes by the time of day, and the time since the start of the machine."""
+
+    def __init__(self) -> None:
+        self.reactor = Clock()
+        self.uptime = 500.0
+        self.clock = SteadyClock(self.reactor, lambda: self.uptime)
+
+    def run(self, seconds: float, step: float = 0.01) -> None:
+        for _ in range(round(seconds / step)):
+            self.uptime += step
+            self.reactor.advance(step)
+
+
+def test_it_is_a_reactor_to_whoever_asks() -> None:
+    clock = SteadyClock(reactor)
+    assert verifyObject(IReactorTime, clock)
+    assert IReactorPluggableNameResolver.providedBy(clock)
+    assert clock.addReader == reactor.addReader
+    call = clock.callLater(60, print)
+    assert verifyObject(IDelayedCall, call)
+    assert clock.getDelayedCalls() == [call]
+    call.cancel()
+    assert not clock.getDelayedCalls()
+    with pytest.raises(AttributeError):
+        clock.no_such_thing  # noqa: B018
+
+
+def test_it_goes_by_the_clock_that_nobody_sets() -> None:
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= steady_seconds() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+    clock = SteadyClock(reactor)
+    call = clock.callLater(30, print)
+    assert 29 < call.getTime() - clock.seconds() <= 30
+    call.cancel()
+
+
+def test_calls_are_made_in_order_of_their_time() -> None:
+    machine, made = Machine(), []
+    for delay in (3.0, 1.0, 0.0, 2.0, 0.0):
+        machine.clock.callLater(delay, lambda *words, **named: made.append((words, named)), delay, named=delay)
+    machine.run(5)
+    assert made == [((delay,), {"named": delay}) for delay in (0.0, 0.0, 1.0, 2.0, 3.0)]
+    assert not machine.reactor.getDelayedCalls()
+
+
+def test_calls_can_be_moved_and_cancelled() -> None:
+    machine, made = Machine(), []
+    call = machine.clock.callLater(10, made.append, 1)
+    machine.run(1)
+    call.reset(2)
+    assert call.getTime() == pytest.approx(503)
+    call.delay(1)
+    assert call.getTime() == pytest.approx(504)
+    machine.run(2.9)
+    assert (made, call.active()) == ([], True)
+    machine.run(0.2)
+    assert (made, call.active()) == ([1], False)
+    for change in (call.cancel, lambda: call.reset(1), lambda: call.delay(1)):
+        with pytest.raises(AlreadyCalled):
+            change()
+    call = machine.clock.callLater(10, made.append, 2)
+    call.cancel()
+    with pytest.raises(AlreadyCancelled):
+        call.cancel()
+    machine.run(20, step=1)
+    assert made == [1]
+
+
+def test_what_a_call_asks_for_comes_in_the_next_turn() -> None:
+    machine, made = Machine(), []
+
+    def again() -> None:
+        made.append(machine.uptime)
+        machine.clock.callLater(0, again)
+
+    machine.clock.callLater(0, again)
+    for turn in range(1, 4):
+        (soon,) = machine.reactor.getDelayedCalls()
+        machine.reactor.calls.remove(soon)
+        soon.func()
+        assert len(made) == turn
+
+
+def test_a_call_that_fails_does_not_keep_others_from_being_made() -> None:
+    machine, made = Machine(), []
+    machine.clock.callLater(1, lambda: 1 / 0)
+    machine.clock.callLater(1, made.append, 1)
+    with capturedLogs() as logged:
+        machine.run(2)
+    assert made == [1]
+    assert [type(event["log_failure"].value) for event in logged if "log_failure" in event] == [ZeroDivisionError]
+
+
+def test_without_a_timer_of_the_kernel_a_suspension_is_noticed_within_a_step() -> None:
+    machine, made = Machine(), []
+    machine.clock.callLater(3_600, lambda: made.append(machine.uptime))
+    machine.run(1, step=0.1)
+    machine.uptime += 7_200
+    woke = machine.uptime
+    machine.run(STEP + 0.2, step=0.1)
+    assert len(made) == 1
+    assert made[0] - woke <= STEP + 0.1
+
+
+@given(st.integers())
+def test_memory_stays_in_proportion_whatever_is_cancelled_and_moved(seed: int) -> None:
+    rng, machine = Random(seed), Machine()
+    made: dict[int, float] = {}
+    calls: dict[int, Any] = {}
+    cancelled = set()
+    for number in range(200):
+        calls[number] = machine.clock.callLater(
+            rng.uniform(0, 10), lambda number=number: made.setdefault(number, machine.uptime)
+        )
+        for _ in range(2):
+            chosen = rng.randrange(number + 1)
+            if calls[chosen].active():
+                if rng.random() < 0.3:
+                    calls[chosen].cancel()
+                    cancelled.add(chosen)
+                else:
+                    calls[chosen].reset(rng.uniform(0, 10))
+        if rng.random() < 0.2:
+            machine.run(0.1, step=0.05)
+        waiting = sum(call.active() for call in calls.values())
+        assert len(machine.clock._heap) <= 2 * waiting + 2
+        assert len(machine.reactor.getDelayedCalls()) <= 2
+    machine.run(12, step=0.05)
+    assert made.keys() == calls.keys() - cancelled
+    assert all(-1e-6 < made[number] - calls[number].getTime() <= 0.051 for number in made)
+    assert not machine.reactor.getDelayedCalls()
+
+
+@pytest_twisted.inlineCallbacks
+def test_the_timer_of_the_kernel_wakes_the_reactor_whatever_the_time_of_day(monkeypatch: pytest.MonkeyPatch) -> Any:
+    if steady._timers() is None:
+        pytest.skip("no timers of the kernel here")
+    asked: list[float] = []
+    later: Callable[..., Any] = reactor.callLater
+    # A reactor whose time of day was set back would never call: so it must not be what is waited for.
+    monkeypatch.setattr(reactor, "callLater", lambda delay, *rest: asked.append(delay) or later(delay, *rest))
+    clock = SteadyClock(reactor)
+    before = len(os.listdir("/proc/self/fd"))
+    made: list[float] = []
+    waits: list[Deferred[None]] = []
+
+    def note(wait: Deferred[None], when: float) -> None:
+        made.append(clock.seconds() - when)
+        wait.callback(None)
+
+    for delay in (0.2, 0.05, 0.1, 0.01):
+        waits.append(Deferred())
+        clock.callLater(delay, note, waits[-1], clock.seconds() + delay)
+    yield gatherResults(waits)
+    turned: Deferred[None] = Deferred()
+    later(0, turned.callback, None)
+    yield turned
+    assert len(made) == 4
+    assert all(0 <= late < 1 for late in made), made
+    assert asked == []
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest_twisted.inlineCallbacks
+def test_it_goes_on_in_steps_where_the_kernel_refuses(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def refuse(*arguments: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(steady, "KernelTimer", refuse)
+    clock = SteadyClock(reactor)
+    made: Deferred[None] = Deferred()
+    clock.callLater(0.02, made.callback, None)
+    clock.callLater(60, made.callback, None).cancel()
+    yield made
+    assert not clock.getDelayedCalls()
