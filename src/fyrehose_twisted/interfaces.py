@@ -374,3 +374,32 @@ class IJournal(IJournalReader):
 
     def close() -> None:
         """Commit, and let go of everything."""
+
+
+class IIrcListener(Interface):
+    """Told of what a hydra network hears on IRC, and who leads it."""
+
+    def lines_received(lines: Any) -> None:
+        """The next lines of a term, as :class:`~fyrehose_twisted.hydra.events.Received`."""
+
+    def lines_missed(lines: Any) -> None:
+        """Lines that came from IRC and not here, as :class:`~fyrehose_twisted.hydra.events.Missed`."""
+
+    def leader_changed(leader: Any) -> None:
+        """Another node leads, or none, as :class:`~fyrehose_twisted.hydra.events.LeaderChanged`."""
+
+
+class IBot(Interface):
+    """Lines in, lines out. It runs on every node, all see the same lines, and the leader's says what it answers."""
+
+    def line_received(line: Any) -> Any:
+        """Take an :class:`~fyrehose_twisted.hydra.bots.IrcLine`; return lines to say, none or more.
+
+        The same lines must lead to the same state on every node: when another becomes leader, it goes on from there.
+        """
+
+    def lines_missed(first: int, last: int) -> None:
+        """Lines ``first`` to ``last`` of the term did not come here."""
+
+    def leading(leads: bool) -> None:
+        """From now on this node leads, or no longer does."""

@@ -296,7 +296,7 @@ class Links:
         peer = link.peer
         if peer is None or peer not in self._open:
             return
-        crowded = link.waiting > self.limits.crowded
+        crowded = link.waiting > link.limits.crowded
         if crowded and peer not in self._crowded:
             self._crowded.add(peer)
             self.node.blocked(peer, now)

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from ipaddress import ip_address
-from pathlib import Path
-from typing import NamedTuple
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.net.dialling import parse_place, show_place, version_of
+from fyrehose_twisted.options import Listening
 from fyrehose_twisted.secret import read_secret
 
 ANYWHERE = {4: "0.0.0.0", 6: "::"}
-
-
-class Listening(NamedTuple):
-    """What is known of a server endpoint from its description.
-
-    :ivar description: the whole of it; where it named no interface, it names loopback now.
-    :ivar address: where it listens; ``None`` if that is not known here.
-    :ivar local: whether only this machine can reach it.
-    """
-
-    description: str
-    address: Address | None
-    local: bool
 
 
 def parse_listen(option: str, text: str) -> Listening:
@@ -69,18 +54,6 @@ def parse_advertised(text: str | None, listening: Listening) -> Address:
     return address
 
 
-def check_exposed(option: str, listening: Listening, protected: bool, how: str) -> None:
-    """Check that strangers do not reach what is not protected.
-
-    :raises ConfigurationError: if they do.
-    """
-    if not listening.local and not protected:
-        raise ConfigurationError(
-            f"--{option} {listening.description} is not on loopback, and everybody could use it: give {how}, or --open"
-            " if that is meant"
-        )
-
-
 def read_token(path: str) -> bytes:
     """Return the token in a file. :raises ConfigurationError: if it cannot be read, or is no token."""
     try:
@@ -105,12 +78,3 @@ def try_port(option: str, address: Address | None) -> None:
             probe.listen(1)
     except OSError as error:
         raise ConfigurationError(f"--{option}: cannot listen on {show_place(address)}: {error.strerror}") from None
-
-
-def try_directory(option: str, path: Path) -> None:
-    """See whether a directory can be written, or made. :raises ConfigurationError: if not."""
-    existing = path
-    while not os.path.exists(existing):  # Path.exists raises where nobody may look, or a name is too long.
-        existing = existing.parent
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        raise ConfigurationError(f"--{option} {path} cannot be written, because of {existing}")

@@ -12,17 +12,14 @@ from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
 from fyrehose_twisted.net.dialling import endpoints_from, parse_place
-from fyrehose_twisted.options import integer, protocol_class
+from fyrehose_twisted.options import Listening, check_exposed, integer, protocol_class, try_directory
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.keeping import Keeping
 from fyrehose_twisted.parcels.messages import MAX_EVENT
 from fyrehose_twisted.parcels.options import (
-    Listening,
-    check_exposed,
     parse_advertised,
     parse_listen,
     read_token,
-    try_directory,
     try_port,
 )
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
