@@ -1,4 +1,4 @@
-"""The ``fyrehose`` command: publish, subscribe, measure, simulate and look at journals and clusters from a shell."""
+"""The ``fyrehose`` command: publish, subscribe, measure, simulate and look at what runs or is kept, from a shell."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.arguments import count, positive, seconds
+from fyrehose_twisted.hydra import command as hydra
 from fyrehose_twisted.journal import command as journal
 from fyrehose_twisted.parcels import command as parcels
 from fyrehose_twisted.sim import command as simulate
@@ -134,15 +135,20 @@ async def _ping(options: argparse.Namespace, reactor: Any) -> int:
 
 def _scenarios() -> Iterable[type[Scenario]]:
     from fyrehose_twisted.fyrehose.scenarios import SCENARIOS as FYREHOSE
+    from fyrehose_twisted.hydra.scenarios import SCENARIOS as HYDRA
     from fyrehose_twisted.parcels.scenarios import SCENARIOS as PARCELS
 
-    return (*FYREHOSE, *PARCELS)
+    return (*FYREHOSE, *HYDRA, *PARCELS)
 
 
 def _bare(stream: str, payloads: list[bytes]) -> list[bytes]:
     """Return payloads of a stream without what their protocol put around them, where that is there."""
     if stream.startswith("parcels:"):
         return list(map(_event, payloads))
+    if stream.startswith("hydra:"):
+        from fyrehose_twisted.hydra.lines import untag
+
+        return [untag(payload)[1] for payload in payloads]
     from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAGIC
 
     if not stream.startswith("fyrehose:"):
@@ -166,7 +172,8 @@ def _event(payload: bytes) -> bytes:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fyrehose",
-        description="Publish to a backbone or a cluster, follow what is published, simulate it, and look at journals.",
+        description="Publish to a backbone or a cluster, follow what is published, speak on IRC through a network of"
+        " nodes, simulate all that, and look at journals.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -206,6 +213,7 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_parser(commands, _scenarios)
     journal.add_parser(commands, _bare)
     parcels.add_parser(commands)
+    hydra.add_parser(commands)
     return parser
 
 

@@ -29,3 +29,10 @@ parcels_node = ServiceMaker(
     "Keep one order of events together with other nodes, over TCP and HTTP.",
     "parcels-node",
 )
+
+hydra_node = ServiceMaker(
+    "Hydra node",
+    "fyrehose_twisted.hydra.tap",
+    "Elect a leader together with other nodes, which holds the connection to IRC for all of them.",
+    "hydra-node",
+)

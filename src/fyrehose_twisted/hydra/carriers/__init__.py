@@ -1,0 +1,1 @@
+"""What carries the lines between two nodes: TCP, TLS, UDP, IRC, or named pipes."""

@@ -1,0 +1,239 @@
+"""Links as people write them: ``tcp:192.0.2.7:6174``, ``fifo:/run/hydra/a-b`` and so on.
+
+As in the endpoint strings of Twisted, a backslash takes from a colon, an equals sign or a backslash what it means. An
+IPv6 address may stand in brackets instead.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.net.dialling import parse_place
+
+Kind = Literal["tcp", "tls", "udp", "irc", "fifo"]
+
+EXAMPLES: dict[Kind, str] = {
+    "tcp": "tcp:192.0.2.7:6174",
+    "tls": "tls:node.example.org:6174",
+    "udp": "udp:192.0.2.7:6174",
+    "irc": "irc:irc.example.org:6667:ivan:boris",
+    "fifo": "fifo:/run/hydra/ivan-boris",
+}
+"""What a link of each kind is written like."""
+
+LINES_PER_SECOND = 1.0
+"""What any server of IRC lets through."""
+
+_TLS_OPTIONS = frozenset(("timeout", "bindAddress", "certificate", "privateKey", "trustRoots", "endpoint"))
+_OPTIONS: dict[Kind, frozenset[str]] = {
+    "tcp": frozenset(("legacy",)),
+    "tls": _TLS_OPTIONS,
+    "udp": frozenset(),
+    "irc": frozenset(("tls", "password-file", "rate")),
+    "fifo": frozenset(("side",)),
+}
+_FIELDS: dict[Kind, str] = {
+    "tcp": "HOST:PORT",
+    "tls": "HOST:PORT",
+    "udp": "HOST:PORT",
+    "irc": "SERVER:PORT:NICK:PEER",
+    "fifo": "DIRECTORY",
+}
+_NICK = re.compile(r"[A-Za-z\[\]\\`_^{|}][A-Za-z0-9\[\]\\`_^{|}-]{0,29}")
+_FOLDED = str.maketrans("[]\\", "{}|")
+"""Servers of IRC take these for one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSpec:
+    """One link that a node keeps open. What its kind has not is empty.
+
+    :ivar text: as it was written; the name of the link.
+    :ivar host: of the node, or of the IRC server.
+    :ivar legacy: whether the reference is at the other end.
+    :ivar endpoint: of a link over TLS, the client endpoint of Twisted.
+    :ivar nick: of the link over IRC, this end's.
+    :ivar peer: the other end's.
+    :ivar tls: whether the IRC server is spoken to over TLS.
+    :ivar password_file: file with the password of the IRC server.
+    :ivar rate: lines a second that the IRC server takes.
+    :ivar directory: where the two pipes are.
+    :ivar side: which of the two this end is, 0 or 1; ``None`` for whichever is free.
+    """
+
+    kind: Kind
+    text: str
+    host: str = ""
+    port: int = 0
+    legacy: bool = False
+    endpoint: str = ""
+    nick: str = ""
+    peer: str = ""
+    tls: bool = False
+    password_file: str = ""
+    rate: float = LINES_PER_SECOND
+    directory: str = ""
+    side: int | None = None
+
+
+class _Wrong(Exception):
+    """What is wrong with a link string. Never leaves this module."""
+
+
+def parse_link(text: str) -> LinkSpec:
+    """Return the link that ``text`` describes.
+
+    :raises ConfigurationError: if it describes none.
+    """
+    name = text.partition(":")[0]
+    kind: Kind | None = next((known for known in get_args(Kind) if known == name), None)
+    if kind is None:
+        raise ConfigurationError(
+            f"{text!r} is not a link: it begins with none of {', '.join(EXAMPLES)}; one is, for instance, "
+            f"{EXAMPLES['tcp']}"
+        )
+    try:
+        if not text.isprintable():
+            raise _Wrong("a character in it cannot be printed")
+        fields, options = _split(text, bracketed=kind != "fifo")
+        wanted = _FIELDS[kind]
+        if len(fields) != 1 + len(wanted.split(":")) or not all(fields):
+            raise _Wrong(f"it is written {kind}:{wanted}, then options, and \\: is a colon in one of these")
+        for option in options:
+            if option not in _OPTIONS[kind]:
+                known = ", ".join(sorted(_OPTIONS[kind])) or "none"
+                raise _Wrong(f"{option!r} is no option of it (there are: {known}; \\= is a plain equals sign)")
+        return LinkSpec(kind, text, **_READ[kind](fields[1:], options))
+    except _Wrong as problem:
+        raise ConfigurationError(f"{text!r} is not a link: {problem}; one is, for instance, {EXAMPLES[kind]}") from None
+
+
+def _split(text: str, *, bracketed: bool) -> tuple[list[str], dict[str, str]]:
+    """Return the fields in front, and the options behind them."""
+    fields: list[str] = []
+    options: dict[str, str] = {}
+    key: str | None = None
+    current = ""
+
+    def end_field() -> None:
+        nonlocal key, current
+        if key is not None:
+            if key in options:
+                raise _Wrong(f"it says {key!r} twice")
+            options[key] = current
+        elif options:
+            raise _Wrong(f"{current!r} comes behind an option and is none")
+        else:
+            fields.append(current)
+        key, current = None, ""
+
+    characters = iter(text)
+    for character in characters:
+        if character == "\\":
+            following = next(characters, None)
+            if following is None:
+                raise _Wrong("nothing comes behind the backslash at its end")
+            current += following
+        elif character == ":":
+            end_field()
+        elif character == "=" and key is None:
+            key, current = current, ""
+        elif character == "[" and bracketed and len(fields) == 1 and not current:
+            current = "["
+            for inside in characters:
+                current += inside
+                if inside == "]":
+                    break
+        else:
+            current += character
+    end_field()
+    return fields, options
+
+
+def _place(host: str, port: str) -> tuple[str, int]:
+    in_brackets = host.startswith("[") or ":" not in host
+    try:
+        if any(character.isspace() for character in host):
+            raise ConfigurationError(host)
+        return parse_place(f"{host}:{port}" if in_brackets else f"[{host}]:{port}")
+    except ConfigurationError:
+        raise _Wrong(f"{host!r} with {port!r} is no host with a port from 1 to 65535") from None
+
+
+def _yes(options: dict[str, str], option: str) -> bool:
+    said = options.get(option, "no")
+    if said not in ("yes", "no"):
+        raise _Wrong(f"{option} is yes or no, not {said!r}")
+    return said == "yes"
+
+
+def _read_tcp(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
+    host, port = _place(*fields)
+    return {"host": host, "port": port, "legacy": _yes(options, "legacy")}
+
+
+def _read_tls(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
+    host, port = _place(*fields)
+    if ":" in host:
+        raise _Wrong("Twisted has no TLS to an IPv6 address; give a name")
+    if not options.get("timeout", "1").isdecimal():
+        raise _Wrong(f"timeout is a number of seconds, not {options['timeout']!r}")
+    words = ["tls", _quoted(host), str(port), *(f"{option}={_quoted(options[option])}" for option in options)]
+    return {"host": host, "port": port, "endpoint": ":".join(words)}
+
+
+def _read_udp(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
+    host, port = _place(*fields)
+    return {"host": host, "port": port}
+
+
+def _read_irc(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
+    server, port_text, nick, peer = fields
+    host, port = _place(server, port_text)
+    for name in (nick, peer):
+        if not _NICK.fullmatch(name):
+            raise _Wrong(f"{name!r} is no nick of 1 to 30 characters")
+    if nick.lower().translate(_FOLDED) == peer.lower().translate(_FOLDED):
+        raise _Wrong(f"{nick!r} and {peer!r} are one nick, and both ends need their own")
+    try:
+        rate = float(options.get("rate", LINES_PER_SECOND))
+    except ValueError:
+        rate = math.nan
+    if not 0 < rate <= 1_000:
+        raise _Wrong(f"rate is a number of lines a second up to 1000, not {options['rate']!r}")
+    if not options.get("password-file", "-"):
+        raise _Wrong("password-file names no file")
+    return {
+        "host": host,
+        "port": port,
+        "nick": nick,
+        "peer": peer,
+        "tls": _yes(options, "tls"),
+        "password_file": options.get("password-file", ""),
+        "rate": rate,
+    }
+
+
+def _read_fifo(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
+    side = options.get("side")
+    if side not in (None, "0", "1"):
+        raise _Wrong(f"side is 0 or 1, not {side!r}")
+    return {"directory": fields[0], "side": None if side is None else int(side)}
+
+
+def _quoted(field: str) -> str:
+    return re.sub(r"([\\:=])", r"\\\1", field)
+
+
+_READ: dict[Kind, Callable[[list[str], dict[str, str]], dict[str, Any]]] = {
+    "tcp": _read_tcp,
+    "tls": _read_tls,
+    "udp": _read_udp,
+    "irc": _read_irc,
+    "fifo": _read_fifo,
+}

@@ -1,0 +1,214 @@
+"""How commands on the same machine ask a node: lines of JSON over a stream.
+
+Asked is with one of
+
+    {"ask": "status"}
+    {"ask": "say", "line": "PRIVMSG #c :hi", "retry": false, "id": 1}
+    {"ask": "follow"}
+
+and answered with
+
+    {"status": {...}}
+    {"said": "said", "why": "", "id": 1}
+    {"following": true}, and then lines such as
+    {"line": ":nick!user@host PRIVMSG #c :hi", "term": 3, "number": 17}
+    {"missed": [18, 20], "term": 3}
+    {"leader": 4711, "tag": "b", "term": 4}
+    {"error": "..."}
+
+Bytes that are no UTF-8 stand as surrogates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.protocol import Factory
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import FyrehoseError, MalformedPacket, UnencodableMessage
+from fyrehose_twisted.hydra.events import LeaderChanged, Missed, Received, Said
+from fyrehose_twisted.hydra.lines import untag
+from fyrehose_twisted.interfaces import IIrcListener, IStreamCodec, IStreamDecoder
+from fyrehose_twisted.net.link import Link, LinkLimits
+
+MAX_QUESTION = 16_384
+"""Bytes of what is asked."""
+MAX_ANSWER = 4 * 2**20
+"""Bytes of an answer, of which the status of a node is the longest."""
+MAX_CLIENTS = 64
+"""Who may ask at once."""
+MAX_SAYING = 256
+"""Lines of one client that may be waited for; then no more is read from it."""
+UNREAD = 8 * 2**20
+"""Bytes that may wait for a client; then it is cut off."""
+
+
+@implementer(IStreamCodec)
+class JsonLines:
+    """Objects, one a line.
+
+    :param limit: bytes of a line.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def encode(self, message: dict[str, Any]) -> bytes:
+        """Return the line of an object."""
+        try:
+            return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        except (TypeError, ValueError) as error:
+            raise UnencodableMessage(f"that is no JSON: {error}") from error
+
+    def decoder(self) -> JsonDecoder:
+        """Return what takes the bytes of one connection apart."""
+        return JsonDecoder(self._limit)
+
+
+@implementer(IStreamDecoder)
+class JsonDecoder:
+    """See :class:`~fyrehose_twisted.interfaces.IStreamDecoder`."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Any]:
+        """Return the objects that are complete now."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > self._limit or any(len(line) > self._limit for line in lines):
+            raise MalformedPacket("overlong-line", f"a line has more than {self._limit:,} bytes")
+        return [_parse(line) for line in lines if line.strip()]
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        raise MalformedPacket("no-json", f"{line[:40]!r} is no line of JSON") from None
+    if not isinstance(message, dict):
+        raise MalformedPacket("no-object", f"{line[:40]!r} is no JSON object")
+    return message
+
+
+@implementer(IIrcListener)
+class Control(Link):
+    """One client.
+
+    :param service: the :class:`~fyrehose_twisted.hydra.service.HydraService`.
+    """
+
+    def __init__(self, service: Any, gone: Callable[[Control], None]) -> None:
+        super().__init__(JsonLines(MAX_QUESTION), LinkLimits(unread=UNREAD))
+        self._service = service
+        self._gone = gone
+        self._saying = 0
+        self._following = False
+
+    def messages_received(self, messages: Sequence[dict[str, Any]]) -> None:
+        """See :meth:`~fyrehose_twisted.net.link.Link.messages_received`."""
+        for message in messages:
+            if not self.over:
+                self._asked(message)
+
+    def connection_ended(self, reason: str) -> None:
+        """See :meth:`~fyrehose_twisted.net.link.Link.connection_ended`."""
+        if self._following:
+            self._following = False
+            self._service.unlisten(self)
+        self._gone(self)
+
+    def lines_received(self, lines: Received) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IIrcListener`."""
+        self.send(
+            [
+                {"line": text_of(line), "term": lines.term, "number": number}
+                for number, line in enumerate(lines.lines, lines.first)
+            ]
+        )
+
+    def lines_missed(self, lines: Missed) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IIrcListener`."""
+        self.send([{"missed": [lines.first, lines.last], "term": lines.term}])
+
+    def leader_changed(self, leader: LeaderChanged) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IIrcListener`."""
+        self.send([_leader(leader)])
+
+    def _asked(self, message: dict[str, Any]) -> None:
+        match message:
+            case {"ask": "status"}:
+                self.send([{"status": self._service.status()}])
+            case {"ask": "say", "line": str(line), **rest}:
+                self._say(line, bool(rest.get("retry")), rest.get("id"))
+            case {"ask": "follow"}:
+                self.send([{"following": True}])
+                if not self._following:
+                    self._following = True
+                    known = self._service.leader
+                    if known is not None:
+                        self.leader_changed(known)
+                    self._service.listen(self)
+            case _:
+                self.send([{"error": f"unknown question {json.dumps(message)[:100]}; ask status, say or follow"}])
+
+    def _say(self, line: str, retry: bool, number: Any) -> None:
+        try:
+            saying = self._service.say_and_tell(line, retry=retry)
+        except FyrehoseError as error:
+            self.send([{"error": str(error), "id": number}])
+            return
+        self._saying += 1
+        if self._saying == MAX_SAYING:
+            self._transport.pauseProducing()
+
+        def said(result: Said) -> None:
+            self._saying -= 1
+            if self._saying == MAX_SAYING - 1 and not self.over:
+                self._transport.resumeProducing()
+            self.send([{"said": result.outcome.value, "why": result.why, "id": number}])
+
+        saying.addCallback(said)
+
+
+class ControlFactory(Factory):
+    """Lets clients in.
+
+    :param service: the :class:`~fyrehose_twisted.hydra.service.HydraService`.
+    """
+
+    noisy = False
+
+    def __init__(self, service: Any) -> None:
+        self._service = service
+        self._clients: set[Control] = set()
+
+    def logPrefix(self) -> str:
+        """Twisted: what to call it in the log."""
+        return "control"
+
+    def buildProtocol(self, addr: Any) -> Control | None:
+        """Twisted: somebody has connected."""
+        if len(self._clients) >= MAX_CLIENTS:
+            return None
+        client = Control(self._service, self._clients.discard)
+        self._clients.add(client)
+        return client
+
+    def close(self) -> None:
+        """Hang up on everybody, once what was written has left."""
+        for client in tuple(self._clients):
+            self._clients.discard(client)
+            client.hang_up()
+
+
+def text_of(line: bytes) -> str:
+    """Return a line as the network delivered it for people: without the tag."""
+    return untag(line)[1].decode("utf-8", "surrogateescape")
+
+
+def _leader(leader: LeaderChanged) -> dict[str, Any]:
+    return {"leader": leader.leader, "tag": leader.tag, "term": leader.term}

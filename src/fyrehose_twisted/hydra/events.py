@@ -1,0 +1,146 @@
+"""What a node tells its application."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+
+class Role(Enum):
+    """What a node is in its network (document 002); :data:`fyrehose_twisted.hydra.roles.MOVES` has what changes it."""
+
+    OUTSIDER = "outsider"
+    """In no network; it knocks."""
+    COHORT = "cohort"
+    """A node like others."""
+    LEADER = "leader"
+    """The one that may hold the connection to IRC."""
+    VOTER = "voter"
+    """In an election, pledged to another."""
+    NOMINEE = "nominee"
+    """In an election, for itself."""
+    GONE = "gone"
+    """It was told to stop."""
+
+
+class Outcome(Enum):
+    """What became of a line for IRC."""
+
+    SAID = "said"
+    """The leader handed it to IRC."""
+    UNCERTAIN = "uncertain"
+    """It may or may not have been; it will not be tried again."""
+    REFUSED = "refused"
+    """It was not, and will not be."""
+
+
+class OpenIrc(NamedTuple):
+    """Connect to IRC. Then call ``irc_opened``, or ``irc_closed`` once the transport is closed."""
+
+    term: int
+
+
+class CloseIrc(NamedTuple):
+    """Close the connection to IRC, or give up opening it, at once; then call ``irc_closed``."""
+
+    reason: str
+
+
+class ToIrc(NamedTuple):
+    """Hand a line, without CR LF, to IRC, now, if it is before :attr:`until` by the clock that the node lives on. Then
+    call ``irc_handed`` and say whether it was."""
+
+    line: bytes
+    until: float
+    name: str | None = None
+    """What tells the line apart from others; ``None`` for a line without."""
+
+
+class Received(NamedTuple):
+    """Lines came from IRC, the next ones of the term."""
+
+    term: int
+    first: int
+    """Number of the first."""
+    lines: Sequence[bytes]
+    """Each as the leader read it; those that nodes said begin with a tag, see :mod:`fyrehose_twisted.hydra.lines`."""
+
+
+class Missed(NamedTuple):
+    """Lines ``first`` to ``last`` of the term came from IRC, and not here."""
+
+    term: int
+    first: int
+    last: int
+
+
+class Said(NamedTuple):
+    """What became of a line that the application wanted said."""
+
+    token: Hashable
+    outcome: Outcome
+    why: str
+    """Short stable name of the reason, empty for :attr:`Outcome.SAID`."""
+
+
+class RoleChanged(NamedTuple):
+    """The node is something else now."""
+
+    role: Role
+    why: str
+
+
+class LeaderChanged(NamedTuple):
+    """Another node leads, or none that is known."""
+
+    term: int
+    leader: int | None
+    tag: str
+    """The leader's name, if it is known."""
+
+
+class IdChanged(NamedTuple):
+    """The node has a new id; ``None`` for none."""
+
+    id: int | None
+
+
+class Registered(NamedTuple):
+    """A node belongs to the network."""
+
+    id: int
+
+
+class Dropped(NamedTuple):
+    """A node does not belong to it any more."""
+
+    id: int
+    reason: str
+
+
+class Left(NamedTuple):
+    """It has said goodbye; links may be closed once that is written."""
+
+
+class Complaint(NamedTuple):
+    """Something that whoever runs the node should know."""
+
+    text: str
+
+
+Event = (
+    OpenIrc
+    | CloseIrc
+    | ToIrc
+    | Received
+    | Missed
+    | Said
+    | RoleChanged
+    | LeaderChanged
+    | IdChanged
+    | Registered
+    | Dropped
+    | Left
+    | Complaint
+)

@@ -1,0 +1,147 @@
+"""Lines from IRC as records of a journal: stream ``hydra://NETWORK``, epoch = term, sequence = number of the line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from twisted.logger import Logger
+
+from fyrehose_twisted.hydra.events import Missed, Received
+from fyrehose_twisted.interfaces import IJournal
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.disk import LOCK_NAME, LocalDirectory
+from fyrehose_twisted.journal.errors import JournalError, JournalInUse
+from fyrehose_twisted.journal.layout import directory_name
+from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
+from fyrehose_twisted.journal.upkeep import Upkeep
+from fyrehose_twisted.record import Record
+
+SYNC_INTERVAL = 1.0
+"""Seconds after which lines are durable."""
+
+Told = Received | Missed
+
+
+def stream_of(network: str) -> str:
+    """Return the URI under which the lines of a network are kept."""
+    return f"hydra://{network}"
+
+
+class LineJournal:
+    """Keeps what a node tells of lines, and tells it again.
+
+    :param clock: UTC seconds since 1970.
+    """
+
+    def __init__(self, journal: IJournal, clock: Callable[[], float] = time.time) -> None:
+        self.journal = journal
+        self._clock = clock
+
+    @property
+    def term(self) -> int:
+        """The last term of which something is known, 0 if none is."""
+        return max(self.journal.epochs(), default=0)
+
+    def take(self, event: Told) -> None:
+        """Keep lines, or that they were missed.
+
+        :raises JournalError: if the journal cannot be written.
+        """
+        journal, term = self.journal, event.term
+        bounds: Bounds | None = journal.bounds(term)
+        if bounds is not None and event.first > bounds.last + 1:
+            # The node was not there, and so missed nothing; the journal did.
+            journal.lose(term, bounds.last + 1, event.first - 1)
+        if isinstance(event, Missed):
+            journal.lose(term, event.first, event.last)
+        else:
+            now = int(self._clock() * 1_000_000)
+            numbered = enumerate(event.lines, event.first)
+            journal.append([Record(journal.stream, term, number, now, bytes(line)) for number, line in numbered])
+        journal.commit(False)
+
+    def events(self, on_damage: Callable[[Damage], object]) -> Iterator[Told]:
+        """Yield again all that was kept, oldest first. Nothing may be kept meanwhile."""
+        journal = self.journal
+        for term in journal.epochs():
+            bounds: Bounds | None = journal.bounds(term)
+            if bounds is None or bounds.last < bounds.first:
+                continue
+            expected = bounds.first
+            for block in journal.read(term, bounds.first, bounds.last, on_damage):
+                lines: list[bytes] = []
+                first = expected
+                for position, payload in zip(block.positions.tolist(), block.payloads(), strict=True):
+                    if position != expected:
+                        if lines:
+                            yield Received(term, first, lines)
+                        yield Missed(term, expected, position - 1)
+                        lines, first = [], position
+                    lines.append(payload)
+                    expected = position + 1
+                if lines:
+                    yield Received(term, first, lines)
+            if expected <= bounds.last:
+                yield Missed(term, expected, bounds.last)
+
+
+class Keeping:
+    """Opens the journal of one node, and looks after it.
+
+    :param directory: where journals lie; made if need be.
+    :ivar lines: the journal; ``None`` while it is not open.
+    """
+
+    log = Logger()
+
+    def __init__(self, directory: Path, *, config: JournalConfig | None = None) -> None:
+        self.directory = directory
+        self.lines: LineJournal | None = None
+        self._config = config
+        self._journal: Journal | None = None
+        self._upkeep: Upkeep | None = None
+
+    def check(self, network: str) -> None:
+        """See whether somebody else writes to the journal, as far as that can be known without making anything.
+
+        :raises JournalError: if so, or if that cannot be known.
+        """
+        journal = self.directory / directory_name(stream_of(network))
+        if (journal / LOCK_NAME).exists():
+            try:
+                LocalDirectory(journal).lock().close()
+            except BlockingIOError:
+                raise JournalInUse(f"{journal} is in use by another process that writes to it") from None
+            except OSError as error:
+                raise JournalError(f"{journal} cannot be locked: {error.strerror}") from None
+
+    def open(self, network: str, reactor: Any, failed: Callable[[Exception], object]) -> LineJournal:
+        """Open it.
+
+        :param failed: told if it cannot go on later.
+        :raises JournalError: if it cannot be read or written, or is in use.
+        """
+        journal = self._journal = open_journal(self.directory, stream_of(network), config=self._config)
+        for line in journal.recovery.messages():
+            self.log.warn("{journal}: {line}", journal=journal, line=line)
+        self._upkeep = Upkeep(journal, reactor, sync_interval=SYNC_INTERVAL, failed=failed)
+        self._upkeep.start()
+        self.lines = LineJournal(journal)
+        return self.lines
+
+    async def close(self) -> None:
+        """Make everything durable and let go of it.
+
+        :raises JournalError: if that failed.
+        """
+        upkeep, self._upkeep = self._upkeep, None
+        journal, self._journal = self._journal, None
+        self.lines = None
+        if upkeep is not None:
+            await upkeep.stop()
+        if journal is not None:
+            journal.close()
