@@ -1,0 +1,713 @@
+"""The active connection, on a transport that the test feeds, with a clock that only it moves."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import pytest_twisted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.internet.error import ConnectionAborted, ConnectionDone, ConnectionRefusedError
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.logger import capturedLogs, formatEvent
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.errors import ConfigurationError, UnencodableMessage
+from fyrehose_twisted.hydra.active import ActiveConnection, Channel, IrcConfig
+from fyrehose_twisted.hydra.irc_client import parse_line
+
+reactor: Any = installed_reactor
+
+WELCOME = b":s 001 bot :Welcome\r\n:s 005 bot CASEMAPPING=rfc1459 NICKLEN=30 :are supported\r\n:s 422 bot :No MOTD\r\n"
+JOINED = b":bot!u@h JOIN #c\r\n"
+
+
+class Wire(StringTransport):
+    """Is aborted as TCP is: its protocol is told in the next turn."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.protocol: Any = None
+        self.aborted = False
+
+    def abortConnection(self) -> None:
+        if not self.aborted:
+            self.aborted = True
+            self.clock.callLater(0, self.protocol.connectionLost, Failure(ConnectionAborted()))
+
+
+class Server:
+    """An IRC server that says what the test wants, and an active connection to it."""
+
+    def __init__(self, **more: Any) -> None:
+        self.clock = Clock()
+        self.told: list[tuple[str, Any]] = []
+        self.batches: list[Sequence[bytes]] = []
+        self.dials: list[tuple[Any, Deferred[Any]]] = []
+        self.cancelled = 0
+        self.transport = Wire(self.clock)
+        channels = tuple(map(Channel, more.pop("channels", "#c").split()))
+        config = IrcConfig(**{"servers": ("127.0.0.1:6667",), "nick": "bot", "channels": channels, **more})
+        self.connection = ActiveConnection(
+            config,
+            self.clock,
+            opened=lambda prefix: self.told.append(("opened", prefix)),
+            closed=lambda reason: self.told.append(("closed", reason)),
+            received=self.batches.append,
+            renamed=lambda prefix: self.told.append(("renamed", prefix)),
+        )
+        self.connection._endpoints = [self] * len(config.servers)  # type: ignore[list-item]
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        def cancelled(_: Any) -> None:
+            self.cancelled += 1
+
+        self.dials.append((factory, Deferred(cancelled)))
+        return self.dials[-1][1]
+
+    def accept(self) -> Server:
+        """Let the last dial through."""
+        factory, dial = self.dials[-1]
+        protocol = factory.buildProtocol(None)
+        assert factory.buildProtocol(None) is None  # Never two of one dial.
+        self.transport = Wire(self.clock)
+        self.transport.protocol = protocol
+        protocol.makeConnection(self.transport)
+        dial.callback(protocol)
+        return self
+
+    def says(self, data: bytes) -> None:
+        self.transport.protocol.dataReceived(data)
+
+    def read(self) -> list[bytes]:
+        """What was written since the last call."""
+        lines = self.transport.value().split(b"\r\n")
+        self.transport.clear()
+        assert lines.pop() == b""
+        return lines
+
+    def close(self) -> None:
+        self.transport.protocol.connectionLost(Failure(ConnectionDone()))
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock in steps, so that a timer which sets another is seen."""
+        for _ in range(round(seconds * 10)):
+            self.clock.advance(0.1)
+
+    @property
+    def lines(self) -> list[bytes]:
+        return [line for batch in self.batches for line in batch]
+
+    @property
+    def closed(self) -> list[Any]:
+        return [value for word, value in self.told if word == "closed"]
+
+
+def dialled(**more: Any) -> Server:
+    server = Server(**more)
+    server.connection.open()
+    return server
+
+
+def opened(**more: Any) -> Server:
+    """One that is registered and in its channel."""
+    server = dialled(**more).accept()
+    server.says(WELCOME + JOINED)
+    assert server.told == [("opened", b"bot!u@h")]
+    server.read()
+    return server
+
+
+def test_it_registers_and_joins() -> None:
+    server = dialled(username="u", realname="A bot", password="pass:word", channels="#c #d").accept()
+    assert server.read() == [b"PASS pass:word", b"NICK bot", b"USER u 0 * :A bot"]
+    server.says(b"NOTICE AUTH :*** Looking you up\r\n:x!y@z PRIVMSG bot :too early\r\nPING :42 a\r\n")
+    assert server.read() == [b"PONG :42 a"]
+    server.says(WELCOME)
+    assert server.read() == [b"JOIN #c", b"JOIN #d"]
+    server.says(JOINED + b":anna!a@b PRIVMSG #c :before the second channel\r\n")
+    assert (server.told, server.batches) == ([], [])
+    server.says(b":bot!u@h JOIN :#D\r\n:anna!a@b PRIVMSG #d :hi\r\n")
+    assert server.told == [("opened", b"bot!u@h")]
+    assert server.batches == [
+        [
+            b":bot!u@h JOIN #c",
+            b":anna!a@b PRIVMSG #c :before the second channel",
+            b":bot!u@h JOIN :#D",
+            b":anna!a@b PRIVMSG #d :hi",
+        ]
+    ]
+    assert (server.connection.prefix, server.connection.server) == (b"bot!u@h", "127.0.0.1:6667")
+    server.says(b":s 396 bot cloak.example :is your host\r\n")
+    assert server.told[-1] == ("renamed", b"bot!u@cloak.example")
+
+
+def test_a_password_of_several_words_or_lines_is_refused() -> None:
+    for password in ("a b", "a\r\nQUIT", ":a", ""):
+        with pytest.raises(ConfigurationError, match="password") as caught:
+            IrcConfig(("h:1",), "bot", (Channel("#c"),), password=password)
+        assert password == "" or password not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"servers": ()},
+        {"channels": ()},
+        {"nick": "a b"},
+        {"nick": ""},
+        {"nick": "#a"},
+        {"nick": "a!b"},
+        {"nick": "a\r\nQUIT"},
+        {"username": "a@b"},
+        {"realname": "a\nb"},
+        {"sasl": ("account", "")},
+        {"sasl": ("a\0b", "c")},
+    ],
+)
+def test_configurations_that_cannot_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        IrcConfig(**{"servers": ("h:1",), "nick": "bot", "channels": (Channel("#c"),), **wrong})
+
+
+@pytest.mark.parametrize("wrong", [("c",), ("",), ("#a,b",), ("#a b",), ("#a\r\nb",), ("#a", "k,"), ("#a", ":k")])
+def test_channels_that_cannot_be(wrong: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigurationError):
+        Channel(*wrong)
+
+
+def test_servers_that_cannot_be() -> None:
+    for text in ("irc.example.org", "nonsense:irc.example.org:1", "tls:"):
+        config = IrcConfig((text,), "bot", (Channel("#c"),))
+        with pytest.raises(ConfigurationError, match="neither HOST:PORT nor"):
+            ActiveConnection(config, Clock(), opened=print, closed=print, received=print)
+
+
+def test_lines_stay_as_they_are() -> None:
+    server = opened()
+    server.batches.clear()
+    lines = [
+        b":x!y@z PRIVMSG #c :\xe9t\xe9 \x01\x10r\xff ",
+        b":x!y@z privmsg #c  :  two  blanks",
+        b":\xc3\xa0!y@z TOPIC #\xc3\xa0 :\xa0\x85",
+        b":x!y@z MODE #c",
+        b":s NOTICE bot :private",
+        b"QUIT",
+    ]
+    data = b"\r\n".join(lines) + b"\r\n"
+    server.says(data)
+    assert server.batches == [lines]
+    server.batches.clear()
+    for value in data:
+        server.says(bytes((value,)))
+    assert server.batches == [[line] for line in lines]
+    server.batches.clear()
+    server.says(b":x!y@z PRIVMSG #c :LF alone\n:s 372 bot :no\r\n:x!y@z NICK z\r\nWALLOPS :no\r\n\r\n")
+    assert server.batches == [[b":x!y@z PRIVMSG #c :LF alone"]]
+
+
+def test_what_could_deceive_others_is_not_relayed() -> None:
+    server = opened()
+    server.batches.clear()
+    server.says(b":x!y@z PRIVMSG #c :a\rQUIT\r\n:x!y@z PRIVMSG #c :a\0b\r\n:x!y@z PRI\xffVMSG #c :a\r\n: \r\n")
+    assert server.batches == []
+    assert server.connection.counts["unfit"] == 2
+    assert server.connection.counts["malformed"] == 2
+    server.says(b"@+hydra/n=1;x=y :x!y@z PRIVMSG #c :its tag is not ours\r\n@alone\r\n")
+    assert server.batches == [[b":x!y@z PRIVMSG #c :its tag is not ours"]]
+
+
+def test_saying_writes_at_once_and_only_what_may_be_said() -> None:
+    server = dialled()
+    assert not server.connection.say(b"PRIVMSG #c :early")
+    server.accept()
+    assert not server.connection.say(b"PRIVMSG #c :early")
+    server.says(WELCOME + JOINED)
+    server.read()
+    assert server.connection.say(b"PRIVMSG #c :\xe9\x01 ")
+    assert server.read() == [b"PRIVMSG #c :\xe9\x01 "]
+    for line in (b"PRIVMSG #c :a\r\nQUIT", b"PRIVMSG #c :a\n", b"PRIVMSG #c :\0", b"QUIT :a", b"", b"OPER root secret"):
+        with pytest.raises(UnencodableMessage):
+            server.connection.say(line)
+    assert server.read() == []
+    server.close()
+    assert not server.connection.say(b"PRIVMSG #c :late")
+    assert server.connection.counts["said"] == 1
+    assert server.connection.counts["unsaid"] == 3
+
+
+def test_nothing_is_answered_but_the_server() -> None:
+    server = opened()
+    server.says(b":x!y@z PRIVMSG bot :\x01VERSION\x01\r\n:x!y@z PRIVMSG bot :\x01DCC SEND a 1 2 3\x01\r\n")
+    assert server.read() == []
+    assert len(server.lines) == 3
+
+
+# SASL
+
+
+@pytest.mark.parametrize("size", [10, 298, 299, 300, 301, 900])
+def test_sasl_plain(size: int) -> None:
+    password = "p" * (size - len("\0acc\0acc") - 1)
+    server = dialled(sasl=("acc", password)).accept()
+    assert server.read() == [b"CAP REQ :sasl", b"NICK bot", b"USER bot 0 * :hydra"]
+    server.says(b":s CAP * ACK :sasl \r\n")
+    assert server.read() == [b"AUTHENTICATE PLAIN"]
+    server.says(b"AUTHENTICATE +\r\n")
+    chunks = [line.removeprefix(b"AUTHENTICATE ") for line in server.read()]
+    assert all(len(chunk) == 400 for chunk in chunks[:-1])
+    assert len(chunks[-1]) < 400
+    expected = b64encode(f"acc\0acc\0{password}".encode())
+    assert b"".join(chunks).replace(b"+", b"") == expected.replace(b"+", b"")
+    server.says(b":s 900 bot u@h acc :You are\r\n:s 903 bot :SASL\r\n")
+    assert server.read() == [b"CAP END"]
+    server.says(WELCOME + JOINED)
+    assert server.told == [("opened", b"bot!u@h")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (b":s CAP * NAK :sasl\r\n", "the server does not know SASL"),
+        (b":s CAP * ACK :sasl\r\n:s 904 bot :SASL failed\r\n", "SASL refused: SASL failed"),
+        (WELCOME, "the server does not know SASL"),
+        (b":s 464 bot :Password incorrect\r\n", "refused: Password incorrect"),
+    ],
+)
+def test_nobody_goes_on_without_the_account(answer: bytes, reason: str) -> None:
+    server = dialled(sasl=("account", "the password")).accept()
+    server.says(answer)
+    server.advance(0.1)
+    assert server.told == [("closed", reason)]
+
+
+def test_no_secret_is_ever_logged() -> None:
+    with capturedLogs() as events:
+        server = dialled(sasl=("acc", "sasl-word"), password="pass-word").accept()
+        server.says(b":s CAP * ACK :sasl\r\nAUTHENTICATE +\r\n:s 903 * :ok\r\n" + WELCOME + JOINED + b"\xff\r\n")
+        server.says(b":s 475 bot #c :no\r\n:x!y@z KICK #c bot :out\r\nERROR :gone\r\n")
+        server.close()
+    text = "".join(map(str, events)) + "".join(str(formatEvent(event)) for event in events)
+    config = server.connection.config
+    text += repr(config) + repr(config.login()) + repr(Channel("#c", "key-word"))
+    assert "closed" in text
+    for secret in ("sasl-word", "pass-word", "key-word", b64encode(b"acc\0acc\0sasl-word").decode()):
+        assert secret not in text
+
+
+# Its end
+
+
+def test_a_server_that_does_not_answer() -> None:
+    server = dialled()
+    server.advance(14.9)
+    assert (server.told, server.cancelled) == ([], 0)
+    server.advance(0.2)
+    assert (server.told, server.cancelled) == ([("closed", "no answer")], 1)
+    server.connection.open()
+    server.accept()
+    server.says(b"NOTICE * :*** hello\r\n")
+    server.advance(15.2)
+    assert server.transport.aborted
+    assert server.closed == ["no answer"] * 2
+    server.connection.open()
+    server.accept().says(WELCOME)
+    server.advance(15.2)
+    assert server.closed == ["no answer"] * 3
+    assert server.clock.getDelayedCalls() == []
+
+
+def test_a_connection_that_is_refused() -> None:
+    server = dialled(servers=("127.0.0.1:1", "127.0.0.1:2"))
+    assert server.connection.server == "127.0.0.1:1"
+    server.dials[0][1].errback(ConnectionRefusedError())
+    assert server.told == []  # Not while it is being opened.
+    server.advance(0.1)
+    assert server.told == [("closed", "refused")]
+    server.connection.open()
+    assert server.connection.server == "127.0.0.1:2"
+    server.connection.close("changed my mind")
+    assert server.told == [("closed", "refused")]
+    server.advance(0.1)
+    assert server.closed == ["refused", "changed my mind"]
+    server.connection.open()
+    assert server.connection.server == "127.0.0.1:1"
+    assert server.clock.getDelayedCalls()
+    server.connection.close("again", polite=False)
+    server.advance(0.1)
+    assert server.clock.getDelayedCalls() == []
+    server.connection.close("when it is closed")
+    assert len(server.closed) == 3
+
+
+def test_an_endpoint_that_raises() -> None:
+    server = Server()
+
+    def broken(factory: Any) -> Deferred[Any]:
+        raise OSError(12, "no memory")
+
+    server.connect = broken  # type: ignore[method-assign]
+    server.connection.open()
+    server.advance(0.1)
+    assert server.told == [("closed", "no memory")]
+
+
+def test_a_connection_that_opens_after_it_was_given_up() -> None:
+    server = dialled()
+    factory = server.dials[0][0]
+    protocol = factory.buildProtocol(None)
+    server.connection.close("not wanted")
+    server.transport.protocol = protocol
+    protocol.makeConnection(server.transport)
+    assert server.read() == []
+    server.advance(0.1)
+    assert server.transport.aborted
+    assert server.told == [("closed", "not wanted")]
+
+
+def test_a_silent_server() -> None:
+    server = opened()
+    server.advance(29.8)
+    assert server.read() == []
+    server.advance(0.4)
+    assert server.read() == [b"PING :hydra"]
+    server.advance(19)
+    server.says(b":s PONG s :hydra\r\n")
+    server.advance(12)
+    assert server.read() == [b"PING :hydra"]
+    server.advance(18)
+    assert not server.transport.aborted
+    server.advance(2)
+    assert server.transport.aborted
+    assert server.closed == ["silent"]
+    assert server.clock.getDelayedCalls() == []
+
+
+def test_saying_goodbye() -> None:
+    server = opened()
+    server.connection.close("leave it\r\nJOIN #0")
+    assert server.read() == [b"QUIT :leave itJOIN #0"]
+    assert server.transport.disconnecting
+    assert server.transport.producer is None  # Which Twisted would wait for.
+    assert server.closed == []
+    server.says(b":x!y@z PRIVMSG #c :late\r\nERROR :Closing Link\r\n")
+    assert not server.connection.say(b"PRIVMSG #c :late")
+    server.close()
+    assert server.closed == ["leave it\r\nJOIN #0"]
+    assert server.clock.getDelayedCalls() == []
+    assert len(server.lines) == 1
+
+
+def test_a_goodbye_that_is_not_heard() -> None:
+    server = opened()
+    server.connection.close("bye")
+    server.advance(0.9)
+    assert not server.transport.aborted
+    server.advance(0.3)
+    assert server.transport.aborted
+    assert server.closed == ["bye"]
+
+
+def test_cutting_off() -> None:
+    server = opened()
+    server.connection.close("the lease is over", polite=False)
+    assert (server.read(), server.transport.aborted, server.closed) == ([], True, [])
+    server.connection.close("once more")
+    server.advance(0.1)
+    assert server.closed == ["the lease is over"]
+    server = opened()
+    server.connection.close("polite")
+    server.connection.close("not any more", polite=False)
+    assert server.transport.aborted
+    server.advance(0.1)
+    assert server.closed == ["polite"]
+
+
+def test_why_the_server_closes() -> None:
+    server = opened()
+    server.close()
+    assert server.closed == ["closed"]
+    server = opened()
+    server.says(b":x!y@z PRIVMSG #c :last\r\nERROR :Closing Link: bot (\x1b[31mExcess Flood)\r\n")
+    assert server.lines[-1] == b":x!y@z PRIVMSG #c :last"
+    server.close()
+    assert server.closed == ["the server says: Closing Link: bot (?[31mExcess Flood)"]
+    server = opened()
+    server.says(b":oper!o@h KILL other :no\r\n:oper!o@h KILL bot :enough\r\nERROR :Closing Link\r\n")
+    server.advance(1.2)  # It does not close.
+    assert server.transport.aborted
+    assert server.closed == ["killed: enough"]
+
+
+def test_a_line_without_end() -> None:
+    server = opened()
+    for _ in range(16):
+        server.says(b"x" * 1_024)
+    assert not server.transport.aborted
+    server.says(b"x")
+    assert server.transport.aborted
+    server.says(b"x" * 100_000)
+    server.advance(0.1)
+    assert server.closed == ["a line without end"]
+
+
+def test_a_server_that_does_not_read() -> None:
+    server = opened()
+    server.transport.producer.pauseProducing()
+    server.advance(0.1)
+    assert server.closed == ["the server does not read"]
+
+
+# Nicks
+
+
+def test_a_nick_that_is_taken() -> None:
+    server = dialled().accept()
+    server.read()
+    asked = []
+    for code in (b"433", b"436", b"437", b"433"):
+        server.says(b":s %b * bot :taken\r\n" % code)
+        asked += server.read()
+    assert asked == [b"NICK bot_", b"NICK bot__", b"NICK bo_", b"NICK b__"]
+    server.says(b":s 433 * b__ :taken\r\n")
+    server.advance(0.1)
+    assert server.closed == ["the nick bot and those like it are taken"]
+
+
+def test_a_nick_that_the_server_does_not_allow() -> None:
+    server = dialled().accept()
+    server.says(b":s 432 * bot :Erroneous nickname\r\n")
+    server.advance(0.1)
+    assert server.closed == ["the nick bot is not allowed there"]
+    server = dialled().accept()
+    server.read()
+    server.says(b":s 433 * bot :taken\r\n:s 432 * bot_ :too long\r\n:s 432 * bot__ :too long\r\n")
+    assert server.read() == [b"NICK bot_", b"NICK bot__", b"NICK bo_"]
+    assert not server.transport.aborted
+
+
+def with_another_nick(**more: Any) -> Server:
+    server = dialled(**more).accept()
+    server.says(b":s 433 * bot :taken\r\n" + WELCOME.replace(b" bot ", b" bot_ "))
+    server.says(b":bot_!u@h JOIN #c\r\n")
+    assert server.told == [("opened", b"bot_!u@h")]
+    server.read()
+    return server
+
+
+def test_a_nick_is_asked_for_until_it_can_be_had() -> None:
+    server = with_another_nick(ping_every=10_000)
+    server.advance(4.8)
+    assert server.read() == []
+    server.advance(0.4)
+    assert server.read() == [b"NICK bot"]
+    server.says(b":s 433 bot_ bot :taken\r\n")
+    server.advance(5)
+    assert server.read() == [b"NICK bot"]
+    server.says(b":bot_!u@h NICK :bot\r\n")
+    assert server.told[-1] == ("renamed", b"bot!u@h")
+    server.advance(20)
+    assert server.read() == []
+
+
+@pytest.mark.parametrize("line", [b":BOT!x@y QUIT :timeout\r\n", b":Bot!x@y NICK other\r\n"])
+def test_a_nick_is_had_at_once_when_its_holder_goes(line: bytes) -> None:
+    server = with_another_nick()
+    server.says(b":other!x@y QUIT :timeout\r\n")
+    assert server.read() == []
+    server.says(line)
+    assert server.read() == [b"NICK bot"]
+
+
+def test_somebody_renames_it() -> None:
+    server = opened()
+    server.says(b":bot!u@h NICK Guest7\r\n")
+    assert server.told[-1] == ("renamed", b"Guest7!u@h")
+    server.says(b":bot!u@h NICK nobody\r\n:other!u@h NICK bot2\r\n")
+    assert server.connection.prefix == b"Guest7!u@h"
+    assert server.read() == [b"NICK bot"]
+    server.says(b":x!y@z KICK #c bot :somebody else\r\n:x!y@z KICK #c Guest7 :us\r\n")
+    server.advance(2.1)
+    assert server.read() == [b"JOIN #c"]
+    server.advance(3)
+    assert server.read() == [b"NICK bot"]
+    server.says(b":x!y@z KICK #c Guest7 :once more\r\n")
+    server.close()
+    assert server.clock.getDelayedCalls() == []
+
+
+def test_a_nick_that_the_server_cuts() -> None:
+    server = dialled(nick="bottomless").accept()
+    server.says(WELCOME.replace(b" bot ", b" bottomles ") + b":bottomles!u@h JOIN #c\r\n")
+    assert server.told == [("opened", b"bottomles!u@h")]
+
+
+# Channels
+
+
+def test_it_comes_back_when_it_was_thrown_out_but_not_faster_and_faster() -> None:
+    server = opened(ping_every=10_000)
+    for wait in (2, 4, 8, 16, 32, 60, 60):
+        server.says(b":x!y@z KICK #C BOT :out\r\n:s 404 bot #c :Cannot send to channel\r\n")
+        server.advance(wait - 0.2)
+        assert server.read() == []
+        server.advance(0.4)
+        assert server.read() == [b"JOIN #c"]
+        server.says(JOINED)
+    server.advance(61)
+    server.says(b":bot!u@h PART #c :SAPART\r\n")
+    server.advance(2.2)
+    assert server.read() == [b"JOIN #c"]
+
+
+def test_it_stays_out_of_what_it_was_told_to_leave() -> None:
+    server = opened(channels="#c")
+    server.connection.say(b"PART #x,#C :bye")
+    server.says(b":bot!u@h PART #c\r\n")
+    server.read()
+    server.advance(10)
+    assert server.read() == []
+    server.says(JOINED + b":x!y@z KICK #c bot :out\r\n")
+    server.advance(2.2)
+    assert server.read() == [b"JOIN #c"]
+
+
+def test_a_channel_that_refuses_is_tried_again() -> None:
+    server = dialled(channels="#c #d #e").accept()
+    server.says(WELCOME)
+    server.read()
+    server.says(JOINED + b":s 471 bot #d :full\r\n")
+    assert server.told == []
+    server.says(b":s 437 bot #e :not now\r\n")
+    assert server.told == [("opened", b"bot!u@h")]
+    server.advance(29.8)
+    assert server.read() == []
+    server.advance(0.4)
+    assert sorted(server.read()) == [b"JOIN #d", b"JOIN #e", b"PING :hydra"]
+    server.says(b":s 471 bot #D :full\r\n:bot!u@h JOIN #e\r\n")
+    server.advance(30)
+    assert b"JOIN #d" in server.read()
+    assert server.told == [("opened", b"bot!u@h")]
+
+
+def test_no_channel_lets_it_in() -> None:
+    server = dialled(channels="#c #d").accept()
+    server.says(WELCOME + b":s 474 bot #c :banned\r\n:s 403 bot #d :none\r\n")
+    server.advance(0.1)
+    assert server.closed == ["no channel could be joined (#c: 474 banned; #d: 403 none)"]
+
+
+def test_a_channel_that_says_nothing_does_not_keep_it_from_the_others() -> None:
+    server = dialled(channels="#c #d").accept()
+    server.says(WELCOME + JOINED)
+    server.advance(15.2)
+    assert server.told == [("opened", b"bot!u@h")]
+    assert len(server.lines) == 1
+    server.read()
+    server.advance(30)
+    assert b"JOIN #d" in server.read()
+
+
+# Whatever comes
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=200) | st.sampled_from([WELCOME, JOINED, b":s 4", b" bot #c", b"\r\n", b"NICK"])))
+def test_whatever_a_server_says(pieces: list[bytes]) -> None:
+    server = dialled(sasl=None).accept()
+    for piece in pieces:
+        server.says(piece)
+    server.advance(2)
+    for line in server.lines:
+        assert not set(line) & set(b"\r\n\0")
+        assert line[:1] != b"@"
+    server.connection.close("over", polite=False)
+    server.advance(0.1)
+    assert len(server.closed) == 1
+    assert server.clock.getDelayedCalls() == []
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(
+        [
+            "001",
+            "005",
+            "396",
+            "433",
+            "437",
+            "464",
+            "904",
+            "903",
+            "CAP",
+            "AUTHENTICATE",
+            "ERROR",
+            "JOIN",
+            "PART",
+            "KICK",
+            "KILL",
+            "NICK",
+            "PING",
+            "QUIT",
+        ]
+    )
+)
+def test_a_line_with_nothing_in_it(command: str) -> None:
+    server = dialled(sasl=("a", "b")).accept()
+    for prefix in ("", ":bot ", ": ", ":bot!u@h "):
+        for params in ("", " bot", " :", " bot #c"):
+            if not server.transport.aborted:
+                server.says(f"{prefix}{command}{params}\r\n".encode())
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b":n!u@h PRIVMSG #c :a :b", ("n", "PRIVMSG", ("#c", "a :b"))),
+        (b"ping x", ("", "PING", ("x",))),
+        (b":s 005 bot  A=1   :", ("s", "005", ("bot", "A=1", ""))),
+        (b":s  JOIN :#c", ("s", "JOIN", ("#c",))),
+    ],
+)
+def test_taking_a_line_apart(raw: bytes, expected: tuple[Any, ...]) -> None:
+    line = parse_line(raw)
+    assert line is not None
+    assert (line.nick, line.command, line.params) == expected
+
+
+# On sockets
+
+
+class Mute(Protocol):
+    """Accepts, and says nothing."""
+
+    def __init__(self) -> None:
+        self.gone: Deferred[None] = Deferred()
+
+    def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008
+        self.gone.callback(None)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_listener_that_says_nothing_on_a_socket() -> None:
+    mute = Mute()
+    build: Callable[[Any], Protocol] = lambda address: mute  # noqa: E731
+    factory = Factory()
+    factory.buildProtocol = build  # type: ignore[method-assign, assignment]
+    port = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
+    closed: Deferred[str] = Deferred()
+    config = IrcConfig((f"127.0.0.1:{port.getHost().port}",), "bot", (Channel("#c"),), timeout=0.2)
+    connection = ActiveConnection(config, reactor, opened=print, closed=closed.callback, received=print)
+    connection.open()
+    assert await closed.addTimeout(20, reactor) == "no answer"
+    await mute.gone.addTimeout(20, reactor)
+    await port.stopListening()

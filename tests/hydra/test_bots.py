@@ -1,0 +1,226 @@
+"""Bots see the same lines on every node, and only the leader's are heard."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.logger import globalLogPublisher
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import ConfigurationError, UnencodableMessage
+from fyrehose_twisted.hydra.bots import Bot, Bots, IrcLine, load_bot, parse_line
+from fyrehose_twisted.hydra.events import Missed, Received
+from fyrehose_twisted.interfaces import IBot
+
+KARMA = Path(__file__).resolve().parents[2] / "examples" / "karma.py"
+
+
+@implementer(IBot)
+class Parrot:
+    """Repeats, and remembers everything."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def line_received(self, line: IrcLine) -> Iterable[str]:
+        self.seen.append(line.raw)
+        return [] if line.ours else [f"PRIVMSG {line.reply_to} :{line.text}"]
+
+    def lines_missed(self, first: int, last: int) -> None:
+        self.seen.append((first, last))
+
+    def leading(self, leads: bool) -> None:
+        self.seen.append(leads)
+
+
+class Broken(Bot):
+    """Fails, whatever it is told."""
+
+    def line_received(self, line: IrcLine) -> Iterable[str]:
+        yield "PRIVMSG #c :never said"
+        raise RuntimeError("broken on purpose")
+
+    def lines_missed(self, first: int, last: int) -> None:
+        raise RuntimeError("broken on purpose")
+
+    def leading(self, leads: bool) -> None:
+        raise RuntimeError("broken on purpose")
+
+
+class NoBot:
+    """Has nothing of a bot."""
+
+
+class NeedsMore(Bot):
+    """Cannot be made without arguments."""
+
+    def __init__(self, more: int) -> None:
+        pass
+
+
+@pytest.fixture
+def failures() -> Any:
+    """What was logged as a failure meanwhile."""
+    found: list[Any] = []
+
+    def observe(event: Any) -> None:
+        if event.get("log_failure") is not None:
+            found.append(event["log_failure"].value)
+
+    globalLogPublisher.addObserver(observe)
+    yield found
+    globalLogPublisher.removeObserver(observe)
+
+
+def lines(*texts: bytes, term: int = 1, first: int = 0) -> Received:
+    return Received(term, first, list(texts))
+
+
+@pytest.mark.parametrize(
+    ("raw", "nick", "command", "params", "text", "reply_to", "ours"),
+    [
+        (b":n!u@h PRIVMSG #c :hi there", "n", "PRIVMSG", ("#c",), "hi there", "#c", False),
+        (b":n!u@h privmsg bot :hi", "n", "PRIVMSG", ("bot",), "hi", "n", False),
+        (b"@+hydra/n=a.1 :b!u@h PRIVMSG #c :hi", "b", "PRIVMSG", ("#c",), "hi", "#c", True),
+        (b":irc.test MODE #c +nt", "irc.test", "MODE", ("#c", "+nt"), "", "#c", False),
+        (b":n!u@h JOIN :#c", "n", "JOIN", (), "#c", "n", False),
+        (b":n!u@h PRIVMSG #c : :x", "n", "PRIVMSG", ("#c",), " :x", "#c", False),
+        (b"@time=1 :n!u@h QUIT :", "n", "QUIT", (), "", "n", False),
+        (b":n PRIVMSG #c :\xff", "n", "PRIVMSG", ("#c",), "\udcff", "#c", False),
+        (b"", "", "", (), "", "", False),
+    ],
+)
+def test_a_line_taken_apart(
+    raw: bytes, nick: str, command: str, params: tuple[str, ...], text: str, reply_to: str, ours: bool
+) -> None:
+    line = parse_line(raw, 3, 7)
+    assert (line.nick, line.command, line.params, line.text) == (nick, command, params, text)
+    assert (line.reply_to, line.ours, line.term, line.number, line.replayed) == (reply_to, ours, 3, 7, False)
+    assert line.raw == raw.removeprefix(b"@+hydra/n=a.1 ")
+
+
+@given(st.binary(max_size=600))
+def test_any_line_can_be_taken_apart(raw: bytes) -> None:
+    line = parse_line(raw, 1, 0)
+    for part in (line.nick, line.prefix, line.text, *line.params):
+        assert part.encode("utf-8", "surrogateescape") in raw
+
+
+def test_only_who_leads_is_heard() -> None:
+    said: list[str] = []
+    parrot = Parrot()
+    bots = Bots([parrot], said.append)
+    bots.lines_received(lines(b":n!u@h PRIVMSG #c :one"))
+    assert said == []
+    bots.leading(True)
+    bots.leading(True)
+    bots.lines_received(lines(b":n!u@h PRIVMSG #c :two", b"@+hydra/n=a.1 PRIVMSG #c :two", first=1))
+    assert said == ["PRIVMSG #c :two"]
+    bots.lines_missed(Missed(1, 3, 5))
+    bots.leading(False)
+    bots.lines_received(lines(b":n!u@h PRIVMSG #c :three", first=6))
+    assert said == ["PRIVMSG #c :two"]
+    one, two, three = (b":n!u@h PRIVMSG #c :%b" % word for word in (b"one", b"two", b"three"))
+    assert parrot.seen == [one, True, two, b"PRIVMSG #c :two", (3, 5), False, three]
+
+
+def test_what_is_replayed_is_not_answered() -> None:
+    said: list[str] = []
+    parrot = Parrot()
+    bots = Bots([parrot], said.append)
+    bots.leading(True)
+    assert bots.replay([lines(b":n PRIVMSG #c :a", b":n PRIVMSG #c :b"), Missed(1, 2, 3)]) == 2
+    assert said == []
+    assert parrot.seen == [True, b":n PRIVMSG #c :a", b":n PRIVMSG #c :b", (2, 3)]
+    assert Bots([], said.append).replay([lines(b"x")]) == 0
+
+
+def test_one_that_fails_keeps_nobody_from_going_on(failures: list[Any]) -> None:
+    said: list[str] = []
+    parrot = Parrot()
+    bots = Bots([Broken(), parrot], said.append)
+    bots.leading(True)
+    bots.lines_received(lines(b":n PRIVMSG #c :a"))
+    bots.lines_missed(Missed(1, 1, 1))
+    assert said == ["PRIVMSG #c :a"]
+    assert parrot.seen == [True, b":n PRIVMSG #c :a", (1, 1)]
+    assert [str(failure) for failure in failures] == ["broken on purpose"] * 3
+
+
+def test_an_answer_that_cannot_be_said_is_only_logged(failures: list[Any]) -> None:
+    tried: list[str] = []
+
+    def say(line: str) -> None:
+        tried.append(line)
+        if "bad" in line:
+            raise UnencodableMessage("not a line")
+        if "worse" in line:
+            raise AttributeError("not a string either")
+
+    bots = Bots([Parrot()], say)
+    bots.leading(True)
+    bots.lines_received(lines(b":n PRIVMSG #c :bad", b":n PRIVMSG #c :worse", b":n PRIVMSG #c :good"))
+    assert [line.rsplit(":", 1)[1] for line in tried] == ["bad", "worse", "good"]
+    assert [str(failure) for failure in failures] == ["not a string either"]
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (NoBot, "is no fyrehose_twisted.interfaces.IBot"),
+        (NeedsMore, "cannot be made: TypeError"),
+        ("a string", "cannot be made: TypeError"),
+    ],
+)
+def test_what_is_no_bot_is_said_at_the_start(made: Any, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "of_ours", SimpleNamespace(bot=made))
+    with pytest.raises(ConfigurationError, match=why):
+        load_bot("of_ours.bot")
+    with pytest.raises(ConfigurationError, match="cannot be imported"):
+        load_bot("of_ours.nothing")
+
+
+def test_a_bot_is_made_by_its_name() -> None:
+    assert type(load_bot("fyrehose_twisted.hydra.bots.Bot")) is Bot
+
+
+@pytest.fixture
+def karma() -> Any:
+    spec = spec_from_file_location("karma_example", KARMA)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.KarmaBot()
+
+
+def test_the_example_counts(karma: Any) -> None:
+    said: list[str] = []
+    bots = Bots([karma], said.append)
+    bots.replay([lines(b":n!u@h PRIVMSG #c :tea++, coffee-- tea++", b":n!u@h PRIVMSG #c :C++ and a+++")])
+    bots.leading(True)
+    bots.lines_received(
+        lines(
+            b":n!u@h PRIVMSG #c :Tea++",
+            b":n!u@h NOTICE #c :tea++",
+            b"@+hydra/n=a.1 :b!u@h PRIVMSG #c :tea++",
+            b":n!u@h PRIVMSG #c :!karma TEA",
+            b":n!u@h PRIVMSG bot :!karma coffee",
+            b":n!u@h PRIVMSG #c :!karma nobody",
+            b":n!u@h PRIVMSG #c :see !karma tea",
+            first=2,
+        )
+    )
+    assert said == [
+        "PRIVMSG #c :TEA has karma 3",
+        "PRIVMSG n :coffee has karma -1",
+        "PRIVMSG #c :nobody has karma 0",
+    ]

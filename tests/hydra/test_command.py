@@ -1,0 +1,279 @@
+"""What the commands for hydra nodes make of their arguments, and of what a node tells."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ClientEndpoint, UNIXClientEndpoint
+from twisted.internet.task import Clock
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.hydra.operate import WINDOW, Speaker, client_endpoint, describe_state, problem_of
+
+STATE = {
+    "network": "default",
+    "tag": "a",
+    "id": 7,
+    "role": "cohort",
+    "why": "9 took it in",
+    "term": 1_234,
+    "leader": 9,
+    "size": 3,
+    "quorum": 2,
+    "nodes": [
+        {"id": 7, "tag": "a", "hops": 0, "neighbour": "", "silent": 0.0},
+        {"id": 9, "tag": "b\x1b[2J", "hops": 1, "neighbour": "tcp:b:6174", "silent": 0.25},
+        {"id": 11, "tag": "", "hops": None, "neighbour": "", "silent": None},
+    ],
+    "links": [
+        {"name": "tcp:b:6174", "node": 9, "legacy": False, "open": True},
+        {"name": "tcp:h:1", "node": None, "legacy": True, "open": False},
+    ],
+    "lease": None,
+    "promised": 9,
+    "irc": "closed",
+    "waiting": 0,
+    "expected": 17,
+    "counts": {"said": 1_000},
+    "later": "something that is not known here",
+}
+
+
+SHOWN = """\
+network default of 3 nodes, seen from a (7)
+cohort in term 1,234: 9 took it in
+b?[2J (9) leads; 2 have to agree
+IRC is closed; 0 lines wait for it; the next from there is 17
+
+nodes
+  tag    id  hops  by way of   heard of
+  a      7   0     -           0.0 s ago
+  b?[2J  9   1     tcp:b:6174  0.2 s ago
+  -      11  -     -           -
+
+links
+  link        leads to  speaks           open
+  tcp:b:6174  9         hydra            yes
+  tcp:h:1     -         the reference's  no
+
+counts
+  what  how often
+  said  1,000"""
+
+
+class Node:
+    """A node that a test plays, for one client.
+
+    :param answer: given what was asked, returns the answers.
+    """
+
+    def __init__(self, answer: Callable[[dict[str, Any]], list[Any]]) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening.settimeout(30.0)
+        self.place = f"tcp:{self._listening.getsockname()[1]}"
+        self.asked: list[dict[str, Any]] = []
+        self._answer = answer
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            connection, _ = self._listening.accept()
+            with connection, connection.makefile("rb") as lines:
+                for line in lines:
+                    self.asked.append(json.loads(line))
+                    for one in self._answer(self.asked[-1]):
+                        if one is None:
+                            return
+                        connection.sendall(one if isinstance(one, bytes) else json.dumps(one).encode() + b"\n")
+
+    def close(self) -> None:
+        self._listening.close()
+        self._thread.join(30.0)
+
+
+@pytest.fixture
+def play() -> Iterator[Callable[..., Node]]:
+    nodes: list[Node] = []
+
+    def made(answer: Callable[[dict[str, Any]], list[Any]]) -> Node:
+        nodes.append(Node(answer))
+        return nodes[-1]
+
+    yield made
+    for node in nodes:
+        node.close()
+
+
+def run(*arguments: str, data: bytes = b"") -> tuple[int, str, str]:
+    """Run the command; return its status, output and complaints."""
+    program = f"from fyrehose_twisted.cli import main\nmain({['hydra', *arguments]!r})"
+    ran = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, timeout=60, check=False)
+    return ran.returncode, ran.stdout.decode(errors="surrogateescape"), ran.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("", "the following arguments are required: COMMAND"),
+        ("status", "the following arguments are required: -c/--control"),
+        ("say --control tcp:1 --timeout 0", "'0' is not a time above 0"),
+        ("follow --control tcp:1 --count 0", "'0' is not a whole number above 0"),
+    ],
+)
+def test_wrong_usage(arguments: str, complaint: str) -> None:
+    status, out, err = run(*arguments.split())
+    assert (status, out) == (2, "")
+    assert complaint in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("status --control tcp:1", "no node at tcp:1: refused; is that its --control, and may you use it?"),
+        ("say --control /nowhere/x hi", "no node at /nowhere/x: "),
+        (
+            "follow --control nonsense:1",
+            "--control 'nonsense:1' is no endpoint such as unix:/run/hydra.sock",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(arguments: str, complaint: str) -> None:
+    status, out, err = run(*arguments.split())
+    assert (status, out) == (1, "")
+    assert err.startswith(f"fyrehose: {complaint}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        ("unix:/run/x", UNIXClientEndpoint),
+        ("unix:/run/x:mode=600", UNIXClientEndpoint),
+        ("unix:x", UNIXClientEndpoint),
+        ("/run/x", UNIXClientEndpoint),
+        ("6175", TCP4ClientEndpoint),
+        ("tcp:6175", TCP4ClientEndpoint),
+        ("tcp:6175:interface=127.0.0.1", TCP4ClientEndpoint),
+    ],
+)
+def test_where_a_node_is(place: str, kind: type) -> None:
+    assert isinstance(client_endpoint(place, None), kind)
+
+
+@pytest.mark.parametrize("place", ["", "tcp:", "tcp:0", "tcp:99999", "x"])
+def test_where_no_node_is(place: str) -> None:
+    with pytest.raises(ConfigurationError):
+        client_endpoint(place, None)
+
+
+def test_how_a_network_looks() -> None:
+    shown = "\n".join(describe_state(STATE))
+    assert shown == SHOWN
+    leading = "\n".join(describe_state({**STATE, "leader": 7, "lease": 3.21, "size": None}))
+    assert "network default of any number of nodes" in leading
+    assert "this node leads, its lease goes on for 3.2 s; 2 have to agree" in leading
+    assert "nobody leads; 2 have to agree" in "\n".join(describe_state({**STATE, "leader": None}))
+
+
+def test_status(play: Any) -> None:
+    node = play(lambda asked: [{"status": STATE}])
+    status, out, err = run("status", "--control", node.place)
+    assert (status, err) == (0, "")
+    assert out == "\n".join(describe_state(STATE)) + "\n"
+    assert node.asked == [{"ask": "status"}]
+    status, out, err = run("status", "--json", "--control", play(lambda asked: [{"status": STATE}]).place)
+    assert json.loads(out) == STATE
+    for answer, complaint in (
+        ([{"status": {"role": 1}}], "in a way that is not known here; try --json"),
+        ([{"error": "no"}], "fyrehose: no\n"),
+        ([b"nonsense\n"], "the node hung up: malformed"),
+        ([None], "the node hung up: closed"),
+    ):
+        status, out, err = run("status", "--control", play(lambda asked, answer=answer: answer).place)
+        assert (status, out) == (1, "")
+        assert complaint in err
+        assert err.count("\n") == 1
+    status, _, err = run("status", "--timeout", "0.2", "--control", play(lambda asked: []).place)
+    assert (status, err) == (1, "fyrehose: the node does not answer within 0.2 s\n")
+
+
+def said(outcome: str, why: str = "") -> Callable[[dict[str, Any]], list[Any]]:
+    return lambda asked: [{"said": outcome, "why": why, "id": asked["id"]}]
+
+
+def test_say(play: Any) -> None:
+    node = play(said("said"))
+    assert run("say", "--control", node.place, "PRIVMSG", "#c", ":hi there", "--retry") == (0, "", "")
+    assert node.asked == [{"ask": "say", "line": "PRIVMSG #c :hi there", "retry": True, "id": 1}]
+    node = play(said("said"))
+    lines = b"PRIVMSG #c :\xff\r\n" + b"".join(b"PRIVMSG #c :%d\n" % number for number in range(500))
+    status, out, err = run("say", "--control", node.place, data=lines)
+    assert (status, out) == (0, ""), err
+    assert [asked["line"] for asked in node.asked[:2]] == ["PRIVMSG #c :\udcff", "PRIVMSG #c :0"]
+    assert len(node.asked) == 501
+    for outcome, why, complaint in (
+        ("uncertain", "no-answer", "no-answer: it may or may not have been said"),
+        ("refused", "no-leader", "no-leader: it was not said, and will not be"),
+    ):
+        assert run("say", "--control", play(said(outcome, why)).place, "x") == (1, "", f"fyrehose: {complaint}\n")
+    status, _, err = run("say", "--control", play(said("refused", "no-leader")).place, data=b"a\nb\n")
+    assert status == 1
+    assert err.splitlines()[-1] == (
+        "fyrehose: 2 of 2 lines not said: line 1: no-leader: it was not said, and will not be"
+    )
+    assert problem_of({"error": "it is bad", "id": 1}) == "it is bad"
+
+
+def test_no_more_lines_are_under_way_than_a_node_takes() -> None:
+    class Taking:
+        def __init__(self) -> None:
+            self.sayings: list[Deferred[Any]] = []
+
+        def say(self, line: str, *, retry: bool) -> Deferred[Any]:
+            self.sayings.append(Deferred())
+            return self.sayings[-1]
+
+    node: Any = Taking()
+    speaker = Speaker(node, False, Clock(), 10.0)
+    results = []
+    for _ in range(WINDOW):
+        assert Deferred.fromCoroutine(speaker.when_room()).called
+        results.append(speaker.publish(b"PRIVMSG #c :x"))
+    room = Deferred.fromCoroutine(speaker.when_room())
+    assert not room.called
+    node.sayings[7].callback({"said": "said", "id": 8})
+    assert room.called
+    assert [number for number, result in enumerate(results) if result.called] == [7]
+    speaker.stop(None)
+
+
+def test_follow(play: Any) -> None:
+    told = [
+        {"following": True},
+        {"leader": 9, "tag": "b", "term": 3},
+        {"line": ":n PRIVMSG #c :\udcff", "term": 3, "number": 1},
+        {"missed": [2, 5], "term": 3},
+        {"leader": None, "tag": "", "term": 3},
+        {"line": ":n PRIVMSG #c :b", "term": 3, "number": 6},
+        {"line": ":n PRIVMSG #c :c", "term": 3, "number": 7},
+    ]
+    status, out, err = run("follow", "--count", "2", "--control", play(lambda asked: told).place)
+    assert (status, out) == (0, ":n PRIVMSG #c :\udcff\n:n PRIVMSG #c :b\n")
+    assert err.splitlines() == [
+        "fyrehose: b (9) leads in term 3",
+        "fyrehose: lines 2 to 5 of term 3 did not get here",
+        "fyrehose: nobody leads in term 3",
+    ]
+    status, out, err = run("follow", "--json", "--control", play(lambda asked: [*told, None]).place)
+    assert [json.loads(line) for line in out.splitlines()] == told[1:]
+    assert (status, err) == (1, "fyrehose: the node hung up: closed\n")

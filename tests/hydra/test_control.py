@@ -1,0 +1,208 @@
+"""What commands on the same machine may ask a node, and how little harm they can do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.errors import MalformedPacket, PublishQueueFull, UnencodableMessage
+from fyrehose_twisted.hydra.control import (
+    MAX_CLIENTS,
+    MAX_QUESTION,
+    MAX_SAYING,
+    UNREAD,
+    Control,
+    ControlFactory,
+    JsonLines,
+)
+from fyrehose_twisted.hydra.events import LeaderChanged, Missed, Outcome, Received, Said
+
+
+class Service:
+    """A node that a test plays."""
+
+    def __init__(self) -> None:
+        self.leader: LeaderChanged | None = None
+        self.listeners: list[Any] = []
+        self.said: list[tuple[str, bool]] = []
+        self.sayings: list[Deferred[Said]] = []
+
+    def status(self) -> dict[str, Any]:
+        return {"role": "leader", "tag": "\udcff"}
+
+    def listen(self, listener: Any) -> None:
+        self.listeners.append(listener)
+
+    def unlisten(self, listener: Any) -> None:
+        self.listeners.remove(listener)
+
+    def say_and_tell(self, line: str, *, retry: bool = False) -> Deferred[Said]:
+        if line == "bad":
+            raise UnencodableMessage("it is bad")
+        if line == "full":
+            raise PublishQueueFull("too many wait")
+        self.said.append((line, retry))
+        self.sayings.append(Deferred())
+        return self.sayings[-1]
+
+
+class Transport(StringTransport):
+    """As TCP, it can be cut off, and does not send what is written at once."""
+
+    aborted = False
+
+    def abortConnection(self) -> None:
+        self.aborted = True
+        super().abortConnection()
+
+
+class Client:
+    """One client of a control."""
+
+    def __init__(self, factory: ControlFactory) -> None:
+        control = factory.buildProtocol(None)
+        assert control is not None
+        self.control: Control = control
+        self.transport = Transport()
+        self.control.makeConnection(self.transport)
+
+    def ask(self, *questions: Any) -> list[dict[str, Any]]:
+        """Return what came since the last answer."""
+        self.control.dataReceived(b"".join(json.dumps(question).encode() + b"\n" for question in questions))
+        return self.read()
+
+    def read(self) -> list[dict[str, Any]]:
+        data = self.transport.value()
+        self.transport.clear()
+        return [json.loads(line) for line in data.splitlines()]
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def factory(service: Service) -> ControlFactory:
+    return ControlFactory(service)
+
+
+@pytest.fixture
+def client(factory: ControlFactory) -> Client:
+    return Client(factory)
+
+
+def test_questions_are_answered(client: Client, service: Service) -> None:
+    assert client.ask({"ask": "status"}) == [{"status": {"role": "leader", "tag": "\udcff"}}]
+    asked = {"ask": "say", "line": "PRIVMSG #c :\udcff", "id": 7}
+    assert client.ask(asked, {**asked, "retry": True, "id": 8}) == []
+    assert service.said == [("PRIVMSG #c :\udcff", False), ("PRIVMSG #c :\udcff", True)]
+    service.sayings[1].callback(Said(1, Outcome.UNCERTAIN, "no-answer"))
+    service.sayings[0].callback(Said(0, Outcome.SAID, ""))
+    assert client.read() == [
+        {"said": "uncertain", "why": "no-answer", "id": 8},
+        {"said": "said", "why": "", "id": 7},
+    ]
+    assert client.ask({"ask": "say", "line": "bad", "id": 9}, {"ask": "say", "line": "full", "id": 10}) == [
+        {"error": "it is bad", "id": 9},
+        {"error": "too many wait", "id": 10},
+    ]
+
+
+def test_who_follows_is_told_everything(client: Client, service: Service) -> None:
+    service.leader = LeaderChanged(3, 4711, "b")
+    leader = {"leader": 4711, "tag": "b", "term": 3}
+    assert client.ask({"ask": "follow"}) == [{"following": True}, leader]
+    (listener,) = service.listeners
+    listener.lines_received(Received(3, 17, [b":n PRIVMSG #c :a", b"@+hydra/n=x.1 :b PRIVMSG #c :\xff"]))
+    listener.lines_missed(Missed(3, 19, 20))
+    listener.leader_changed(LeaderChanged(3, None, ""))
+    assert client.read() == [
+        {"line": ":n PRIVMSG #c :a", "term": 3, "number": 17},
+        {"line": ":b PRIVMSG #c :\udcff", "term": 3, "number": 18},
+        {"missed": [19, 20], "term": 3},
+        {"leader": None, "tag": "", "term": 3},
+    ]
+    assert client.ask({"ask": "follow"}) == [{"following": True}]
+    assert len(service.listeners) == 1
+    client.control.connectionLost(Failure(ConnectionDone()))
+    assert service.listeners == []
+
+
+@pytest.mark.parametrize(
+    "question", [{}, {"ask": "else"}, {"ask": "say"}, {"ask": "say", "line": 1}, {"ask": ["status"]}, {"ask": None}]
+)
+def test_what_is_no_question_is_answered_too(client: Client, question: Any) -> None:
+    (answer,) = client.ask(question)
+    assert "unknown question" in answer["error"]
+    assert client.ask({"ask": "status"})
+    assert not client.control.over
+
+
+@pytest.mark.parametrize(
+    "data", [b"nonsense\n", b"[]\n", b"7\n", b"\xff\xfe\n", b"[" * 10_000 + b"\n", b"x" * (MAX_QUESTION + 1)]
+)
+def test_what_is_no_json_ends_it(client: Client, data: bytes) -> None:
+    client.control.dataReceived(b'{"ask": "status"}\n' + data)
+    assert client.transport.aborted
+    assert client.control.fault in ("no-json", "no-object", "overlong-line")
+
+
+def test_nobody_has_more_under_way_than_is_good(client: Client, service: Service) -> None:
+    client.ask(*({"ask": "say", "line": str(number)} for number in range(MAX_SAYING - 1)))
+    assert client.transport.producerState == "producing"
+    client.ask({"ask": "say", "line": "last"})
+    assert client.transport.producerState == "paused"
+    service.sayings[0].callback(Said(0, Outcome.SAID, ""))
+    assert client.transport.producerState == "producing"
+
+
+def test_who_does_not_read_is_cut_off(client: Client, service: Service) -> None:
+    client.ask({"ask": "follow"})
+    (listener,) = service.listeners
+    client.control.pauseProducing()
+    lines = Received(1, 0, [b"x" * 1_000] * 1_000)
+    for _ in range(UNREAD // 2_000_000):
+        listener.lines_received(lines)
+    assert not client.transport.aborted
+    for _ in range(UNREAD // 500_000):
+        listener.lines_received(lines)
+    assert client.transport.aborted
+    assert service.listeners == []
+    assert client.control.waiting == 0
+
+
+def test_there_are_not_too_many_and_all_end_with_the_node(factory: ControlFactory) -> None:
+    clients = [Client(factory) for _ in range(MAX_CLIENTS)]
+    assert factory.buildProtocol(None) is None
+    clients[0].control.connectionLost(Failure(ConnectionDone()))
+    clients[0] = Client(factory)
+    factory.close()
+    assert all(client.transport.disconnecting for client in clients)
+
+
+@given(st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.none())), st.data())
+def test_objects_come_out_as_they_went_in(messages: list[dict[str, Any]], data: Any) -> None:
+    codec = JsonLines(10_000_000)
+    stream = b"".join(map(codec.encode, messages))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
+    decoder = codec.decoder()
+    found = []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        found += decoder.feed(stream[start:end])
+    assert found == messages
+
+
+def test_what_is_no_object_does_not_go_out() -> None:
+    with pytest.raises(UnencodableMessage):
+        JsonLines(100).encode({"a": b"bytes"})
+    with pytest.raises(MalformedPacket):
+        JsonLines(10).decoder().feed(b"x" * 11)

@@ -1,0 +1,398 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.hydra.events import Role
+from fyrehose_twisted.hydra.messages import (
+    MAX_TERM,
+    Call,
+    Drop,
+    Elect,
+    Keepalive,
+    Nominate,
+    Ping,
+    Pledge,
+    Pong,
+)
+from fyrehose_twisted.hydra.promises import Vow
+
+
+def nominated(cohort: Any) -> int:
+    """Let the leader fall silent until the node nominates itself; return the term."""
+    for _ in range(20):
+        cohort.wait(2.0)
+        found = [one for one in cohort.end.received if isinstance(one, Nominate)]
+        if found:
+            assert found[0].id == cohort.host.id
+            return int(found[0].term)
+    raise AssertionError("it never nominated itself")
+
+
+def free(cohort: Any) -> None:
+    """Let the promise to 7 end, without an election."""
+    cohort.node._parts.election.due = cohort.net.now + 25.0
+    cohort.wait(15.1)
+    cohort.end.take()
+
+
+# Promises
+
+
+def test_whoever_answered_the_leader_is_bound_for_15_seconds(cohort: Any, net: Any) -> None:
+    assert cohort.host.vow.promised == 7
+    assert cohort.host.vow.until == pytest.approx(net.now + 15.0, abs=0.01)
+
+
+def test_a_nomination_that_comes_too_early_is_answered_when_the_promise_ends(cohort: Any, net: Any) -> None:
+    until = cohort.host.vow.until
+    cohort.wait(12.0)
+    cohort.end.take()
+    cohort.end.send(Nominate(2, 8))
+    assert cohort.end.take(Pledge) == []
+    assert cohort.node.counts["nominations_too_early"] == 1
+    cohort.node._parts.election.due = net.now + 20.0
+    net.run(until - net.now - 0.01)
+    assert cohort.end.take(Pledge) == []
+    net.run(0.02)
+    assert cohort.end.take(Pledge) == [Pledge(2, 8, cohort.host.id)]
+
+
+def test_a_nomination_that_came_much_too_early_is_forgotten(cohort: Any, net: Any) -> None:
+    cohort.end.send(Nominate(2, 8))
+    cohort.node._parts.election.due = net.now + 40.0
+    cohort.wait(16.0)
+    assert cohort.end.take(Pledge) == []
+
+
+def test_a_ping_of_the_leader_makes_it_forget_too(cohort: Any, net: Any) -> None:
+    cohort.wait(12.0)
+    cohort.end.send(Nominate(2, 8))
+    cohort.ping()
+    cohort.end.take()
+    cohort.wait(4.0)
+    assert cohort.end.take(Pledge) == []
+    assert cohort.node.leader == 7
+
+
+def test_the_drop_of_the_leader_by_itself_ends_the_promise(cohort: Any, net: Any) -> None:
+    cohort.end.send(Drop(7, "left"))
+    assert cohort.host.vow.promised == 0
+    assert cohort.node.leader is None
+    # Over that link nothing comes any more: it led to 7.
+    assert cohort.end.hung_up
+
+
+def test_the_leader_s_wish_to_be_elected_ends_the_promise(cohort: Any) -> None:
+    cohort.end.send(Nominate(2, 7))
+    assert cohort.host.vow.promised == 0
+    assert cohort.end.take(Pledge) == [Pledge(2, 7, cohort.host.id)]
+
+
+def test_somebody_else_s_wish_does_not(cohort: Any) -> None:
+    cohort.end.send(Nominate(2, 8))
+    assert cohort.host.vow.promised == 7
+    assert cohort.end.take(Pledge) == []
+
+
+def test_the_drop_of_somebody_else_does_not(cohort: Any) -> None:
+    cohort.end.send(Drop(8, "no PONG"))
+    assert cohort.host.vow.promised == 7
+    assert cohort.node.leader == 7
+
+
+def test_a_link_that_breaks_does_not(cohort: Any, net: Any) -> None:
+    cohort.end.close()
+    net.run(0.01)
+    assert cohort.host.vow.promised == 7
+    assert cohort.node.leader == 7
+
+
+def test_a_new_leader_is_followed_but_not_answered_while_the_old_one_may_have_a_lease(cohort: Any, net: Any) -> None:
+    until = cohort.host.vow.until
+    cohort.ping(term=2, leader=8)
+    assert cohort.node.leader == 8
+    assert cohort.end.take(Pong) == []
+    assert cohort.host.vow.promised == 7
+    while net.now < until - 3.0:
+        net.run(2.0)
+        val = cohort.ping(term=2, leader=8)
+        assert cohort.end.take(Pong) == []
+    net.run(until - net.now + 0.01)
+    assert cohort.end.take(Pong) == [Pong(val, cohort.host.id, 0, "cohort")]
+    assert cohort.host.vow.promised == 8
+
+
+def test_the_answer_of_the_old_leader_to_the_new_one_ends_the_promise(cohort: Any) -> None:
+    val = cohort.ping(term=2, leader=8)
+    cohort.end.take()
+    cohort.end.send(Pong(val, 7, 0))
+    assert [one.id for one in cohort.end.take(Pong)] == [cohort.host.id]
+    assert cohort.host.vow.promised == 8
+
+
+def test_an_old_answer_of_the_old_leader_does_not(cohort: Any) -> None:
+    cohort.ping(term=2, leader=8)
+    cohort.end.take()
+    cohort.end.send(Pong("v0", 7, 0))
+    assert cohort.end.take(Pong) == []
+    assert cohort.host.vow.promised == 7
+
+
+def test_who_does_not_know_what_it_promised_helps_nobody_for_as_long_as_that_may_last(
+    make_cohort: Callable[..., Any], net: Any
+) -> None:
+    # It does not even knock before.
+    began = net.now
+    cohort = make_cohort(remembers=False)
+    assert net.now >= began + 15.0
+    assert cohort.host.vow.promised == 7
+
+
+def test_a_promise_of_a_former_life_binds(make_cohort: Callable[..., Any], net: Any) -> None:
+    cohort = make_cohort(vow=Vow(term=1, promised=99, until=net.now + 12.0))
+    assert cohort.node._standing.withheld is not None
+    assert cohort.host.vow.promised == 99
+    net.run(12.0)
+    assert cohort.host.vow.promised == 7
+
+
+# Pledges and votes
+
+
+def test_it_pledges_once_in_a_term(cohort: Any) -> None:
+    free(cohort)
+    cohort.end.send(Nominate(2, 8))
+    assert cohort.end.take(Pledge) == [Pledge(2, 8, cohort.host.id)]
+    cohort.end.send(Nominate(2, 7), Nominate(2, 8))
+    assert cohort.end.take(Pledge) == []
+    cohort.end.send(Nominate(3, 7))
+    assert cohort.end.take(Pledge) == [Pledge(3, 7, cohort.host.id)]
+
+
+def test_a_vote_in_a_former_life_counts(make_cohort: Callable[..., Any]) -> None:
+    cohort = make_cohort(vow=Vow(term=1, voted=5, nominee=3, voter=4))
+    free(cohort)
+    cohort.end.send(Nominate(5, 8))
+    assert cohort.end.take(Pledge) == []
+    cohort.end.send(Call(5))
+    assert cohort.end.take(Elect) == []
+    cohort.end.send(Nominate(6, 8))
+    assert len(cohort.end.take(Pledge)) == 1
+
+
+def test_it_votes_for_whom_it_pledged_to_and_only_once(cohort: Any) -> None:
+    free(cohort)
+    cohort.end.send(Nominate(2, 8))
+    assert cohort.end.take(Elect) == []
+    cohort.end.send(Call(2), Call(2))
+    assert cohort.end.take(Elect) == [Elect(2, 8, cohort.host.id)]
+    cohort.end.send(Call(3))
+    assert cohort.end.take(Elect) == []
+
+
+def test_what_it_promised_meanwhile_stands_against_a_vote(cohort: Any) -> None:
+    free(cohort)
+    cohort.end.send(Nominate(2, 8))
+    cohort.ping()
+    cohort.end.take()
+    cohort.end.send(Call(2))
+    assert cohort.end.take(Elect) == []
+
+
+@pytest.mark.parametrize("term", [0, 1])
+def test_nominations_for_terms_that_are_over_are_ignored(cohort: Any, term: int) -> None:
+    free(cohort)
+    cohort.end.send(Nominate(term, 8))
+    assert cohort.end.take(Pledge) == []
+    assert cohort.node.role is Role.COHORT
+
+
+def test_what_it_is_bound_by_is_durable_before_it_is_sent(cohort: Any) -> None:
+    free(cohort)
+    before = len(cohort.host.drained)
+    cohort.end.send(Nominate(2, 8))
+    (drained,) = [
+        one
+        for one in cohort.host.drained[before:]
+        if any(isinstance(message, Pledge) for effect in one.effects for message in getattr(effect, "messages", ()))
+    ]
+    assert drained.persist is not None
+    assert (drained.persist.voted, drained.persist.nominee, drained.persist.voter) == (2, 8, cohort.host.id)
+
+
+def test_the_promise_is_durable_before_the_answer_is_sent(cohort: Any) -> None:
+    before = len(cohort.host.drained)
+    cohort.net.run(3.0)
+    cohort.ping()
+    (drained,) = [
+        one
+        for one in cohort.host.drained[before:]
+        if any(isinstance(message, Pong) for effect in one.effects for message in getattr(effect, "messages", ()))
+    ]
+    assert drained.persist is not None
+    assert drained.persist.until == pytest.approx(cohort.net.now + 15.0, abs=0.01)
+
+
+# Its own candidacy
+
+
+def test_nobody_nominates_itself_before_the_leader_was_silent_for_15_seconds(cohort: Any, net: Any) -> None:
+    heard = net.now
+    term = nominated(cohort)
+    assert term == 2
+    assert net.now >= heard + 15.0
+    assert cohort.host.vow.nominee == cohort.host.id
+    assert cohort.node.role is Role.NOMINEE
+
+
+def test_it_calls_for_votes_with_a_quorum_of_pledges_and_leads_with_a_quorum_of_votes(cohort: Any, net: Any) -> None:
+    me, term = None, nominated(cohort)
+    me = cohort.host.id
+    cohort.end.take()
+    cohort.end.send(Elect(term, me, 8))
+    assert cohort.node.role is Role.NOMINEE
+    cohort.end.send(Pledge(term, me, 7))
+    assert cohort.end.take() == [Call(term), Elect(term, me, me)]
+    assert cohort.node.role is Role.NOMINEE
+    cohort.end.send(Elect(term, me, 7))
+    assert cohort.node.role is Role.LEADER
+    (ping,) = cohort.end.take(Ping)
+    assert (ping.term, ping.id) == (term, me)
+    assert cohort.node.lease_until is None
+    cohort.end.send(Pong(ping.val, 7, 0))
+    assert cohort.node.lease_until == pytest.approx(net.now + 7.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "votes",
+    [
+        lambda term, me: [Pledge(term, me, me)],
+        lambda term, me: [Pledge(term, me, 99)],
+        lambda term, me: [Pledge(term, 8, 7)],
+        lambda term, me: [Pledge(term + 1, me, 7)],
+        lambda term, me: [Pledge(term, 8, 7), Pledge(term, me, 7)],
+        lambda term, me: [Call(term)],
+    ],
+)
+def test_what_is_no_pledge_for_it_does_not_count(cohort: Any, votes: Any) -> None:
+    term = nominated(cohort)
+    me = cohort.host.id
+    cohort.end.take()
+    cohort.end.send(*votes(term, me))
+    assert Elect(term, me, me) not in cohort.end.take()
+
+
+@pytest.mark.parametrize(
+    "votes",
+    [
+        lambda term, me: [Elect(term, me, me)],
+        lambda term, me: [Elect(term, me, 99)],
+        lambda term, me: [Elect(term, 8, 7), Elect(term, me, 7)],
+        lambda term, me: [Elect(term - 1, me, 7), Elect(term + 1, me, 7)],
+    ],
+)
+def test_what_is_no_vote_for_it_does_not_count(cohort: Any, votes: Any) -> None:
+    term = nominated(cohort)
+    me = cohort.host.id
+    cohort.end.send(Pledge(term, me, 7))
+    cohort.end.send(*votes(term, me))
+    assert cohort.node.role is Role.NOMINEE
+
+
+def test_after_a_vote_in_vain_it_tries_in_a_higher_term(cohort: Any) -> None:
+    term = nominated(cohort)
+    cohort.end.take()
+    assert nominated(cohort) == term + 1
+
+
+def test_a_term_that_others_spoke_of_is_not_used_again(cohort: Any) -> None:
+    cohort.end.send(Nominate(40, 8))
+    assert nominated(cohort) == 41
+
+
+def test_a_term_out_of_reach_does_not_lead_there(cohort: Any) -> None:
+    cohort.end.send(Nominate(MAX_TERM, 8), Pledge(MAX_TERM, 8, 8), Elect(MAX_TERM, 8, 8), Call(MAX_TERM))
+    assert nominated(cohort) == 2
+
+
+def test_when_the_leader_is_gone_somebody_nominates_itself_soon(cohort: Any, net: Any) -> None:
+    other = net.join(cohort.host, 8)
+    other.take()
+    cohort.end.send(Drop(7, "left"))
+    net.run(0.51)
+    assert [one.id for one in other.take(Nominate)] == [cohort.host.id]
+
+
+def test_election_messages_go_on_once(cohort: Any, net: Any) -> None:
+    other = net.join(cohort.host, 8)
+    cohort.end.take()
+    for message in (Nominate(5, 8), Pledge(5, 8, 7), Call(5), Elect(5, 8, 7)):
+        other.send(message, message)
+        cohort.end.send(message)
+        assert cohort.end.take(type(message)) == [message]
+        assert other.take(type(message)) == []
+
+
+# Who has no say
+
+
+@pytest.mark.parametrize(
+    ("message", "count"),
+    [
+        (Nominate(2, 99), "unregistered_nominate"),
+        (Pledge(2, 8, 99), "unregistered_pledge"),
+        (Elect(2, 8, 99), "unregistered_elect"),
+        (Ping(2, "v", 99), "unregistered_ping"),
+        (Pong("v", 99, 0), "unregistered_pong"),
+    ],
+)
+def test_who_is_not_registered_is_ignored_and_counted(cohort: Any, net: Any, message: Any, count: str) -> None:
+    other = net.join(cohort.host, 8)
+    other.take()
+    free(cohort)
+    vow = cohort.host.vow
+    cohort.end.send(message)
+    assert cohort.node.counts[count] == 1
+    assert (cohort.host.vow, cohort.node.leader, cohort.node.role) == (vow, 7, Role.COHORT)
+    if not isinstance(message, Pong):
+        assert other.take(type(message)) == []
+
+
+@pytest.mark.parametrize(
+    ("message", "count"),
+    [
+        (Nominate(2, 8), "unbound_nominate"),
+        (Pledge(2, 8, 8), "unbound_pledge"),
+        (Call(2), "unbound_call"),
+        (Elect(2, 8, 8), "unbound_elect"),
+        (Drop(8, "x"), "unbound_drop"),
+        (Ping(2, "v", 8), "unbound_ping"),
+        (Pong("v", 8, 0), "unbound_pong"),
+    ],
+)
+def test_over_a_link_of_a_stranger_nothing_counts(cohort: Any, net: Any, message: Any, count: str) -> None:
+    stranger = net.link(cohort.host)
+    free(cohort)
+    vow = cohort.host.vow
+    stranger = net.link(cohort.host)
+    stranger.send(Keepalive(), message)
+    assert cohort.node.counts[count] == 1
+    assert (cohort.host.vow, cohort.node.leader, cohort.node.role) == (vow, 7, Role.COHORT)
+    assert cohort.end.take(type(message)) == []
+    assert 8 in cohort.node._standing.registry
+
+
+def test_a_ping_of_the_past_does_not_lead_back(cohort: Any) -> None:
+    cohort.ping(term=5, leader=8)
+    cohort.ping(term=4, leader=7)
+    assert (cohort.node.leader, cohort.node.term) == (8, 5)
+    assert cohort.node.counts["ping_of_the_past"] == 1
+
+
+def test_of_two_leaders_in_one_term_the_first_stays(cohort: Any) -> None:
+    cohort.ping(term=1, leader=8)
+    assert cohort.node.leader == 7
+    assert cohort.node.counts["ping_of_a_rival"] == 1

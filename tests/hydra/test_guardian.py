@@ -1,0 +1,309 @@
+"""What watches over a node sends its DROP when the kernel says that it is gone, and never before."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet import error, reactor
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from fyrehose_twisted.hydra.config import Timers
+from fyrehose_twisted.hydra.guardian import FLUSH, LAST_TRY, Guardian, watch
+from fyrehose_twisted.hydra.guarding import MAX_LINKS, RESTART, Guarding, can_guard
+
+pytestmark = pytest.mark.skipif(not can_guard(), reason="the platform has no pidfd")
+
+
+class Wire(StringTransport):
+    """One link, as the other end sees it."""
+
+    def __init__(self, protocol: Any) -> None:
+        super().__init__()
+        self.protocol = protocol
+        self.up = True
+
+    def take(self) -> bytes:
+        """Return what was sent since the last call, without signs of life."""
+        data: bytes = self.value()
+        self.clear()
+        return b"".join(line for line in data.splitlines(keepends=True) if line.strip())
+
+    def loseConnection(self) -> None:
+        super().loseConnection()
+        self.end()
+
+    def abortConnection(self) -> None:
+        super().abortConnection()
+        self.end()
+
+    def end(self) -> None:
+        """The connection is over."""
+        if self.up:
+            self.up = False
+            self.protocol.connectionLost(Failure(error.ConnectionDone()))
+
+
+class Net:
+    """A guardian, and what it dials.
+
+    :ivar up: which links open.
+    :ivar wires: those that did, by link.
+    """
+
+    def __init__(self, *links: str) -> None:
+        self.clock = Clock()
+        self.up = set(links)
+        self.wires: dict[str, Wire] = {}
+        self.dialled = 0
+        self.said: list[str] = []
+        self.guardian = Guardian(self.clock, links, Timers(1.0), self.endpoint_for, say=self.said.append)
+
+    def endpoint_for(self, clock: Any, address: tuple[str, int]) -> Any:
+        net, link = self, address[0]
+
+        @implementer(IStreamClientEndpoint)
+        class Endpoint:
+            def connect(self, factory: Any) -> Deferred[Any]:
+                net.dialled += 1
+                if link not in net.up:
+                    return fail(error.ConnectionRefusedError())
+                protocol = factory.buildProtocol(None)
+                net.wires[link] = Wire(protocol)
+                protocol.makeConnection(net.wires[link])
+                return succeed(protocol)
+
+        return Endpoint()
+
+    def bind(self, link: str, number: int) -> Wire:
+        """Let the other end take the guardian for what it is."""
+        wire = self.wires[link]
+        assert wire.take() == b"KNOCK %d ~guardian\r\n" % number
+        wire.protocol.dataReceived(b"KNOCK 1 a\r\nHELLO %d 1\r\n" % number)
+        return wire
+
+    @property
+    def drops(self) -> list[str]:
+        """Links over which a DROP went, as far as that was not looked at before."""
+        return [link for link, wire in self.wires.items() if b"DROP" in wire.value()]
+
+
+def test_it_drops_a_node_whose_process_is_gone_and_ends() -> None:
+    net = Net("x", "y")
+    net.guardian.use(4711)
+    x, y = net.bind("x", 4711), net.bind("y", 4711)
+    assert "stands by for node 4711, 2 of 2 links are ready" in net.said
+    for wire in (x, y) * 30:
+        net.clock.advance(0.5)
+        wire.protocol.dataReceived(b"PING 1 x 4711\r\nDROP 9\r\n")
+    assert (x.take(), y.take()) == (b"", b"")
+    net.guardian.parent_gone()
+    assert (x.take(), y.take()) == (b"DROP 4711 guardian\r\n",) * 2
+    assert (x.up, y.up) == (False, False)
+    assert net.guardian.over.called
+    net.clock.advance(FLUSH)
+    assert net.clock.getDelayedCalls() == []
+    net.guardian.parent_gone()
+
+
+def test_nothing_else_makes_it_say_so() -> None:
+    net = Net("x", "y")
+    net.guardian.use(4711)
+    net.bind("x", 4711)
+    net.bind("y", 4711)
+    net.wires["x"].end()
+    net.up.clear()
+    net.wires["y"].protocol.dataReceived(b"DROP 4711 gone\r\nHELLO 4711 2\r\nnonsense\r\n" * 20)
+    net.clock.pump([0.5] * 200)
+    net.guardian.use(None)
+    net.clock.pump([0.5] * 200)
+    net.guardian.use(12)
+    net.clock.pump([0.5] * 200)
+    assert net.drops == []
+    assert not net.guardian.over.called
+    net.up.add("x")
+    net.clock.pump([0.5] * 20)
+    wire = net.bind("x", 12)
+    net.guardian.quit()
+    assert net.drops == []
+    assert not wire.up
+    assert net.guardian.over.called
+
+
+def test_it_dials_again_and_knocks_anew() -> None:
+    net = Net("x")
+    net.up.clear()
+    net.guardian.use(4711)
+    net.clock.pump([0.25] * 100)
+    assert 5 <= net.dialled <= 10
+    net.up.add("x")
+    net.clock.pump([1.0] * 5)
+    wire = net.bind("x", 4711)
+    # A node that was not known there yet gets no answer; then it asks again.
+    wire.end()
+    net.clock.advance(0.5)
+    wire = net.wires["x"]
+    assert wire.take() == b"KNOCK 4711 ~guardian\r\n"
+    for _ in range(20):
+        net.clock.advance(0.5)
+        wire.protocol.dataReceived(b"PING 1 x 7\r\n")
+        if not wire.up:
+            break
+    assert not wire.up
+    net.clock.pump([0.5] * 4)
+    assert net.wires["x"] is not wire
+    wire = net.bind("x", 4711)
+    # Who is silent is not there.
+    net.clock.pump([1.0] * 20)
+    assert not wire.up
+    assert net.wires["x"].up
+
+
+def test_a_link_speaks_for_one_id_only() -> None:
+    net = Net("x")
+    net.guardian.use(4711)
+    old = net.bind("x", 4711)
+    net.guardian.use(4712)
+    assert not old.up
+    assert b"DROP" not in old.value()
+    net.guardian.use(None)
+    assert not net.wires["x"].up
+    net.guardian.use(4713)
+    wire = net.wires["x"]
+    # An answer that belongs to somebody else binds nothing.
+    assert wire.take() == b"KNOCK 4713 ~guardian\r\n"
+    wire.protocol.dataReceived(b"HELLO 4712 1\r\n")
+    net.guardian.parent_gone()
+    assert net.drops == []
+    wire.protocol.dataReceived(b"HELLO 4713 1\r\n")
+    assert wire.take() == b"DROP 4713 guardian\r\n"
+    assert net.guardian.over.called
+
+
+def test_whom_it_could_not_reach_it_tries_to_for_a_while() -> None:
+    net = Net("x")
+    net.up.clear()
+    net.guardian.use(4711)
+    net.guardian.parent_gone()
+    net.up.add("x")
+    net.clock.pump([0.5] * 4)
+    assert net.bind("x", 4711).take() == b"DROP 4711 guardian\r\n"
+    assert net.guardian.over.called
+    net = Net("x")
+    net.up.clear()
+    net.guardian.use(4711)
+    net.guardian.parent_gone()
+    net.clock.advance(LAST_TRY - 0.1)
+    assert not net.guardian.over.called
+    net.clock.advance(0.2)
+    assert net.guardian.over.called
+    # A node in no network has nothing to say goodbye to.
+    net = Net("x")
+    net.guardian.parent_gone()
+    assert net.guardian.over.called
+    assert net.dialled == 0
+
+
+def test_a_parent_that_is_gone_already_is_noticed() -> None:
+    gone: list[None] = []
+    # Its number may be there, and belong to somebody else: only whose child this is counts.
+    watch(os.getpid(), None, lambda: gone.append(None))
+    assert gone == [None]
+
+
+def test_it_ends_when_nobody_tells_it_anything(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fyrehose_twisted.hydra.guardian"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    first = {"parent": os.getpid(), "secret": None, "links": ["tcp:127.0.0.1:1"], "scale": 0.1}
+    lines = [first, {"id": None}, {"quit": True}]
+    data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    done = subprocess.run(command, input=data, capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+class Spawning:
+    """A reactor that starts no processes."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.spawned: list[tuple[Any, ...]] = []
+        self.told: list[dict[str, Any]] = []
+        self.signals: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.clock, name)
+
+    def spawnProcess(self, protocol: Any, *arguments: Any, **more: Any) -> None:  # noqa: N802
+        self.spawned.append((arguments, more))
+        protocol.makeConnection(self)
+
+    def writeToChild(self, number: int, data: bytes) -> None:  # noqa: N802
+        assert number == 0
+        self.told.append(json.loads(data))
+
+    def signalProcess(self, name: str) -> None:  # noqa: N802
+        self.signals.append(name)
+
+
+def test_it_is_told_all_that_it_needs_over_standard_input_alone() -> None:
+    spawning = Spawning()
+    guarding = Guarding(spawning, [f"tcp:x:{port}" for port in range(1, 9)], b"a secret", 0.1)
+    guarding.use(7)
+    guarding.start()
+    ((executable, command, environment), more) = spawning.spawned[0]
+    assert command[-2:] == ["-m", "fyrehose_twisted.hydra.guardian"]
+    assert executable == sys.executable
+    assert not any("secret" in str(part) for part in (*command, *environment.values()) if "a secret" in str(part))
+    assert more == {"childFDs": {0: "w", 1: 2, 2: 2}}
+    links = [f"tcp:x:{port}" for port in range(1, 1 + MAX_LINKS)]
+    first = {"parent": os.getpid(), "secret": b"a secret".hex(), "links": links, "scale": 0.1}
+    assert spawning.told == [first, {"id": 7}]
+    guarding.use(7)
+    guarding.use(None)
+    assert spawning.told[2:] == [{"id": None}]
+    # One that ends is started again, and told the same.
+    guarding.processExited(Failure(error.ProcessDone(0)))
+    guarding.use(8)
+    spawning.clock.advance(RESTART)
+    assert len(spawning.spawned) == 2
+    assert spawning.told[3:] == [first, {"id": 8}]
+    # Without a goodbye it stays.
+    assert guarding.stop(goodbye_said=False).called
+    assert spawning.told[5:] == []
+
+
+def test_one_that_does_not_end_is_killed() -> None:
+    spawning = Spawning()
+    guarding = Guarding(spawning, ["tcp:x:1"], None, 1.0)
+    guarding.start()
+    stopped = guarding.stop(goodbye_said=True)
+    assert spawning.told[-1] == {"quit": True}
+    assert not stopped.called
+    spawning.clock.advance(2.0)
+    assert stopped.called
+    assert spawning.signals == ["KILL"]
+    guarding.processExited(Failure(error.ProcessDone(0)))
+    spawning.clock.advance(2 * RESTART)
+    assert len(spawning.spawned) == 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_one_that_is_told_to_quit_does() -> None:
+    guarding = Guarding(reactor, ["tcp:127.0.0.1:1"], None, 1.0)
+    guarding.start()
+    guarding.use(4711)
+    process: Any = guarding.transport
+    await guarding.stop(goodbye_said=True).addTimeout(30.0, reactor)  # type: ignore[arg-type]
+    assert process.pid is None

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.errors import UnencodableMessage
+from fyrehose_twisted.hydra.lines import check_said, command_of, may_be_relayed, may_be_said, untag, with_tag
+from fyrehose_twisted.hydra.messages import E_SEND, MAX_IRC, MAX_LINE
+
+
+@given(st.text(st.sampled_from("abcdefXYZ0189.-_"), min_size=1, max_size=32), st.binary(max_size=600))
+def test_a_token_comes_back_with_any_line(token: str, line: bytes) -> None:
+    assert untag(with_tag(token, line)) == (token, line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"PRIVMSG #c :@+hydra/n=7 hi",
+        b"@+hydra/n= PRIVMSG #c :hi",
+        b"@+hydra/n=7",
+        b"@+hydra/n=7;x=y PRIVMSG #c :hi",
+        b"@time=1;+hydra/n=7 PRIVMSG #c :hi",
+        b"@+hydra/n=" + b"7" * 33 + b" PRIVMSG #c :hi",
+        b"@+hydra/n=\x80 PRIVMSG #c :hi",
+    ],
+)
+def test_other_lines_have_none(line: bytes) -> None:
+    assert untag(line) == (None, line)
+
+
+@given(st.binary(max_size=100))
+def test_no_bytes_break_it(line: bytes) -> None:
+    _, rest = untag(line)
+    assert line.endswith(rest)
+    command_of(line)
+    assert may_be_relayed(line) is not any(one in line for one in (b"\r", b"\n", b"\0"))
+    if may_be_said(line):
+        assert line.split(b" ")[0] in E_SEND
+        assert not set(line) & set(b"\r\n\0")
+
+
+@pytest.mark.parametrize(
+    ("line", "command"),
+    [
+        (b"PRIVMSG #c :hi", b"PRIVMSG"),
+        (b"privmsg #c :hi", b"PRIVMSG"),
+        (b":a!b@c PRIVMSG #c :hi", b"PRIVMSG"),
+        (b"@time=1 :a!b@c QUIT", b"QUIT"),
+        (b"@time=1 PING :x", b"PING"),
+        (b":a!b@c", b""),
+        (b"@time=1", b""),
+        (b"", b""),
+        (b"   ", b""),
+    ],
+)
+def test_the_command_is_behind_tags_and_prefix(line: bytes, command: bytes) -> None:
+    assert command_of(line) == command
+
+
+@pytest.mark.parametrize("command", sorted(E_SEND))
+def test_what_a_send_may_carry_may_be_said(command: bytes) -> None:
+    check_said(command + b" #c :hi")
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"PRIVMSG #c :hi\r\nQUIT", "CR, LF or NUL"),
+        (b"PRIVMSG #c :hi\nQUIT", "CR, LF or NUL"),
+        (b"PRIVMSG #c :hi\rQUIT", "CR, LF or NUL"),
+        (b"PRIVMSG #c :hi\0", "CR, LF or NUL"),
+        (b"PRIVMSG #c :" + b"x" * (MAX_IRC - 11), "511 bytes"),
+        (b"", "does not begin"),
+        (b" PRIVMSG #c :hi", "does not begin"),
+        (b":a!b@c PRIVMSG #c :hi", "does not begin"),
+        (b"@x=y PRIVMSG #c :hi", "does not begin"),
+        (b"QUIT :bye", "not one of"),
+        (b"NICK other", "not one of"),
+        (b"OPER a b", "not one of"),
+        (b"privmsg #c :hi", "not one of"),
+        (b"PRIVMSG", "without parameters"),
+        (b"PRIVMSG  ", "without parameters"),
+    ],
+)
+def test_what_else_is_refused(line: bytes, why: str) -> None:
+    with pytest.raises(UnencodableMessage, match=why):
+        check_said(line)
+    assert not may_be_said(line)
+
+
+def test_a_line_of_the_greatest_length_may_be_said() -> None:
+    check_said(b"PRIVMSG #c :" + b"x" * (MAX_IRC - 12))
+
+
+def test_what_is_relayed_fits_a_line_between_nodes() -> None:
+    assert may_be_relayed(b"x" * (MAX_LINE - 32))
+    assert not may_be_relayed(b"x" * (MAX_LINE - 31))

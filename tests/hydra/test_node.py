@@ -1,0 +1,354 @@
+from __future__ import annotations
+
+from math import inf
+from random import Random
+from typing import Any
+
+import pytest
+from zope.interface.verify import verifyObject
+
+from fyrehose_twisted.effects import Peer, Write
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.hydra.config import NodeConfig, Quorum, Timers
+from fyrehose_twisted.hydra.events import CloseIrc, Dropped, LeaderChanged, Left, OpenIrc, Role, RoleChanged
+from fyrehose_twisted.hydra.messages import (
+    Call,
+    Drop,
+    Elect,
+    Hello,
+    Keepalive,
+    Knock,
+    Malformed,
+    Meet,
+    Nominate,
+    Ping,
+    Pledge,
+    Pong,
+    Recv,
+    Send,
+    Welcome,
+)
+from fyrehose_twisted.hydra.node import HydraNode
+from fyrehose_twisted.interfaces import ILinkNode
+
+
+def test_it_is_a_node() -> None:
+    assert verifyObject(ILinkNode, HydraNode(NodeConfig(), Random(1), 0.0))
+
+
+def test_three_nodes_are_one_network_with_one_lease(trio: Any, net: Any) -> None:
+    assert [host.node.role for host in trio] == [Role.LEADER, Role.COHORT, Role.COHORT]
+    assert [host.node.lease_until is not None for host in trio] == [True, False, False]
+    assert len({host.node.term for host in trio}) == 1
+    assert [len(host.of(OpenIrc)) for host in trio] == [1, 0, 0]
+    net.run(300.0)
+    assert [host.node.role for host in trio] == [Role.LEADER, Role.COHORT, Role.COHORT]
+    assert all(host.node.counts["disagreements"] == 0 for host in trio)
+
+
+def test_when_the_leader_dies_another_leads_within_the_time_that_is_promised(trio: Any, net: Any) -> None:
+    first, *rest = trio
+    began = net.now
+    first.kill()
+    assert net.run(60.0, lambda: any(host.online for host in rest))
+    assert 10.0 <= net.now - began <= 55.0
+    dead = first.id
+    net.run(20.0)
+    assert {host.node.leader for host in rest} == {next(host.id for host in rest if host.online)}
+    assert all(Dropped(dead, "no PONG") in host.of(Dropped) for host in rest)
+
+
+def test_when_the_leader_leaves_another_leads_at_once(trio: Any, net: Any) -> None:
+    first, *rest = trio
+    first.call("leave")
+    assert first.of(CloseIrc)
+    assert net.run(2.0, lambda: any(host.online for host in rest))
+    assert first.of(Left) == [Left()]
+
+
+def test_a_leader_that_nobody_answers_closes_irc_in_time(leader: Any, net: Any) -> None:
+    leader.silence(7, 8)
+    until = leader.node.lease_until
+    net.run(until - net.now - 0.001)
+    assert leader.host.online
+    net.run(0.002)
+    assert not leader.host.online
+    assert leader.node.role is Role.COHORT
+    assert leader.node.lease_until is None
+    assert leader.node.counts["leases_lost"] == 1
+    for end in leader.ends.values():
+        assert end.take(Drop) == []
+
+
+def test_one_of_two_who_answers_is_enough_and_the_other_is_dropped(leader: Any, net: Any) -> None:
+    leader.silence(8)
+    net.run(30.0)
+    assert leader.host.online
+    assert leader.host.of(Dropped) == [Dropped(8, "no PONG")]
+    assert leader.ends[7].take(Drop) == [Drop(8, "no PONG")]
+
+
+def test_a_leader_that_stood_still_notices_before_it_takes_anything_in(leader: Any, net: Any) -> None:
+    val, at = leader.node._standing.val, net.now + 60.0
+    leader.node.receive(Pong(val, 8, 0), leader.ends[7].other.peer, at)
+    assert leader.node.role is not Role.LEADER
+    assert leader.node.lease_until is None
+
+
+def test_a_late_answer_is_worth_no_more_than_one_in_time(leader: Any, net: Any) -> None:
+    leader.silence(7, 8)
+    before = leader.node._standing.val
+    assert net.run(5.1, lambda: leader.node._standing.val != before)
+    sent = net.now
+    net.run(2.0)
+    leader.ends[7].send(Pong(leader.node._standing.val, 7, 0))
+    assert leader.node.lease_until == pytest.approx(sent + 7.5, abs=0.001)
+
+
+def test_what_is_handed_over_late_is_late(leader: Any, net: Any) -> None:
+    leader.host.call("say", b"PRIVMSG #c :hi", 1)
+    assert leader.host.said[-1][0] < leader.node.lease_until
+
+
+def test_lines_wait_while_irc_is_opening_and_go_when_it_is_open(net: Any) -> None:
+    host = net.node("alone", 1, network_size=1, found=True)
+    host.irc = "waits"
+    host.call("say", b"PRIVMSG #c :hi", 1)
+    net.run(1.0)
+    assert len(host.of(OpenIrc)) == 1
+    assert host.said == []
+    host.online = True
+    host.node.irc_opened(net.now, b"")
+    host.flush()
+    assert [line for _, line in host.said] == [b"PRIVMSG #c :hi"]
+
+
+def test_a_higher_nomination_makes_the_leader_close_irc(leader: Any, net: Any) -> None:
+    leader.ends[7].send(Nominate(leader.node.term + 1, 7))
+    # It promised itself what the others promised.
+    assert leader.node.role is Role.LEADER
+    leader.ends[8].send(Ping(leader.node.term + 1, "v", 8))
+    assert leader.node.role is Role.COHORT
+    assert not leader.host.online
+    assert leader.node.leader == 8
+
+
+def test_a_rival_in_the_same_term_makes_it_call_an_election(leader: Any, net: Any) -> None:
+    term = leader.node.term
+    leader.ends[8].send(Ping(term, "v", 8))
+    assert leader.node.role is Role.LEADER
+    assert net.run(5.1, lambda: leader.node.role is Role.NOMINEE)
+    assert not leader.host.online
+    net.run(0.01)
+    assert Nominate(term + 1, leader.host.id) in leader.ends[7].take(Nominate)
+
+
+# Leaving
+
+
+def test_a_cohort_that_leaves_says_so(cohort: Any, net: Any) -> None:
+    me = cohort.host.id
+    cohort.host.call("leave")
+    net.run(0.01)
+    assert cohort.end.take() == [Drop(me, "left")]
+    assert cohort.host.of(Left) == [Left()]
+    assert cohort.node.next_deadline() is None
+    assert cohort.node.id is None
+
+
+def test_whoever_left_says_no_more(cohort: Any, net: Any) -> None:
+    cohort.host.call("leave")
+    cohort.host.call("leave")
+    net.run(0.01)
+    cohort.end.take()
+    cohort.ping()
+    cohort.end.send(Knock(9), Nominate(9, 8))
+    net.run(30.0)
+    assert cohort.end.take() == []
+    assert cohort.host.of(Left) == [Left()]
+
+
+def test_an_outsider_leaves_at_once(net: Any) -> None:
+    host = net.node("out", 1)
+    host.call("leave")
+    assert host.of(Left) == [Left()]
+    assert host.node.role is Role.GONE
+
+
+def test_a_leader_that_loses_its_lease_while_it_leaves_still_leaves(leader: Any, net: Any) -> None:
+    leader.host.irc = "waits"
+    leader.host.call("leave")
+    leader.silence(7, 8)
+    net.run(20.0)
+    leader.host.call("irc_closed", "closed")
+    net.run(0.01)
+    assert leader.host.of(Left) == [Left()]
+
+
+# How it looks
+
+
+def test_its_state_says_it_all(leader: Any, cohort: Any, net: Any) -> None:
+    state = leader.node.state(net.now)
+    assert (state.network, state.tag, state.role, state.leader) == ("test", "leader", Role.LEADER, leader.host.id)
+    assert (state.size, state.quorum, state.irc, state.promised) == (3, 2, "open", leader.host.id)
+    assert 0.0 < state.lease <= 7.5
+    assert {view.id: view.tag for view in state.nodes} == {leader.host.id: "leader", 7: "played", 8: "played"}
+    assert {view.id: view.hops for view in state.nodes}[7] == 1
+    assert {view.node for view in state.links} == {7, 8}
+    other = cohort.node.state(net.now)
+    assert (other.role, other.leader, other.lease, other.irc, other.promised) == (Role.COHORT, 7, None, "closed", 7)
+    assert other.why == "7 took it in"
+
+
+def test_an_outsider_has_a_state_too(net: Any) -> None:
+    state = net.node("out", 1, (2,)).node.state(net.now)
+    assert (state.id, state.leader, state.role, state.nodes) == (None, None, Role.OUTSIDER, ())
+    assert [view.open for view in state.links] == [False]
+
+
+def test_changes_are_told_in_order(cohort: Any) -> None:
+    told = [one for one in cohort.host.told if isinstance(one, RoleChanged | LeaderChanged)]
+    assert [type(one) for one in told] == [RoleChanged, LeaderChanged]
+    assert told[1] == LeaderChanged(1, 7, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"network": ""}, "network"),
+        ({"network": "a b"}, "network"),
+        ({"tag": "a b"}, "tag"),
+        ({"tag": "~guardian"}, "tag"),
+        ({"tag": "x" * 65}, "bytes"),
+        ({"network_size": None}, "size"),
+        ({"network_size": 0}, "outside"),
+        ({"network_size": 65}, "outside"),
+        ({"irc_rate": 0.0}, "lines a second"),
+        ({"irc_burst": 0}, "lines a second"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        NodeConfig(**options)
+
+
+def test_without_a_fixed_quorum_no_size_is_needed() -> None:
+    NodeConfig(network_size=None, quorum=Quorum.REGISTRY)
+    with pytest.raises(ConfigurationError):
+        Timers(0.0)
+
+
+# Whatever comes
+
+
+def random_message(rng: Random, ids: list[int]) -> Any:
+    one, other, third = (rng.choice(ids) for _ in range(3))
+    term = rng.choice((0, 1, 2, 3, 5, 2**62, 2**63 - 1))
+    line = rng.choice((b"PRIVMSG #c :hi", b":a!b@c PRIVMSG #c :hi", b"@+hydra/n=1 PRIVMSG #c :hi", b"", b"QUIT"))
+    return rng.choice(
+        (
+            Ping(term, f"r{rng.randrange(50)}", one),
+            Pong(f"r{rng.randrange(50)}", one, rng.randrange(5), "tag"),
+            Recv(rng.choice((0, 1, 2, 50, 2**63 - 1)), line),
+            Send(one, line),
+            Drop(one, "because"),
+            Nominate(term, one),
+            Pledge(term, other, one),
+            Call(term),
+            Elect(term, other, one),
+            Knock(one, rng.choice(("x", "Hebi", "~guardian", ""))),
+            Meet(one, other),
+            Welcome(one),
+            Hello(one, third),
+            Keepalive(),
+            Malformed("number", b"x"),
+        )
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_message_at_any_moment_breaks_it_or_makes_it_spin(seed: int, net: Any) -> None:
+    print(f"seed {seed}")
+    rng = Random(seed)
+    played = net.play(9)
+    hosts = [net.node("one", 1, (9,), found=seed % 2 == 0), net.node("two", 2, (1, 9)), net.node("three", 3, (1,))]
+    net.run(20.0)
+    for _ in range(300):
+        ends = [end for end in played.accepted if end.open]
+        ids = [0, 7, 8, 2**32 - 1] + [host.node.id for host in hosts if host.node.id is not None]
+        if not ends or rng.random() < 0.02:
+            played.accepted.append(net.link(rng.choice(hosts)))
+            continue
+        rng.choice(ends).put(*(random_message(rng, ids) for _ in range(rng.randrange(1, 4))))
+        # A node that wants to be called at the same moment again and again is found by the network.
+        net.run(rng.choice((0.001, 0.1, 1.0, 5.0)))
+    for host in hosts:
+        assert 0 not in host.node._standing.registry
+        assert host.node._standing.registry.taken() <= 3
+        host.node.state(net.now)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_tick_at_the_deadline_gets_on(seed: int) -> None:
+    node = HydraNode(NodeConfig(found=seed % 2 == 0, network_size=1 + seed % 3), Random(seed), 0.0, remembers=True)
+    now, same = 0.0, 0
+    for _ in range(2_000):
+        due = node.next_deadline()
+        if due is None:
+            return
+        same = same + 1 if due <= now else 0
+        assert same < 20, now
+        now = max(now, due)
+        if now == inf:
+            return
+        node.tick(now)
+        node.drain()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_does_not_matter_when_the_outbox_is_emptied(seed: int) -> None:
+    print(f"seed {seed}")
+    outcomes = []
+    for together in (False, True):
+        rng = Random(seed)
+        node = HydraNode(NodeConfig(found=True), Random(1), 0.0, remembers=True)
+        peers = [Peer(("10.0.0.9", number), number, False) for number in range(3)]
+        node.tick(0.0)
+        for number, peer in enumerate(peers):
+            node.connected(peer, 0.0)
+            node.receive(Knock(7 + number), peer, 0.0)
+        writes: dict[Peer, list[Any]] = {peer: [] for peer in peers}
+        events: list[Any] = []
+        now = 0.0
+        for _ in range(100):
+            now += rng.choice((0.0, 0.01, 1.0))
+            ids = [7, 8, 9, node.id or 3]
+            for _ in range(5):
+                node.receive(random_message(rng, ids), rng.choice(peers), now)
+                if not together:
+                    take(node, writes, events)
+            take(node, writes, events)
+        outcomes.append((writes, joined(events), node.role, node.term, node._standing.vow, node.counts))
+    assert outcomes[0] == outcomes[1]
+
+
+def take(node: HydraNode, writes: dict[Peer, list[Any]], events: list[Any]) -> None:
+    drained = node.drain()
+    for effect in drained.effects:
+        if isinstance(effect, Write):
+            writes[effect.peer].extend(effect.messages)
+    events.extend(drained.events)
+
+
+def joined(events: list[Any]) -> list[Any]:
+    """Return events with each line by itself."""
+    return [
+        one
+        for event in events
+        for one in (
+            [(event.term, event.first + at, line) for at, line in enumerate(event.lines)]
+            if hasattr(event, "lines")
+            else [event]
+        )
+    ]

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.hydra.events import IdChanged, Role
+from fyrehose_twisted.hydra.messages import Drop, Hello, Keepalive, Knock, Meet, Ping, Pong, Welcome
+from fyrehose_twisted.hydra.promises import Vow
+
+
+def knocks(end: Any) -> list[int]:
+    return [one.ind for one in end.take(Knock)]
+
+
+def pass_time(net: Any, seconds: float, *ends: Any) -> None:
+    while seconds > 0:
+        for end in ends:
+            end.send(Keepalive())
+        net.run(min(1.0, seconds))
+        seconds -= 1.0
+
+
+def test_it_knocks_at_one_link_after_the_other_and_begins_anew(net: Any) -> None:
+    one, other = net.play(2), net.play(3)
+    host = net.node("out", 1, (2, 3))
+    net.run(0.01)
+    ends = [one.accepted[0], other.accepted[0]]
+    first = [knocks(end) for end in ends]
+    assert sorted(map(len, first)) == [0, 1]
+    pass_time(net, 10.1, *ends)
+    second = [knocks(end) for end in ends]
+    assert [len(after) for after in second] == [1 - len(before) for before in first]
+    pass_time(net, 30.0, *ends)
+    assert sum(len(knocks(end)) for end in ends) >= 1
+    assert host.node.counts["knocks_in_vain"] >= 3
+    assert host.node.role is Role.OUTSIDER
+
+
+def test_each_knock_has_another_id_and_none_is_0(net: Any) -> None:
+    played = net.play(2)
+    net.node("out", 1, (2,))
+    net.run(0.01)
+    (end,) = played.accepted
+    pass_time(net, 120.0, end)
+    found = knocks(end)
+    assert len(found) > 5
+    assert len(set(found)) == len(found)
+    assert 0 not in found
+
+
+def test_it_becomes_a_node_by_meet_and_welcome_over_the_link_that_it_knocked_at(net: Any) -> None:
+    played = net.play(2)
+    host = net.node("out", 1, (2,))
+    net.run(0.01)
+    (end,) = played.accepted
+    (ind,) = knocks(end)
+    end.send(Welcome(ind))
+    assert host.node.role is Role.OUTSIDER
+    end.send(Meet(ind + 1, 7), Welcome(ind))
+    assert host.node.role is Role.OUTSIDER
+    net.link(host).send(Meet(ind, 6), Welcome(ind))
+    assert host.node.role is Role.OUTSIDER
+    end.send(Meet(ind, 7), Meet(ind, 8), Welcome(ind))
+    assert host.node.role is Role.COHORT
+    assert host.of(IdChanged) == [IdChanged(ind)]
+    # Who met it first is who mediates; the others name themselves.
+    assert host.node._standing.registry.ids() == {ind, 7}
+
+
+def test_whoever_has_its_id_already_makes_it_take_another(net: Any) -> None:
+    played = net.play(2)
+    host = net.node("out", 1, (2,))
+    net.run(0.01)
+    (end,) = played.accepted
+    (ind,) = knocks(end)
+    end.send(Hello(ind, 7))
+    assert host.node.counts["id_collisions"] == 1
+    (other,) = knocks(end)
+    assert other != ind
+
+
+def test_a_ping_makes_it_knock_there_at_once(net: Any) -> None:
+    played = net.play(2)
+    host = net.node("out", 1, (2,))
+    net.run(0.01)
+    (end,) = played.accepted
+    knocks(end)
+    end.send(Ping(1, "v", 7))
+    assert knocks(end) == []
+    pass_time(net, 10.1, end)
+    knocks(end)
+    pass_time(net, 10.1, end)
+    if host.node._parts.outsider.knocking is None:
+        end.send(Ping(1, "w", 7))
+        assert len(knocks(end)) == 1
+
+
+def test_nobody_but_a_founder_founds_anything(net: Any) -> None:
+    host = net.node("out", 1)
+    net.run(1_000.0)
+    assert host.node.role is Role.OUTSIDER
+    assert host.node.id is None
+
+
+def test_a_founder_founds_at_once_where_nobody_can_be_reached(net: Any) -> None:
+    host = net.node("one", 1, (2,), found=True)
+    net.run(0.5)
+    assert host.node.role is Role.LEADER
+    assert host.node.term == 1
+
+
+def test_a_founder_waits_for_an_answer_where_somebody_can(net: Any) -> None:
+    played = net.play(2)
+    host = net.node("one", 1, (2,), found=True)
+    net.run(0.01)
+    pass_time(net, 9.5, *played.accepted)
+    assert host.node.role is Role.OUTSIDER
+    pass_time(net, 1.0, *played.accepted)
+    assert host.node.role is Role.LEADER
+
+
+def test_a_founder_that_hears_of_a_network_founds_none(net: Any) -> None:
+    played = net.play(2)
+    host = net.node("one", 1, (2,), found=True)
+    net.run(0.01)
+    (end,) = played.accepted
+    for number in range(20):
+        end.send(Ping(1, f"v{number}", 7))
+        net.run(5.0)
+    assert host.node.role is Role.OUTSIDER
+
+
+def test_a_founder_without_a_quorum_does_not_go_to_irc(net: Any) -> None:
+    host = net.node("one", 1, found=True)
+    net.run(100.0)
+    assert host.node.role is Role.LEADER
+    assert host.node.lease_until is None
+    assert not host.online
+
+
+@pytest.mark.parametrize(
+    ("vow", "first", "term"),
+    [(Vow(), 1, 1), (Vow(term=5), 1, 6), (Vow(term=5, voted=9), 1, 10), (Vow(term=5), 1_000_000, 1_000_000)],
+)
+def test_what_is_founded_begins_in_a_term_that_was_never_used(net: Any, vow: Vow, first: int, term: int) -> None:
+    host = net.node("one", 1, found=True, vow=vow, first_term=first)
+    net.run(0.01)
+    assert host.node.term == term
+
+
+def test_a_second_network_of_a_forgetful_founder_has_a_later_term(net: Any) -> None:
+    host = net.node("one", 1, found=True, first_term=1_000_000)
+    net.run(0.01)
+    host.node._course.part("to see", net.now)
+    host.flush()
+    assert net.run(60.0, lambda: host.node.role is Role.LEADER)
+    assert host.node.term > 1_000_000
+
+
+def test_what_it_promised_in_a_former_life_keeps_it_from_founding(net: Any) -> None:
+    host = net.node("one", 1, found=True, vow=Vow(term=1, promised=7, until=net.now + 9.0))
+    net.run(0.01)
+    end = net.join(host, 8)
+    end.owner.pongs_as = 8
+    net.run(8.0)
+    assert host.node.lease_until is None or host.node.lease_until <= net.now
+
+
+def test_a_node_that_is_dropped_comes_again_with_another_id(cohort: Any, net: Any) -> None:
+    before = cohort.host.id
+    cohort.end.send(Drop(before, "no PONG"))
+    assert cohort.node.role is Role.OUTSIDER
+    assert cohort.host.of(IdChanged)[-1] == IdChanged(None)
+    net.run(0.9)
+    assert not [one for end in cohort.played.accepted for one in end.received if isinstance(one, Knock)]
+    assert net.run(25.0, lambda: any(isinstance(one, Knock) for end in cohort.played.accepted for one in end.received))
+    assert cohort.node._standing.vow.until <= net.now or cohort.node._standing.vow.promised == 0
+    assert before not in {one.ind for end in cohort.played.accepted for one in end.take(Knock)}
+
+
+def test_who_hears_of_no_leader_for_too_long_leaves(cohort: Any, net: Any) -> None:
+    heard = net.now
+    cohort.wait(29.0)
+    assert cohort.node.role is not Role.OUTSIDER
+    cohort.wait(31.0 - (net.now - heard))
+    assert cohort.node.role is Role.OUTSIDER
+    assert "no leader for too long" in cohort.node.state(net.now).why
+
+
+def test_two_networks_that_were_founded_at_once_become_one(net: Any) -> None:
+    one = net.node("one", 1, (2,), found=True)
+    net.run(0.01)
+    other = net.node("two", 2, found=True)
+    net.run(0.01)
+    assert one.node.role is other.node.role is Role.LEADER
+    assert net.run(120.0, lambda: one.node.leader is not None and one.node.leader == other.node.leader)
+    assert net.run(10.0, lambda: one.node.lease_until is not None or other.node.lease_until is not None)
+
+
+def test_an_answer_counts_only_when_it_has_come(net: Any) -> None:
+    host = net.node("one", 1, found=True)
+    net.run(0.01)
+    before = host.node._standing.val
+    end = net.join(host, 7)
+    assert host.node.lease_until is None
+    # What was sent before it was a node does not count.
+    end.send(Pong(before, 7, 0))
+    assert host.node.lease_until is None
+    end.send(Pong(end.take(Ping)[-1].val, 7, 0))
+    assert host.node.lease_until is not None

@@ -1,0 +1,658 @@
+"""A checker that never fails is worth nothing: for every invariant a bug that the simulator has to find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.hydra.agreement import Agreement
+from fyrehose_twisted.hydra.cast import Cast
+from fyrehose_twisted.hydra.config import Timers
+from fyrehose_twisted.hydra.course import Course
+from fyrehose_twisted.hydra.election import Election
+from fyrehose_twisted.hydra.events import Missed, Outcome, Role, Said
+from fyrehose_twisted.hydra.following import Following
+from fyrehose_twisted.hydra.hearing import Hearing
+from fyrehose_twisted.hydra.induction import Induction
+from fyrehose_twisted.hydra.invariants import (
+    Bounded,
+    InductionsEnd,
+    NoStorm,
+    OneLeader,
+    OneLease,
+    OneVote,
+    OnlyQuorumsDrop,
+    Recovers,
+    SaidOnce,
+    SameLines,
+    TermsRise,
+)
+from fyrehose_twisted.hydra.leading import Leading
+from fyrehose_twisted.hydra.lease import Lease
+from fyrehose_twisted.hydra.messages import Drop, Nominate, Send
+from fyrehose_twisted.hydra.node import HydraNode
+from fyrehose_twisted.hydra.outbox import Outbox
+from fyrehose_twisted.hydra.outsider import Outsider
+from fyrehose_twisted.hydra.promises import Vow
+from fyrehose_twisted.hydra.registry import Registry
+from fyrehose_twisted.hydra.saying import Saying
+from fyrehose_twisted.hydra.scenarios import (
+    Blackout,
+    Drift,
+    Islands,
+    NetworkScenario,
+    Storm,
+    Succession,
+    Unsafe,
+)
+from fyrehose_twisted.hydra.seen import Seen
+from fyrehose_twisted.hydra.speaking import Speaking
+from fyrehose_twisted.hydra.standing import Standing
+from fyrehose_twisted.hydra.ties import Ties
+from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.scenario import NOTHING_RAISES
+from fyrehose_twisted.sim.schedule import FaultSchedule
+
+SEEDS = 500
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass
+class Bug:
+    """A bug, and the invariants of which one has to notice it."""
+
+    plant: Callable[[Patch], None]
+    invariants: tuple[str, ...]
+    scenario: type[NetworkScenario] = Storm
+
+
+class EverySeen(Seen):
+    """To it everything is new."""
+
+    def add(self, key: Any) -> bool:
+        super().add(key)
+        return True
+
+
+# Votes
+
+
+def votes_twice(patch: Patch) -> None:
+    original = Election._consider
+
+    def consider(self: Any, message: Nominate, now: float) -> None:
+        standing = self._standing
+        standing.vow = standing.vow._replace(voted=min(standing.vow.voted, message.term - 1))
+        original(self, message, now)
+
+    patch.setattr(Election, "_consider", consider)
+
+
+def remembering(patch: Patch, change: Callable[[Vow], Vow], *, remembers: bool | None = None) -> None:
+    original = HydraNode.__init__
+
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        if options.get("vow") is not None:
+            options["vow"] = change(options["vow"])
+        if remembers is not None:
+            options["remembers"] = remembers
+        original(self, *arguments, **options)
+
+    patch.setattr(HydraNode, "__init__", init)
+
+
+def forgets_its_vote_in_a_crash(patch: Patch) -> None:
+    remembering(patch, lambda vow: vow._replace(voted=0, nominee=0, voter=0))
+
+
+def makes_nothing_durable(patch: Patch) -> None:
+    patch.setattr(Outbox, "keep", lambda self, vow: None)
+
+
+def nominates_itself_in_the_same_term_again(patch: Patch) -> None:
+    original = Election.nominate
+
+    def nominate(self: Any, now: float) -> None:
+        standing = self._standing
+        standing.vow, self._highest = standing.vow._replace(voted=standing.vow.term), 0
+        original(self, now)
+
+    patch.setattr(Election, "nominate", nominate)
+
+
+def wins_with_too_few_votes(patch: Patch) -> None:
+    patch.setattr(Election, "_known", lambda self, voters: self._standing.quorum)
+
+
+def founds_in_the_same_term_again(patch: Patch) -> None:
+    patch.setattr(Course, "_first_term", lambda self, now: 1)
+
+
+# Leases and promises
+
+
+def takes_the_lease_from_too_few(patch: Patch) -> None:
+    original = Lease.ponged
+
+    def ponged(self: Any, val: str, node: int, since: float, quorum: int) -> None:
+        original(self, val, node, since, max(1, quorum - 1))
+
+    patch.setattr(Lease, "ponged", ponged)
+
+
+def counts_the_lease_from_the_answer(patch: Patch) -> None:
+    original = Leading._answered
+
+    def answered(self: Any, val: str, node: int, now: float) -> None:
+        before = self.lease.until if self.lease else None
+        original(self, val, node, now)
+        if self.lease is not None and self.lease.until != before:
+            self.lease.until = now + self._standing.timers.lease
+
+    patch.setattr(Leading, "_answered", answered)
+
+
+def has_a_lease_that_never_ends(patch: Patch) -> None:
+    original = Lease.ponged
+
+    def ponged(self: Any, *arguments: Any) -> None:
+        original(self, *arguments)
+        self.until = None if self.until is None else inf
+
+    patch.setattr(Lease, "ponged", ponged)
+
+
+def goes_on_without_a_lease(patch: Patch) -> None:
+    original = Leading.tick
+
+    def tick(self: Any, now: float) -> bool:
+        again = original(self, now)
+        if self.lost is not None and self._ping_at <= now:
+            self.lost = None
+            self.ping(now)
+        self.lost = None
+        return bool(again)
+
+    patch.setattr(Leading, "tick", tick)
+    patch.setattr(Leading, "next_deadline", lambda self: inf if self.lease is None else self._ping_at)
+    patch.setattr(Speaking, "take", takes_until(inf))
+
+
+def takes_until(until: float) -> Callable[..., None]:
+    original = Speaking.take
+
+    def take(self: Any, now: float, end: float) -> None:
+        original(self, now, until)
+
+    return take
+
+
+def drops_others_without_a_quorum(patch: Patch) -> None:
+    original = Leading.tick
+
+    def tick(self: Any, now: float) -> bool:
+        again = original(self, now)
+        if self.lost is not None and not self._standing.founding:
+            for node in self._standing.registry.ids() - {self._standing.id}:
+                self._standing.registry.drop(node)
+                self._standing.flood(Drop(node, "no PONG"), now)
+        return bool(again)
+
+    patch.setattr(Leading, "tick", tick)
+
+
+def never_promises(patch: Patch) -> None:
+    patch.setattr(Standing, "promise", lambda self, node, now: None)
+
+
+def promises_for_too_short(patch: Patch) -> None:
+    patch.setattr(Timers, "promise", property(lambda self: self.lease))
+
+
+def has_leases_that_clocks_outlive(patch: Patch) -> None:
+    patch.setattr(Timers, "lease", property(lambda self: 0.95 * self.promise))
+
+
+def helps_whom_it_did_not_promise_to(patch: Patch) -> None:
+    patch.setattr(Standing, "may_help", lambda self, node, now: True)
+
+
+@contextmanager
+def helping(standing: Any) -> Iterator[None]:
+    standing.may_help = lambda node, now: True
+    try:
+        yield
+    finally:
+        vars(standing).pop("may_help", None)
+
+
+def votes_while_promised(patch: Patch) -> None:
+    for name in ("_consider", "call_received", "nominate", "_count_pledges"):
+        original = getattr(Election, name)
+
+        def voting(self: Any, *arguments: Any, original: Any = original) -> None:
+            with helping(self._standing):
+                original(self, *arguments)
+
+        patch.setattr(Election, name, voting)
+
+
+def answers_while_promised(patch: Patch) -> None:
+    original = Standing.answer_withheld
+
+    def answer_withheld(self: Any, now: float) -> None:
+        with helping(self):
+            original(self, now)
+
+    patch.setattr(Standing, "answer_withheld", answer_withheld)
+
+
+def is_released_by_any_nomination(patch: Patch) -> None:
+    original = Election.nominate_received
+
+    def nominate_received(self: Any, message: Nominate, tie: Any, now: float) -> None:
+        self._standing.release(self._standing.vow.promised)
+        original(self, message, tie, now)
+
+    patch.setattr(Election, "nominate_received", nominate_received)
+
+
+def forgets_its_promise_in_a_crash(patch: Patch) -> None:
+    remembering(patch, lambda vow: vow._replace(promised=0, until=0.0))
+
+
+def does_not_keep_quiet_after_it_started(patch: Patch) -> None:
+    remembering(patch, lambda vow: vow, remembers=True)
+
+
+def has_a_guardian_that_takes_a_pause_for_death(patch: Patch) -> None:
+    def paused(self: Any, host: Any) -> None:
+        guardian = self.guardians.get(host)
+        if guardian is not None and guardian.up:
+            guardian.do(lambda watcher, now: watcher.died(now))
+
+    patch.setattr(Cast, "paused", paused, raising=False)
+
+
+def is_released_by_a_link_that_broke(patch: Patch) -> None:
+    original = Course.ended
+
+    def ended(self: Any, tie: Any, now: float) -> None:
+        original(self, tie, now)
+        standing = self._parts.standing
+        if tie.node is not None and tie.node == standing.leader:
+            standing.release(tie.node)
+            self._parts.election.leader_gone(now)
+
+    patch.setattr(Course, "ended", ended)
+
+
+def leads_beside_another(patch: Patch) -> None:
+    patch.setattr(Course, "stop_leading", lambda self, why, now: None)
+
+
+# Registries
+
+
+def welcomes_before_all_have_met(patch: Patch) -> None:
+    original = Induction._finish
+
+    def finish(self: Any, now: float, *, may_decide: bool) -> Any:
+        if self._mediation is not None:
+            self._mediation.awaited.clear()
+        return original(self, now, may_decide=may_decide)
+
+    patch.setattr(Induction, "_finish", finish)
+
+
+def has_always_room(patch: Patch) -> None:
+    patch.setattr(Standing, "has_room", lambda self: True)
+
+
+def keeps_no_places(patch: Patch) -> None:
+    patch.setattr(Registry, "taken", lambda self: len(self._members))
+
+
+def does_not_forget_who_was_dropped(patch: Patch) -> None:
+    patch.setattr(Registry, "drop", lambda self, node: False)
+
+
+def drops_nobody(patch: Patch) -> None:
+    patch.setattr(Leading, "_drop_silent", lambda self, now: None)
+
+
+def never_gives_up_an_induction(patch: Patch) -> None:
+    original = Induction._mediate
+
+    def mediate(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options)
+        if self._mediation is not None:
+            self._mediation.until = inf
+
+    patch.setattr(Induction, "_mediate", mediate)
+
+
+def knocks_but_once(patch: Patch) -> None:
+    original = Outsider._knock
+
+    def knock(self: Any, *arguments: Any) -> None:
+        original(self, *arguments)
+        self._next_round = inf
+
+    patch.setattr(Outsider, "_knock", knock)
+
+
+def does_not_dial_again(patch: Patch) -> None:
+    original = Ties._later
+
+    def later(self: Any, dialling: Any, now: float) -> None:
+        original(self, dialling, now)
+        dialling.due = inf
+
+    patch.setattr(Ties, "_later", later)
+
+
+def stays_without_a_leader(patch: Patch) -> None:
+    patch.setattr(Course, "quorumless_at", lambda self: inf)
+
+
+def never_nominates_itself(patch: Patch) -> None:
+    patch.setattr(Election, "nominate", lambda self, now: self.wait(now))
+
+
+def never_looks_whether_it_agrees(patch: Patch) -> None:
+    patch.setattr(Agreement, "tick", lambda self, now: setattr(self, "_look_at", now + 10.0))
+
+
+# Lines
+
+
+def takes_lines_of_another_term(patch: Patch) -> None:
+    original = Hearing.recv_received
+
+    def recv_received(self: Any, message: Any, tie: Any, now: float) -> bool:
+        tie.term = self._standing.vow.term
+        return original(self, message, tie, now)
+
+    patch.setattr(Hearing, "recv_received", recv_received)
+
+
+def does_not_tell_of_gaps(patch: Patch) -> None:
+    original = Outbox.tell
+
+    def tell(self: Any, event: Any) -> None:
+        if not isinstance(event, Missed):
+            original(self, event)
+
+    patch.setattr(Outbox, "tell", tell)
+
+
+def counts_on_in_the_next_term(patch: Patch) -> None:
+    patch.setattr(Hearing, "begin_term", lambda self, whole: None)
+
+
+def takes_lines_twice(patch: Patch) -> None:
+    original = Hearing.recv_received
+
+    def recv_received(self: Any, message: Any, tie: Any, now: float) -> bool:
+        if self.expected is not None and message.idx < self.expected:
+            self.expected = message.idx
+        return original(self, message, tie, now)
+
+    patch.setattr(Hearing, "recv_received", recv_received)
+
+
+def says_lines_as_often_as_they_come(patch: Patch) -> None:
+    original = HydraNode._pass_on
+
+    def pass_on(self: Any, message: Send, tie: Any, now: float) -> None:
+        if self._standing.leader == self._standing.id:
+            self._sends.discard(message)
+        original(self, message, tie, now)
+
+    patch.setattr(HydraNode, "_pass_on", pass_on)
+    original_init = Speaking.__init__
+
+    def init(self: Any, standing: Any) -> None:
+        original_init(self, standing)
+        self._said = EverySeen(10)
+
+    patch.setattr(Speaking, "__init__", init)
+
+
+def sends_what_is_uncertain_again(patch: Patch) -> None:
+    original = Saying.leader_changed
+
+    def leader_changed(self: Any) -> None:
+        for wish in self._under_way.values():
+            wish.retry = True
+        original(self)
+
+    patch.setattr(Saying, "leader_changed", leader_changed)
+
+
+def tells_that_lines_were_said_too_soon(patch: Patch) -> None:
+    original = Saying.take
+
+    def take(self: Any, now: float) -> Any:
+        going = original(self, now)
+        for name, _ in going:
+            self.heard(name)
+        return going
+
+    patch.setattr(Saying, "take", take)
+
+
+def calls_refused_what_is_uncertain(patch: Patch) -> None:
+    original = Outbox.tell
+
+    def tell(self: Any, event: Any) -> None:
+        if isinstance(event, Said) and event.outcome is Outcome.UNCERTAIN:
+            event = event._replace(outcome=Outcome.REFUSED)
+        original(self, event)
+
+    patch.setattr(Outbox, "tell", tell)
+
+
+def relays_each_answer_again_and_again(patch: Patch) -> None:
+    original = Following.__init__
+
+    def init(self: Any, *arguments: Any) -> None:
+        original(self, *arguments)
+        self._pongs = EverySeen(10)
+
+    patch.setattr(Following, "__init__", init)
+
+
+class _Struck(Islands):
+    """Three nodes, without guardians; every now and then whoever leads, by a slow clock, is struck, and the others have
+    fast ones."""
+
+    sizes = (3,)
+    guarded = 0.0
+
+    def draw_faults(self, rng: Any) -> FaultSchedule:
+        return FaultSchedule()
+
+    def arrange(self) -> None:
+        for at in range(50, int(self.duration), 60):
+            self.network.call_in(at + self.rng.uniform(0.0, 10.0), self._begin)
+
+    def _begin(self) -> None:
+        hosts = [host for host in self.cast.hosts if host.running]
+        leaders = [host for host in hosts if host.node.role is Role.LEADER]
+        if len(leaders) == 1 and len(hosts) == 3:
+            leader = leaders[0]
+            for host in hosts:
+                host.set_clock(rate=0.7 if host is leader else 1.3)
+            self.strike(leader, [host for host in hosts if host is not leader])
+
+    def strike(self, leader: Host, others: list[Host]) -> None:
+        raise NotImplementedError
+
+    def change(self, sources: list[Host], to: list[Host], seconds: float, **what: Any) -> None:
+        """Make links worse for a while."""
+        changed = self.network.change([one.address for one in sources], [one.address for one in to], **what)
+        self.network.call_in(seconds, partial(self.network.restore, changed))
+
+
+class Reborn(_Struck):
+    """The leader is cut off, and the others start again at once: what they promised binds them all the same."""
+
+    name = "hydra.reborn"
+    states = 1.0
+
+    def strike(self, leader: Host, others: list[Host]) -> None:
+        if leader is self.cast.hosts[0]:
+            # Only the first founds anything.
+            self.cast.leave(leader, 5.0)
+            return
+        self.change([leader], others, 40.0, up=False)
+        self.change(others, [leader], 40.0, up=False)
+        for host in others:
+            host.stop(Crash.KILLED)
+            self.network.call_in(0.2, host.start)
+
+
+class Forgetful(Reborn):
+    """The same, and nobody keeps a state file."""
+
+    name = "hydra.forgetful"
+    states = 0.0
+
+
+class Awakened(_Struck):
+    """The leader is cut off while one node sleeps; the other starts again, founds a network, and the first joins it."""
+
+    name = "hydra.awakened"
+    states = 1.0
+
+    def strike(self, leader: Host, others: list[Host]) -> None:
+        first = self.cast.hosts[0]
+        if leader is first:
+            self.cast.leave(leader, 5.0)
+            return
+        (sleeper,) = (host for host in others if host is not first)
+        sleeper.stop(Crash.KILLED)
+        self.network.call_in(25.0, partial(self._wake, leader, first, sleeper))
+
+    def _wake(self, leader: Host, first: Host, sleeper: Host) -> None:
+        self.change([leader], [first, sleeper], 30.0, up=False)
+        self.change([first, sleeper], [leader], 30.0, up=False)
+        if first.up:
+            first.stop(Crash.KILLED)
+        for host in (first, sleeper):
+            self.network.call_in(0.2, host.start)
+
+
+class Naps(_Struck):
+    """One stands still for as long as others wait, wakes, and believes that nobody leads; then the leader does."""
+
+    name = "hydra.naps"
+
+    def strike(self, leader: Host, others: list[Host]) -> None:
+        one = self.rng.choice(others)
+        lasts = self.rng.uniform(9.0, 13.9)
+        if one.stand():
+            self.network.call_in(lasts, one.go_on)
+            self.network.call_in(lasts - 0.05, leader.stand)
+            self.network.call_in(lasts + 15.0, leader.go_on)
+
+
+class Late(_Struck):
+    """The leader hears answers late, and then nobody hears the leader."""
+
+    name = "hydra.late"
+
+    def strike(self, leader: Host, others: list[Host]) -> None:
+        self.change(others, [leader], 45.0, delay=self.rng.uniform(2.0, 5.0))
+        self.network.call_in(15.0, partial(self.change, [leader], others, 30.0, up=False))
+
+
+TWO = (OneLeader.name, OneLease.name)
+VOTES = (OneVote.name, OneLeader.name, TermsRise.name)
+
+BUGS = [
+    Bug(votes_twice, VOTES),
+    Bug(forgets_its_vote_in_a_crash, VOTES),
+    Bug(makes_nothing_durable, (*VOTES, OneLease.name)),
+    Bug(nominates_itself_in_the_same_term_again, VOTES),
+    Bug(wins_with_too_few_votes, (*VOTES, OneLease.name, Recovers.name)),
+    Bug(founds_in_the_same_term_again, (*TWO, SameLines.name), Blackout),
+    Bug(takes_the_lease_from_too_few, TWO, Islands),
+    Bug(counts_the_lease_from_the_answer, TWO, Late),
+    Bug(has_a_lease_that_never_ends, TWO, Islands),
+    Bug(goes_on_without_a_lease, TWO, Islands),
+    Bug(drops_others_without_a_quorum, (OnlyQuorumsDrop.name,), Islands),
+    Bug(never_promises, TWO, Naps),
+    Bug(promises_for_too_short, TWO, Drift),
+    Bug(has_leases_that_clocks_outlive, (*TWO, SameLines.name), Drift),
+    Bug(helps_whom_it_did_not_promise_to, TWO, Naps),
+    Bug(votes_while_promised, TWO, Naps),
+    Bug(answers_while_promised, TWO, Reborn),
+    Bug(is_released_by_any_nomination, (*TWO, InductionsEnd.name), Naps),
+    Bug(forgets_its_promise_in_a_crash, TWO, Reborn),
+    Bug(does_not_keep_quiet_after_it_started, TWO, Forgetful),
+    Bug(has_a_guardian_that_takes_a_pause_for_death, TWO),
+    Bug(is_released_by_a_link_that_broke, TWO),
+    Bug(leads_beside_another, (*TWO, Recovers.name, SameLines.name, NOTHING_RAISES)),
+    Bug(welcomes_before_all_have_met, (*TWO, Recovers.name, Bounded.name)),
+    Bug(has_always_room, (Bounded.name,)),
+    Bug(keeps_no_places, (Bounded.name,)),
+    Bug(does_not_forget_who_was_dropped, (Recovers.name, NOTHING_RAISES)),
+    Bug(drops_nobody, (Recovers.name,)),
+    Bug(never_gives_up_an_induction, (InductionsEnd.name,)),
+    Bug(knocks_but_once, (Recovers.name,)),
+    Bug(does_not_dial_again, (Recovers.name,)),
+    Bug(stays_without_a_leader, (Recovers.name,)),
+    Bug(never_nominates_itself, (Recovers.name,)),
+    Bug(never_looks_whether_it_agrees, (Recovers.name,)),
+    Bug(takes_lines_of_another_term, (SameLines.name,)),
+    Bug(does_not_tell_of_gaps, (SameLines.name,)),
+    Bug(counts_on_in_the_next_term, (SameLines.name,)),
+    Bug(takes_lines_twice, (SameLines.name, NoStorm.name, SaidOnce.name)),
+    Bug(says_lines_as_often_as_they_come, (SaidOnce.name,)),
+    Bug(sends_what_is_uncertain_again, (SaidOnce.name,), Succession),
+    Bug(tells_that_lines_were_said_too_soon, (SaidOnce.name,)),
+    Bug(calls_refused_what_is_uncertain, (SaidOnce.name,)),
+    Bug(relays_each_answer_again_and_again, (NoStorm.name,)),
+]
+
+
+# What is looked for here is in the simulator, not in what users run.
+@pytest.mark.soak(seconds=300)
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
+def test_the_simulator_finds_it(bug: Bug, monkeypatch: Patch) -> None:
+    bug.plant(monkeypatch)
+    for seed in range(SEEDS):
+        violation = bug.scenario(seed).run().violation
+        if violation is not None:
+            print(f"seed {seed}: {violation}")
+            assert violation.invariant in bug.invariants, str(violation)
+            return
+    pytest.fail(f"not found with {SEEDS} seeds")
+
+
+@pytest.mark.parametrize("scenario", [Reborn, Awakened, Naps, Late], ids=lambda scenario: scenario.name)
+def test_without_a_bug_nothing_is_found(scenario: type[NetworkScenario]) -> None:
+    for seed in range(15):
+        violation = scenario(seed).run().violation
+        assert violation is None, f"seed {seed}: {violation}"
+
+
+def test_the_checker_sees_two_leaders_where_the_quorum_is_the_document_s() -> None:
+    for seed in range(50):
+        violation = Unsafe(seed).run().violation
+        if violation is not None:
+            print(f"seed {seed}: {violation}")
+            assert violation.invariant in TWO, str(violation)
+            return
+    pytest.fail("not found with 50 seeds")

@@ -1,0 +1,678 @@
+"""Proofs on transports that the test feeds, with a clock that only it moves; at the end on real sockets."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet import reactor as installed_reactor
+from twisted.internet import tcp
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import CancelledError, Deferred, fail, maybeDeferred, succeed
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint
+from twisted.internet.error import ConnectionDone, ConnectionRefusedError, NoProtocol
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.logger import LogEvent, capturedLogs
+from twisted.python.failure import Failure
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.hydra.carriers.proving import (
+    MAX_BLANK_LINES,
+    MAX_PROOF_LINE,
+    MAX_UNPROVED,
+    REASONS,
+    TIMEOUT,
+    NotProved,
+    ProvedClientEndpoint,
+    Proving,
+    proved_factory,
+)
+from fyrehose_twisted.hydra.codec import HydraCodec
+from fyrehose_twisted.hydra.messages import Call, Keepalive, Malformed
+from fyrehose_twisted.net.link import Link
+
+reactor: Any = installed_reactor
+
+SECRET = b"what all nodes share"
+DEADLINE = 20.0
+"""Seconds after which a test on real sockets fails. Nothing waits that long unless it is broken."""
+
+
+class Wire(StringTransport):
+    """A transport that notes how it ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted = False
+        self.at_once = False
+        self.read = 0
+
+    def setTcpNoDelay(self, enabled: bool) -> None:  # noqa: N802
+        self.at_once = enabled
+
+    def abortConnection(self) -> None:
+        self.aborted = True
+
+    def taken(self) -> bytes:
+        """What was written since this was called last."""
+        data = self.value()[self.read :]
+        self.read += len(data)
+        return data
+
+
+class Speaker(Protocol):
+    """What speaks on a connection that has proved."""
+
+    def __init__(self) -> None:
+        self.heard = b""
+        self.ends: list[Any] = []
+        self.first = b""
+
+    def connectionMade(self) -> None:
+        if self.first:
+            self.transport.write(self.first)
+
+    def dataReceived(self, data: bytes) -> None:
+        self.heard += data
+
+    def connectionLost(self, reason: Any = None) -> None:
+        self.ends.append(reason.value)
+
+
+class Speakers(Factory):
+    noisy = False
+
+    def __init__(self, first: bytes = b"") -> None:
+        self.built: list[Speaker] = []
+        self.first = first
+        self.wanted = True
+        self.started = 0
+
+    def startFactory(self) -> None:
+        self.started += 1
+
+    def stopFactory(self) -> None:
+        self.started -= 1
+
+    def buildProtocol(self, addr: Any) -> Speaker | None:
+        if not self.wanted:
+            return None
+        self.built.append(Speaker())
+        self.built[-1].first = self.first
+        return self.built[-1]
+
+
+@implementer(IStreamClientEndpoint)
+class Dialling:
+    """An endpoint that is connected at once."""
+
+    def __init__(self) -> None:
+        self.wire = Wire()
+        self.prover: Any = None
+
+    def connect(self, factory: Any) -> Deferred[Any]:
+        self.prover = factory.buildProtocol(IPv4Address("TCP", "192.0.2.7", 6_174))
+        self.prover.makeConnection(self.wire)
+        return succeed(self.prover)
+
+
+class End:
+    """One end of a connection.
+
+    :param dials: whether it dialled.
+    """
+
+    def __init__(
+        self, dials: bool, secret: bytes | Proving = SECRET, *, symmetric: bool = False, first: bytes = b""
+    ) -> None:
+        self.clock = Clock()
+        self.counted: list[str] = []
+        self.speakers = Speakers(first)
+        self.proving = secret if isinstance(secret, Proving) else Proving(secret, self.clock, self.counted.append)
+        self.connected: list[Any] = []
+        if dials:
+            dialling = Dialling()
+            endpoint = ProvedClientEndpoint(dialling, self.proving, self.clock, symmetric=symmetric)
+            endpoint.connect(self.speakers).addBoth(self.connected.append)
+            self.prover, self.wire = dialling.prover, dialling.wire
+        else:
+            self.factory = proved_factory(self.speakers, self.proving, self.clock)
+            self.wire = Wire()
+            self.prover = self.factory.buildProtocol(IPv4Address("TCP", "192.0.2.1", 50_000))
+            self.prover.makeConnection(self.wire)
+
+    @property
+    def speaker(self) -> Speaker:
+        (speaker,) = self.speakers.built
+        return speaker
+
+    @property
+    def failed(self) -> str:
+        """Why it was given up, as everybody is told who should be."""
+        assert self.speakers.built == []
+        (reason,) = self.counted
+        if self.connected:
+            assert self.connected[0].check(NotProved)
+            assert self.connected[0].value.reason == reason
+        return reason
+
+    def feed(self, data: bytes, size: int = 10_000) -> None:
+        for at in range(0, len(data), size):
+            self.prover.dataReceived(data[at : at + size])
+
+
+def carry(first: End, second: End, size: int = 10_000) -> bytes:
+    """Let two ends talk until both are quiet; return all that was said."""
+    said = b""
+    while True:
+        one, other = first.wire.taken(), second.wire.taken()
+        if not one + other:
+            return said
+        said += one + other
+        second.feed(one, size)
+        first.feed(other, size)
+
+
+@pytest.fixture
+def logged() -> Any:
+    with capturedLogs() as events:
+        yield events
+
+
+def complaints(events: list[LogEvent]) -> list[str]:
+    return [event["log_format"].format(**event) for event in events if event["log_level"].name == "warn"]
+
+
+class TestSuccess:
+    @pytest.mark.parametrize("size", [1, 7, 10_000])
+    @pytest.mark.parametrize("symmetric", [False, True])
+    def test_both_ends_speak_once_both_have_proved(self, symmetric: bool, size: int) -> None:
+        ours = End(True, symmetric=symmetric, first=b"KNOCK 7\r\n")
+        theirs = End(symmetric, symmetric=symmetric, first=b"KNOCK 8\r\n")
+        said = carry(ours, theirs, size)
+        assert said.count(b"AUTH ") == said.count(b"PROOF ") == 2
+        for end, heard in ((ours, b"KNOCK 8\r\n"), (theirs, b"KNOCK 7\r\n")):
+            assert end.speaker.heard == heard
+            assert end.speaker.transport is end.wire
+            assert end.counted == []
+            assert end.clock.getDelayedCalls() == []
+            assert repr(end.proving) == "<Proving with 0 under way>"
+        assert ours.connected == [ours.speaker]
+
+    def test_what_is_said_are_lines_that_others_ignore(self) -> None:
+        said = carry(End(True), End(False))
+        lines = said.split(b"\r\n")
+        assert lines.pop() == b""
+        for line in lines:
+            assert re.fullmatch(rb"AUTH [0-9a-f]{32}|PROOF [0-9a-f]{64}", line)
+        found = HydraCodec().decoder().feed(said)
+        assert [one.reason for one in found if isinstance(one, Malformed)] == ["unknown-command"] * 4
+
+    def test_neither_the_secret_nor_a_hash_of_it_is_said(self) -> None:
+        said = carry(End(True), End(False))
+        assert SECRET not in said
+        for digest in ("sha256", "sha1", "md5"):
+            assert hmac.new(SECRET, b"", digest).hexdigest().encode() not in said
+
+    @pytest.mark.parametrize("symmetric", [False, True])
+    def test_a_proof_is_an_hmac_of_who_proves_and_both_nonces(self, symmetric: bool) -> None:
+        ours, theirs = End(True, symmetric=symmetric), End(symmetric, symmetric=symmetric)
+        carry(ours, theirs)
+        (first, own), (second, other) = (end.wire.value().split(b"\r\n")[:2] for end in (ours, theirs))
+        if symmetric and second < first:
+            first, own, second, other = second, other, first, own
+        nonces = bytes.fromhex((first[5:] + second[5:]).decode())
+        kind = b"level-" if symmetric else b""
+        for role, proof in ((b"first", own), (b"second", other)):
+            expected = hmac.new(SECRET, b"hydra-proof\0" + kind + role + b"\0" + nonces, "sha256").hexdigest()
+            assert proof == b"PROOF " + expected.encode()
+
+    def test_nothing_is_built_before_the_proof_and_nothing_is_between_afterwards(self) -> None:
+        ours, theirs = End(True), End(False)
+        theirs.feed(ours.wire.taken())
+        ours.feed(theirs.wire.taken())
+        assert ours.speakers.built == theirs.speakers.built == []
+        assert ours.wire.at_once
+        assert len(theirs.factory) == 1
+        carry(ours, theirs)
+        assert len(theirs.factory) == 0
+        assert ours.prover.dataReceived == ours.speaker.dataReceived
+        ours.prover.dataReceived(b"CALL 1\r\n")
+        assert ours.speaker.heard == b"CALL 1\r\n"
+        ours.prover.connectionLost(Failure(ConnectionDone()))
+        assert [type(end) for end in ours.speaker.ends] == [ConnectionDone]
+        assert ours.counted == []
+
+    def test_what_comes_right_behind_the_proof_is_not_lost(self) -> None:
+        ours, theirs = End(True), End(False, first=b"KNOCK 8\r\nCA")
+        theirs.feed(ours.wire.taken())
+        ours.feed(theirs.wire.taken())
+        theirs.feed(ours.wire.taken())
+        ours.feed(theirs.wire.taken() + b"LL 1\r\n")
+        assert ours.speaker.heard == b"KNOCK 8\r\nCALL 1\r\n"
+
+    def test_empty_lines_are_no_matter(self) -> None:
+        ours, theirs = End(True), End(False)
+        ours.feed(b"\r\n" * MAX_BLANK_LINES)
+        carry(ours, theirs)
+        assert ours.speaker.connected
+
+    def test_whoever_is_not_wanted_after_all_is_cut_off(self) -> None:
+        ours, theirs = End(True), End(False)
+        ours.speakers.wanted = theirs.speakers.wanted = False
+        carry(ours, theirs)
+        assert ours.wire.aborted
+        assert theirs.wire.aborted
+        assert ours.connected[0].check(NoProtocol)
+
+    def test_the_inner_factory_is_started_and_stopped(self) -> None:
+        end = End(False)
+        end.factory.doStart()
+        assert end.speakers.started == 1
+        end.factory.doStop()
+        assert end.speakers.started == 0
+
+    def test_it_is_an_endpoint(self) -> None:
+        verifyObject(IStreamClientEndpoint, ProvedClientEndpoint(Dialling(), SECRET, Clock()))
+
+    def test_an_empty_secret_is_none(self) -> None:
+        with pytest.raises(ConfigurationError, match="empty"):
+            Proving(b"", Clock())
+
+
+class TestStrangers:
+    @pytest.mark.parametrize("symmetric", [False, True])
+    def test_another_secret(self, symmetric: bool) -> None:
+        ours, theirs = End(True, symmetric=symmetric), End(symmetric, b"something else", symmetric=symmetric)
+        said = carry(ours, theirs)
+        # Whoever proves first is found out, and told nothing.
+        assert said.count(b"PROOF ") == 1
+        (found_out,) = [end for end in (ours, theirs) if end.counted]
+        assert symmetric or found_out is theirs
+        assert found_out.failed == "wrong-proof"
+        assert found_out.wire.aborted
+        other = ours if found_out is theirs else theirs
+        other.prover.connectionLost(Failure(ConnectionDone()))
+        assert other.failed == "closed"
+        assert other.clock.getDelayedCalls() == []
+
+    @pytest.mark.parametrize("dials", [True, False])
+    def test_one_without_a_secret_finds_no_listener(self, dials: bool) -> None:
+        end = End(dials)
+        end.feed(b"KNOCK 7 ivan\r\n")
+        assert end.failed == "not-auth"
+        assert end.wire.aborted
+        assert end.wire.value().startswith(b"AUTH ")
+        assert b"PROOF" not in end.wire.value()
+
+    @pytest.mark.parametrize("dials", [True, False])
+    def test_one_with_a_secret_finds_none_at_one_without(self, dials: bool) -> None:
+        link = Link(HydraCodec())
+        heard: list[Any] = []
+        link.messages_received = heard.extend  # type: ignore[method-assign]
+        wire = Wire()
+        link.makeConnection(wire)
+        end = End(dials)
+        link.dataReceived(end.wire.taken())
+        assert [message.reason for message in heard] == ["unknown-command"]
+        link.send([Keepalive()])
+        end.feed(wire.value())
+        assert end.counted == []
+        link.send([Call(1)])
+        end.feed(wire.value())
+        assert end.failed == "not-auth"
+
+    @pytest.mark.parametrize(
+        ("data", "reason"),
+        [
+            (b"GET / HTTP/1.1\r\n\r\n", "not-auth"),
+            (b"AUTH \r\n", "not-auth"),
+            (b"AUTH " + b"0" * 31 + b"\r\n", "not-auth"),
+            (b"AUTH " + b"0" * 33 + b"\r\n", "not-auth"),
+            (b"AUTH " + b"G" * 32 + b"\r\n", "not-auth"),
+            (b"AUTH " + b"A" * 32 + b"\r\n", "not-auth"),
+            (b"auth " + b"0" * 32 + b"\r\n", "not-auth"),
+            (b"AUTH " + b"0" * 32 + b" \r\n", "not-auth"),
+            (b"PROOF " + b"0" * 64 + b"\r\n", "not-auth"),
+            (b"\xff\0\n\r\r\n", "not-auth"),
+            (b"x" * (MAX_PROOF_LINE + 1), "overlong-line"),
+            (b"x" * 100_000 + b"\r\n", "overlong-line"),
+            (b"\r\n" * (MAX_BLANK_LINES + 1), "overlong-line"),
+            (b"AUTH " + b"0" * 32 + b"\r\n" + b"KNOCK 7\r\n", "not-proof"),
+            (b"AUTH " + b"0" * 32 + b"\r\n" + b"AUTH " + b"0" * 32 + b"\r\n", "not-proof"),
+            (b"AUTH " + b"0" * 32 + b"\r\n" + b"PROOF " + b"0" * 63 + b"\r\n", "not-proof"),
+            (b"AUTH " + b"0" * 32 + b"\r\n" + b"PROOF " + b"0" * 64 + b"\r\n", "wrong-proof"),
+            (b"AUTH " + b"0" * 32 + b"\r\n" + b"x" * (MAX_PROOF_LINE + 1), "overlong-line"),
+        ],
+    )
+    @pytest.mark.parametrize("dials", [True, False])
+    @pytest.mark.parametrize("size", [1, 10_000])
+    def test_garbage(self, data: bytes, reason: str, dials: bool, size: int) -> None:
+        end = End(dials)
+        end.feed(data, size)
+        assert end.failed == reason
+        assert end.wire.aborted
+        assert end.clock.getDelayedCalls() == []
+        end.prover.connectionLost(Failure(ConnectionDone()))
+        assert end.counted == [reason]
+
+    def test_whoever_merely_connects_is_shown_no_proof(self) -> None:
+        end = End(False)
+        end.feed(b"AUTH " + b"0" * 32 + b"\r\n")
+        assert b"PROOF" not in end.wire.value()
+
+    @pytest.mark.parametrize("said", [b"", b"\r\n", b"AUTH " + b"0" * 32 + b"\r\n", b"AUTH 00"])
+    @pytest.mark.parametrize("dials", [True, False])
+    def test_silence(self, said: bytes, dials: bool) -> None:
+        end = End(dials)
+        end.feed(said)
+        end.clock.advance(TIMEOUT - 0.1)
+        assert end.counted == []
+        end.clock.advance(0.1)
+        assert end.failed == "silent"
+        assert end.wire.aborted
+
+    def test_bytes_now_and_then_do_not_help(self) -> None:
+        end = End(False)
+        for _ in range(10):
+            end.feed(b"A")
+            end.clock.advance(TIMEOUT / 10)
+        assert end.failed == "silent"
+
+    def test_a_conversation_that_was_overheard_is_of_no_use(self) -> None:
+        for replayed in ("dialler", "acceptor"):
+            ours, theirs = End(True), End(False)
+            overheard: dict[str, bytes] = {"dialler": b"", "acceptor": b""}
+            while True:
+                one, other = ours.wire.taken(), theirs.wire.taken()
+                if not one + other:
+                    break
+                overheard["dialler"] += one
+                overheard["acceptor"] += other
+                theirs.feed(one)
+                ours.feed(other)
+            fresh = End(replayed == "acceptor", SECRET)
+            fresh.feed(overheard[replayed])
+            assert fresh.failed == "wrong-proof"
+
+    @pytest.mark.parametrize("symmetric", [False, True])
+    def test_what_is_sent_back_is_recognised(self, symmetric: bool) -> None:
+        for dials in (True,) if symmetric else (True, False):
+            end = End(dials, symmetric=symmetric)
+            end.feed(end.wire.taken())
+            assert end.failed == "reflected"
+
+    @pytest.mark.parametrize("symmetric", [False, True])
+    def test_so_is_what_comes_back_on_another_connection(self, symmetric: bool) -> None:
+        counted: list[str] = []
+        proving = Proving(SECRET, Clock(), counted.append)
+        one, other = End(True, proving, symmetric=symmetric), End(symmetric, proving, symmetric=symmetric)
+        carry(one, other)
+        assert counted == ["reflected"]
+        assert one.speakers.built == other.speakers.built == []
+
+    @pytest.mark.parametrize("symmetric", [False, True])
+    def test_a_proof_that_is_sent_back_is_wrong(self, symmetric: bool) -> None:
+        end = End(True, symmetric=symmetric)
+        end.feed(b"AUTH " + b"f" * 32 + b"\r\n")
+        proof = end.wire.value()[-72:]
+        assert proof.startswith(b"PROOF ")
+        end.feed(proof)
+        assert end.failed == "wrong-proof"
+
+    def test_two_connections_to_one_listener_cannot_prove_for_one_another(self) -> None:
+        one, other = End(False), End(False)
+        carry(one, other)
+        for end in (one, other):
+            assert end.speakers.built == []
+            assert b"PROOF" not in end.wire.value()
+
+    def test_nor_can_two_that_were_dialled(self) -> None:
+        one, other = End(True), End(True)
+        carry(one, other)
+        assert one.failed == other.failed == "wrong-proof"
+
+    def test_a_proof_among_equals_is_none_between_dialler_and_listener(self) -> None:
+        ours = End(True, symmetric=True)
+        theirs = End(False)
+        carry(ours, theirs)
+        assert ours.speakers.built == theirs.speakers.built == []
+
+    @pytest.mark.parametrize("at", range(0, 64, 7))
+    def test_a_proof_that_is_nearly_right_is_wrong(self, at: int) -> None:
+        ours, theirs = End(True), End(False)
+        theirs.feed(ours.wire.taken())
+        ours.feed(theirs.wire.taken())
+        proof = bytearray(ours.wire.taken())
+        proof[6 + at] = ord("0") if proof[6 + at] != ord("0") else ord("1")
+        theirs.feed(bytes(proof))
+        assert theirs.failed == "wrong-proof"
+
+
+class TestBounds:
+    def test_the_one_that_has_proved_longest_makes_way(self) -> None:
+        speakers, counted = Speakers(), list[str]()
+        factory = proved_factory(speakers, Proving(SECRET, Clock(), counted.append), Clock())
+        wires = []
+        for _ in range(MAX_UNPROVED + 2):
+            wires.append(Wire())
+            factory.buildProtocol(IPv4Address("TCP", "192.0.2.1", 50_000)).makeConnection(wires[-1])
+        assert len(factory) == MAX_UNPROVED
+        assert counted == ["crowded"] * 2
+        assert [wire.aborted for wire in wires] == [True] * 2 + [False] * MAX_UNPROVED
+
+    def test_each_reason_and_source_is_complained_about_once_a_minute(self, logged: list[LogEvent]) -> None:
+        clock, counted = Clock(), list[str]()
+        factory = proved_factory(Speakers(), Proving(SECRET, clock, counted.append), clock)
+
+        def fail_from(source: str, data: bytes) -> None:
+            prover = factory.buildProtocol(IPv4Address("TCP", source, 50_000))
+            prover.makeConnection(Wire())
+            prover.dataReceived(data)
+
+        for _ in range(20):
+            fail_from("192.0.2.1", b"KNOCK 7\r\n")
+        expected = "hung up on 192.0.2.1: it has no secret, or is no node"
+        assert complaints(logged) == [expected]
+        assert counted == ["not-auth"] * 20
+        fail_from("192.0.2.2", b"KNOCK 7\r\n")
+        fail_from("192.0.2.1", b"x" * 1_000)
+        assert len(complaints(logged)) == 3
+        clock.advance(61)
+        fail_from("192.0.2.1", b"KNOCK 7\r\n")
+        assert complaints(logged).count(expected) == 2
+
+    def test_every_reason_is_explained(self) -> None:
+        for reason, why in REASONS.items():
+            assert re.fullmatch(r"[a-z]+(-[a-z]+)*", reason)
+            assert why in str(NotProved(reason))
+
+
+class TestDials:
+    def test_one_that_fails_fails(self) -> None:
+        class Refused:
+            def connect(self, factory: Any) -> Deferred[Any]:
+                return fail(ConnectionRefusedError())
+
+        ends: list[Any] = []
+        endpoint = ProvedClientEndpoint(Refused(), SECRET, Clock())  # type: ignore[arg-type]
+        endpoint.connect(Speakers()).addErrback(ends.append)
+        assert ends[0].check(ConnectionRefusedError)
+
+    def test_one_that_is_given_up_before_it_is_connected_is_cancelled(self) -> None:
+        cancelled: list[Any] = []
+        factories: list[Any] = []
+
+        class Never:
+            def connect(self, factory: Any) -> Deferred[Any]:
+                factories.append(factory)
+                return Deferred(cancelled.append)
+
+        ends: list[Any] = []
+        dial = ProvedClientEndpoint(Never(), SECRET, Clock()).connect(Speakers())  # type: ignore[arg-type]
+        dial.addErrback(ends.append)
+        late = factories[0].buildProtocol(IPv4Address("TCP", "192.0.2.7", 6_174))
+        dial.cancel()
+        assert len(cancelled) == 1
+        assert ends[0].check(CancelledError)
+        # Twisted may have a connection for it all the same.
+        wire = Wire()
+        late.makeConnection(wire)
+        assert wire.aborted
+        assert wire.value() == b""
+
+    def test_one_that_is_given_up_while_it_proves_is_cut_off(self) -> None:
+        dialling, clock, ends, counted = Dialling(), Clock(), list[Any](), list[str]()
+        dial = ProvedClientEndpoint(dialling, Proving(SECRET, clock, counted.append), clock).connect(Speakers())
+        dial.addErrback(ends.append)
+        dial.cancel()
+        assert dialling.wire.aborted
+        assert ends[0].check(CancelledError)
+        assert clock.getDelayedCalls() == []
+        dialling.prover.connectionLost(Failure(ConnectionDone()))
+        assert counted == []
+
+    def test_a_protocol_that_cannot_begin_does_not_leave_the_dial_open(self) -> None:
+        ours, theirs = End(True), End(False)
+
+        def broken() -> None:
+            raise ZeroDivisionError
+
+        class Broken(Speaker):
+            connectionMade = staticmethod(broken)
+
+        ours.speakers.buildProtocol = lambda addr: Broken()  # type: ignore[method-assign,assignment]
+        with pytest.raises(ZeroDivisionError):
+            carry(ours, theirs)
+        ours.prover.connectionLost(Failure(ConnectionDone()))
+        assert ours.connected[0].check(ConnectionDone)
+
+
+# On real sockets
+
+
+class Talking(Link):
+    """A link that notes what comes, and tells when."""
+
+    def __init__(self) -> None:
+        super().__init__(HydraCodec())
+        self.messages: list[Any] = []
+        self.enough: Deferred[None] = Deferred()
+        self.ended: Deferred[str] = Deferred()
+        self.wanted = 1
+
+    def connection_ready(self) -> None:
+        self.send([Call(1)])
+
+    def messages_received(self, messages: Any) -> None:
+        self.messages += messages
+        if len(self.messages) >= self.wanted and not self.enough.called:
+            self.enough.callback(None)
+
+    def connection_ended(self, reason: str) -> None:
+        if not self.ended.called:
+            self.ended.callback(reason)
+
+
+class TalkingFactory(Factory):
+    noisy = False
+
+    def __init__(self) -> None:
+        self.links: list[Talking] = []
+        self.built: Deferred[None] = Deferred()
+
+    def buildProtocol(self, addr: Any) -> Talking:
+        self.links.append(Talking())
+        if not self.built.called:
+            self.built.callback(None)
+        return self.links[-1]
+
+
+def when(counted: list[str]) -> tuple[Callable[[str], None], Deferred[None]]:
+    """What counts, and a Deferred that fires when it first has."""
+    first: Deferred[None] = Deferred()
+
+    def count(reason: str) -> None:
+        counted.append(reason)
+        if not first.called:
+            first.callback(None)
+
+    return count, first.addTimeout(DEADLINE, reactor)
+
+
+@pytest_twisted.ensureDeferred
+async def test_real_links_prove_and_then_write_to_their_sockets() -> None:
+    dialled, accepted = TalkingFactory(), TalkingFactory()
+    server = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
+    port: Any = await server.listen(proved_factory(accepted, SECRET, reactor))
+    try:
+        client = TCP4ClientEndpoint(reactor, "127.0.0.1", port.getHost().port)
+        link: Any = await ProvedClientEndpoint(client, SECRET, reactor).connect(dialled).addTimeout(DEADLINE, reactor)
+        await accepted.built.addTimeout(DEADLINE, reactor)
+        (other,) = accepted.links
+        for one in (link, other):
+            await one.enough.addTimeout(DEADLINE, reactor)
+            assert one.messages == [Call(1)]
+            assert isinstance(one.transport, tcp.Connection)
+            assert one._plain
+            one.enough, one.wanted = Deferred(), 5_001
+        messages = [Call(number) for number in range(5_000)]
+        link.send(messages)
+        other.send(messages)
+        for one in (link, other):
+            await one.enough.addTimeout(DEADLINE, reactor)
+            assert one.messages == [Call(1), *messages]
+        link.hang_up()
+        assert await other.ended.addTimeout(DEADLINE, reactor) == "closed"
+    finally:
+        await maybeDeferred(port.stopListening)
+
+
+@pytest_twisted.ensureDeferred
+async def test_real_strangers_get_no_further(logged: list[LogEvent]) -> None:
+    accepted, counted = TalkingFactory(), list[str]()
+    count, found_out = when(counted)
+    server = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
+    port: Any = await server.listen(proved_factory(accepted, Proving(SECRET, reactor, count), reactor))
+    try:
+        client = TCP4ClientEndpoint(reactor, "127.0.0.1", port.getHost().port)
+        with pytest.raises(NotProved, match="closed the connection"):
+            await (
+                ProvedClientEndpoint(client, b"another", reactor)
+                .connect(TalkingFactory())
+                .addTimeout(DEADLINE, reactor)
+            )
+        await found_out
+        assert counted == ["wrong-proof"]
+        plain: Any = await client.connect(TalkingFactory())
+        await plain.ended.addTimeout(DEADLINE, reactor)
+        assert counted == ["wrong-proof", "not-auth"]
+        assert accepted.links == []
+    finally:
+        await maybeDeferred(port.stopListening)
+    assert len(complaints(logged)) == 3
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_real_listener_without_a_secret_is_left() -> None:
+    accepted, counted = TalkingFactory(), list[str]()
+    port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(accepted)
+    try:
+        client = TCP4ClientEndpoint(reactor, "127.0.0.1", port.getHost().port)
+        proving = Proving(SECRET, reactor, counted.append)
+        with pytest.raises(NotProved, match="no secret"):
+            await ProvedClientEndpoint(client, proving, reactor).connect(TalkingFactory()).addTimeout(DEADLINE, reactor)
+        assert counted == ["not-auth"]
+        await accepted.links[0].ended.addTimeout(DEADLINE, reactor)
+        assert [type(message) for message in accepted.links[0].messages] in ([], [Malformed])
+    finally:
+        await maybeDeferred(port.stopListening)

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from fyrehose_twisted.hydra.events import Role
+from fyrehose_twisted.hydra.roles import MOVES, Roles, Turns
+
+CAUSES = [name for name in vars(Turns) if not name.startswith("_")]
+WAYS = {
+    Role.OUTSIDER: [],
+    Role.COHORT: ["welcomed"],
+    Role.LEADER: ["founded"],
+    Role.VOTER: ["welcomed", "pledged"],
+    Role.NOMINEE: ["welcomed", "nominated"],
+    Role.GONE: ["left"],
+}
+
+
+def in_role(role: Role) -> Roles:
+    roles = Roles()
+    for cause in WAYS[role]:
+        roles.happened(cause, "")
+    assert roles.role is role
+    return roles
+
+
+def test_each_role_can_be_reached() -> None:
+    for role in Role:
+        in_role(role)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("role", list(Role))
+def test_each_cause_leads_where_the_table_says(role: Role, cause: str) -> None:
+    roles = in_role(role)
+    expected = MOVES.get((role, cause), role)
+    why = roles.why
+    assert roles.happened(cause, "because") is (expected is not role)
+    assert roles.role is expected
+    assert roles.why == ("because" if expected is not role else why)
+
+
+def test_only_a_nominee_is_elected_and_only_an_outsider_founds() -> None:
+    assert {role for (role, cause), target in MOVES.items() if target is Role.LEADER} == {Role.OUTSIDER, Role.NOMINEE}
+
+
+def test_nothing_brings_back_who_has_left() -> None:
+    assert not [cause for role, cause in MOVES if role is Role.GONE]

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.errors import PublishQueueFull, UnencodableMessage
+from fyrehose_twisted.hydra.events import Outcome, Said
+from fyrehose_twisted.hydra.lines import untag, with_tag
+from fyrehose_twisted.hydra.messages import Ping, Recv, Send
+
+LINE = b"PRIVMSG #c :hi"
+
+
+def said(host: Any) -> list[tuple[Any, Outcome, str]]:
+    return [tuple(one) for one in host.of(Said)]
+
+
+def sent(cohort: Any) -> list[tuple[str | None, bytes]]:
+    return [untag(one.line) for one in cohort.end.take(Send)]
+
+
+def test_a_line_goes_to_the_leader_and_its_echo_is_the_acknowledgement(cohort: Any, net: Any) -> None:
+    cohort.host.call("say", LINE, "token")
+    net.run(0.01)
+    ((name, line),) = sent(cohort)
+    assert line == LINE
+    assert said(cohort.host) == []
+    cohort.end.send(Recv(0, with_tag(name, b":bot!u@h " + LINE)))
+    assert said(cohort.host) == [("token", Outcome.SAID, "")]
+    assert len(cohort.node._parts.saying) == 0
+
+
+def test_two_equal_lines_are_two(cohort: Any, net: Any) -> None:
+    for token in (1, 2):
+        cohort.host.call("say", LINE, token)
+    net.run(0.01)
+    names = [name for name, _ in sent(cohort)]
+    assert len(set(names)) == 2
+    cohort.end.send(Recv(0, with_tag(names[1], LINE)))
+    assert said(cohort.host) == [(2, Outcome.SAID, "")]
+
+
+def test_names_of_two_lives_of_a_node_differ(net: Any) -> None:
+    nonces = {net.node(f"n{seed}", seed, seed=seed).node._parts.saying._nonce for seed in range(1, 20)}
+    assert len(nonces) == 19
+
+
+@pytest.mark.parametrize(
+    "line", [b"PRIVMSG #c :a\r\nQUIT", b"PRIVMSG #c :a\nQUIT", b"QUIT", b"PRIVMSG #c :" + b"x" * 500, b"", b"@a b"]
+)
+def test_what_is_no_line_of_irc_is_refused_at_once(cohort: Any, line: bytes, net: Any) -> None:
+    with pytest.raises(UnencodableMessage):
+        cohort.host.call("say", line, "token")
+    net.run(0.01)
+    assert sent(cohort) == []
+    assert len(cohort.node._parts.saying) == 0
+
+
+def test_only_so_many_lines_wait(net: Any) -> None:
+    host = net.node("alone", 1, max_queue=3)
+    for token in range(3):
+        host.call("say", LINE, token)
+    with pytest.raises(PublishQueueFull, match="3 lines wait"):
+        host.call("say", LINE, 3)
+    assert host.node.state(net.now).waiting == 3
+
+
+def test_lines_wait_for_a_leader_but_not_for_ever(net: Any) -> None:
+    host = net.node("alone", 1, max_wait=20.0)
+    host.call("say", LINE, "token")
+    net.run(19.9)
+    assert said(host) == []
+    net.run(0.2)
+    assert said(host) == [("token", Outcome.REFUSED, "no-leader")]
+
+
+def test_who_gets_no_echo_is_told_that_it_is_uncertain(make_cohort: Callable[..., Any], net: Any) -> None:
+    cohort = make_cohort(max_wait=20.0)
+    cohort.host.call("say", LINE, "token")
+    for _ in range(5):
+        cohort.ping()
+        net.run(4.9)
+    assert said(cohort.host) == [("token", Outcome.UNCERTAIN, "no-answer")]
+    assert len(sent(cohort)) == 1
+
+
+def test_what_was_under_way_when_the_leader_changed_is_uncertain(cohort: Any, net: Any) -> None:
+    cohort.host.call("say", LINE, "token")
+    net.run(0.01)
+    sent(cohort)
+    cohort.ping(term=2, leader=8)
+    assert said(cohort.host) == [("token", Outcome.UNCERTAIN, "leader-changed")]
+    assert sent(cohort) == []
+
+
+def test_who_asks_for_it_has_it_tried_again_under_the_same_name(cohort: Any, net: Any) -> None:
+    cohort.node.say(LINE, "token", net.now, retry=True)
+    cohort.host.flush()
+    net.run(0.01)
+    first = sent(cohort)
+    cohort.ping(term=2, leader=8)
+    assert said(cohort.host) == []
+    assert sent(cohort) == first
+    assert len(first) == 1
+
+
+def test_an_old_echo_settles_what_is_tried_again(cohort: Any, net: Any) -> None:
+    cohort.node.say(LINE, "token", net.now, retry=True)
+    cohort.host.flush()
+    net.run(0.01)
+    ((name, _),) = sent(cohort)
+    cohort.node._parts.saying.leader_changed()
+    cohort.node._parts.saying.heard(name)
+    cohort.host.flush()
+    assert said(cohort.host) == [("token", Outcome.SAID, "")]
+    assert len(cohort.node._parts.saying) == 0
+
+
+def test_what_waits_when_the_node_stops_is_reported(cohort: Any, net: Any) -> None:
+    cohort.host.call("say", LINE, "under way")
+    cohort.host.call("leave")
+    net.run(0.01)
+    assert said(cohort.host) == [("under way", Outcome.UNCERTAIN, "leader-changed")]
+
+
+def test_what_was_never_sent_when_the_node_stops_is_refused(net: Any) -> None:
+    host = net.node("alone", 1)
+    host.call("say", LINE, "token")
+    host.call("leave")
+    assert said(host) == [("token", Outcome.REFUSED, "stopped")]
+
+
+def test_a_leader_says_its_own_lines(leader: Any, net: Any) -> None:
+    leader.host.call("say", LINE, "token")
+    net.run(0.01)
+    assert [line for _, line in leader.host.said] == [LINE]
+    assert said(leader.host) == [("token", Outcome.SAID, "")]
+    (echo,) = leader.ends[7].take(Recv)
+    assert untag(echo.line)[1] == b":bot!u@h " + LINE
+
+
+def test_a_line_that_comes_back_over_another_link_is_not_sent_on(leader: Any, net: Any) -> None:
+    wish = Send(7, with_tag("x.1", LINE))
+    for end in leader.ends.values():
+        end.send(wish)
+    assert len(leader.host.said) == 1
+
+
+def test_a_line_without_a_leader_in_sight_is_dropped_and_counted(cohort: Any, net: Any) -> None:
+    cohort.wait(26.0)
+    assert cohort.node.leader is None
+    cohort.end.send(Send(8, LINE))
+    assert cohort.node.counts["send_without_leader"] == 1
+
+
+def test_a_line_of_another_term_is_dropped_and_counted(leader: Any, net: Any) -> None:
+    other = net.join(leader.host, 7)
+    other.owner.pongs_as = None
+    other.send(Ping(0, "v", 7), Send(7, LINE))
+    assert leader.host.said == []
+    assert leader.node.counts["send_of_another_term"] == 1

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from fyrehose_twisted.hydra.scenarios import SCENARIOS, Calm, Carriers, Storm
+from fyrehose_twisted.sim.pytest_plugin import Simulate
+from fyrehose_twisted.sim.runner import soak
+from fyrehose_twisted.sim.scenario import Outcome, Scenario
+
+pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
+
+SEEDS = 1
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate, fresh_seed: int) -> None:
+    outcomes = simulate(scenario, seeds=range(fresh_seed, fresh_seed + SEEDS))
+    for what in ("lines received", "lines said"):
+        assert sum(outcome.counts[what] for outcome in outcomes) > 0, outcomes
+
+
+def worth_its_seed(outcome: Outcome) -> bool:
+    return outcome.simulated >= 600 and outcome.faults >= 10 and outcome.operations >= 500
+
+
+def test_a_storm_is_one(simulate: Simulate) -> None:
+    outcomes = simulate(Storm, seeds=range(4))
+    assert all(map(worth_its_seed, outcomes)), outcomes
+    for what in ("elected", "leases lost", "lines missed", "inducted", "dropped: reset"):
+        assert sum(outcome.counts[what] for outcome in outcomes) > 0, what
+
+
+def test_where_nothing_goes_wrong_everybody_hears_everything(simulate: Simulate) -> None:
+    class Trio(Calm):
+        name = "hydra.trio"
+        sizes = (3,)
+
+    for outcome in simulate(Trio, seeds=range(5)):
+        counts = outcome.counts
+        assert counts["lines missed"] == counts["elected"] == counts["leases lost"] == counts["disagreements"] == 0
+        assert counts["lines received"] >= 2 * (counts["lines heard by a leader"] + counts["lines said"]) > 100
+
+
+def test_messages_travel_as_lines_too(simulate: Simulate) -> None:
+    class Bytes(Carriers):
+        name = "hydra.bytes"
+        bytes_travel = 1.0
+
+    simulate(Bytes, seeds=range(2))
+
+
+def test_names_begin_with_the_wing_and_are_unique() -> None:
+    names = [scenario.name for scenario in SCENARIOS]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("hydra.") for name in names)
+
+
+@pytest.mark.soak
+def test_random_seeds() -> None:
+    summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
+    for name, summary in summaries.items():
+        print(
+            f"{name}: {summary.count:,} seeds, {summary.simulated / 3600:,.1f} hours simulated,"
+            f" {summary.operations:,} operations, {summary.faults:,} faults"
+        )
+    failures = [outcome for summary in summaries.values() for outcome in summary.failures]
+    assert not failures, "\n".join(
+        f"fyrehose simulate {outcome.scenario} --seed {outcome.seed}\n  {outcome.violation}" for outcome in failures
+    )

@@ -1,0 +1,478 @@
+"""A node as a service, on real sockets of this machine, with a server of IRC in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted
+from prometheus_client import CollectorRegistry, generate_latest
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.internet.protocol import Factory
+from twisted.logger import capturedLogs
+from twisted.protocols.basic import LineOnlyReceiver
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import ConfigurationError, PublishQueueFull, StateFileError, UnencodableMessage
+from fyrehose_twisted.hydra.active import Channel, IrcConfig
+from fyrehose_twisted.hydra.bots import Bot, IrcLine
+from fyrehose_twisted.hydra.config import NodeConfig, Timers
+from fyrehose_twisted.hydra.events import LeaderChanged, Missed, Outcome, Received, Role, ToIrc
+from fyrehose_twisted.hydra.keeping import Keeping, LineJournal
+from fyrehose_twisted.hydra.lines import untag
+from fyrehose_twisted.hydra.messages import Send
+from fyrehose_twisted.hydra.metrics import HydraCollector
+from fyrehose_twisted.hydra.operate import connect
+from fyrehose_twisted.hydra.promises import Vow
+from fyrehose_twisted.hydra.protocol import HydraProtocol
+from fyrehose_twisted.hydra.service import HydraService
+from fyrehose_twisted.interfaces import IIrcListener
+from fyrehose_twisted.journal.memory import MemoryJournal
+from fyrehose_twisted.journal.reader import open_reader
+
+reactor: Any = installed_reactor
+
+DEADLINE = 30.0
+"""Seconds after which a test fails. Nothing waits that long unless it is broken."""
+SCALE = 0.02
+
+
+class Waiting:
+    """Lets tests wait until something is true; what changes it looks."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Callable[[], Any], Deferred[None]]] = []
+
+    def until(self, true: Callable[[], Any]) -> Deferred[None]:
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append((true, waiting))
+        self.look()
+        return waiting.addTimeout(DEADLINE, reactor)
+
+    def look(self) -> None:
+        for true, waiting in tuple(self._waiting):
+            if true():
+                self._waiting.remove((true, waiting))
+                waiting.callback(None)
+
+
+class IrcEnd(LineOnlyReceiver):
+    """The server's end of a connection: lets everybody in."""
+
+    delimiter = b"\r\n"
+    factory: Ircd
+
+    def connectionMade(self) -> None:
+        self.nick = b""
+        self.factory.ends.append(self)
+
+    def lineReceived(self, line: bytes) -> None:
+        words = line.split(b" ")
+        match words[0]:
+            case b"NICK":
+                self.nick = words[1]
+            case b"USER":
+                for code in (b"001", b"376"):
+                    self.sendLine(b":irc.test %b %b :x" % (code, self.nick))
+            case b"JOIN":
+                self.sendLine(b":%b!u@h JOIN :%b" % (self.nick, words[1]))
+                self.sendLine(b":irc.test 366 %b %b :x" % (self.nick, words[1]))
+            case b"QUIT":
+                self.transport.loseConnection()  # type: ignore[union-attr]
+            case b"PING":
+                self.sendLine(b":irc.test PONG irc.test " + words[1])
+        self.factory.lines.append(line)
+        self.factory.waiting.look()
+
+    def connectionLost(self, reason: Any = None) -> None:
+        self.factory.ends.remove(self)
+        self.factory.waiting.look()
+
+
+class Ircd(Factory):
+    """A server of IRC."""
+
+    protocol = IrcEnd
+    noisy = False
+
+    def __init__(self) -> None:
+        self.waiting = Waiting()
+        self.ends: list[IrcEnd] = []
+        self.lines: list[bytes] = []
+        self.port: Any = None
+
+    @property
+    def said(self) -> list[bytes]:
+        return [line for line in self.lines if line.startswith(b"PRIVMSG")]
+
+    def send(self, *lines: bytes) -> None:
+        """Send lines to whoever is there."""
+        for end in self.ends:
+            for line in lines:
+                end.sendLine(line)
+
+
+@implementer(IIrcListener)
+class Listener:
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, int, bytes]] = []
+        self.missed: list[Missed] = []
+        self.leaders: list[int | None] = []
+
+    def lines_received(self, lines: Received) -> None:
+        self.lines += [(lines.term, number, line) for number, line in enumerate(lines.lines, lines.first)]
+
+    def lines_missed(self, lines: Missed) -> None:
+        self.missed.append(lines)
+
+    def leader_changed(self, leader: LeaderChanged) -> None:
+        self.leaders.append(leader.leader)
+
+    @property
+    def texts(self) -> list[bytes]:
+        """What was said, without tags and who said it."""
+        return [untag(line)[1].split(b" :", 1)[1] for _, _, line in self.lines if b"PRIVMSG" in line]
+
+
+class Node(HydraService):
+    """Looks after everything that it is told whether what somebody waits for has come true."""
+
+    def __init__(self, ircd: Ircd | None, tag: str = "a", links: Any = (), **options: Any) -> None:
+        self.waiting = Waiting()
+        self.heard = Listener()
+        self.failures: list[Exception] = []
+        settings = {"network_size": 1, "found": True, "irc_rate": 1_000.0, "irc_burst": 100}
+        settings |= {key: options.pop(key) for key in tuple(options) if key in NodeConfig.__slots__}
+        if ircd is not None:
+            place = f"127.0.0.1:{ircd.port.getHost().port}"
+            options["irc"] = IrcConfig((place,), tag, (Channel("#c"),))
+        config = NodeConfig(tag=tag, timers=Timers(SCALE), **settings)
+        options = {"guardian": False, "failed": self.failures.append, "listen": ("tcp:0",), **options}
+        super().__init__(config, links, **options)
+        self.listen(self.heard)
+
+    def until(self, true: Callable[[], Any]) -> Deferred[None]:
+        return self.waiting.until(true)
+
+    def on_irc(self) -> Deferred[None]:
+        return self.until(lambda: (state := self.state()) is not None and state.irc == "open")
+
+    def fail(self, error: Exception) -> None:
+        super().fail(error)
+        self.waiting.look()
+
+    def _told(self, event: Any) -> None:
+        super()._told(event)
+        self.waiting.look()
+
+    def _feed(self, *arguments: Any, **more: Any) -> None:
+        super()._feed(*arguments, **more)
+        self.waiting.look()
+
+
+@pytest.fixture
+def ircd() -> Iterator[Ircd]:
+    server = Ircd()
+    server.port = pytest_twisted.blockon(TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(server))
+    yield server
+    for end in tuple(server.ends):
+        end.transport.abortConnection()  # type: ignore[union-attr]
+    pytest_twisted.blockon(server.waiting.until(lambda: not server.ends))
+    pytest_twisted.blockon(server.port.stopListening())
+
+
+Start = Callable[..., Awaitable[Node]]
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Node]]:
+    """Start a node, and stop it when the test is over."""
+    nodes: list[Node] = []
+
+    def started(*arguments: Any, **options: Any) -> Node:
+        nodes.append(Node(*arguments, **options))
+        nodes[-1].privilegedStartService()
+        nodes[-1].startService()
+        return nodes[-1]
+
+    yield started
+    for node in nodes:
+        if node.running:
+            pytest_twisted.blockon(node.stopService())
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_node_alone_hears_and_speaks(start: Any, ircd: Ircd) -> None:
+    node = start(ircd)
+    await node.on_irc()
+    assert node.heard.leaders == [node.node.id]
+    ircd.send(b":n!u@h PRIVMSG #c :one", b":irc.test 372 a :not relayed", b":n!u@h PRIVMSG #c :two")
+    await node.until(lambda: len(node.heard.texts) == 2)
+    assert node.heard.texts == [b"one", b"two"]
+    assert await node.say("PRIVMSG #c :three") is Outcome.SAID
+    await ircd.waiting.until(lambda: ircd.said)
+    assert ircd.said == [b"PRIVMSG #c :three"]
+    assert node.heard.texts == [b"one", b"two", b"three"]
+    term = node.node.term
+    assert [line[:2] for line in node.heard.lines] == [(term, number) for number in range(len(node.heard.lines))]
+    assert await node.say(b"PRIVMSG #c :\xff", retry=True) is Outcome.SAID
+    await ircd.waiting.until(lambda: len(ircd.said) == 2)
+    assert ircd.said[1:] == [b"PRIVMSG #c :\xff"]
+    with pytest.raises(UnencodableMessage):
+        await node.say("PRIVMSG #c :a\r\nQUIT")
+    await node.stopService()
+    assert ircd.lines[-1].startswith(b"QUIT")
+    assert ircd.ends == []
+    assert await node.say("PRIVMSG #c :four") is Outcome.REFUSED
+    assert node.failures == []
+
+
+@pytest_twisted.ensureDeferred
+async def test_lines_that_come_too_late_are_not_handed_to_irc(start: Any, ircd: Ircd) -> None:
+    node = start(ircd)
+    await node.on_irc()
+    now = node.reactor.seconds()
+    node._told(ToIrc(b"PRIVMSG #c :too late", now - 0.001))
+    assert node.node.counts["too_late"] == 1
+    node._told(ToIrc(b"PRIVMSG #c :in time", now + 60.0))
+    await ircd.waiting.until(lambda: ircd.said)
+    assert ircd.said == [b"PRIVMSG #c :in time"]
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_lease_that_is_over_leaves_no_time_for_a_goodbye(start: Any, ircd: Ircd) -> None:
+    node = start(ircd)
+    await node.on_irc()
+    node._lease_until = node.reactor.seconds() - 0.001
+    node._close_irc("its time is over")
+    await ircd.waiting.until(lambda: not ircd.ends)
+    assert not any(line.startswith(b"QUIT") for line in ircd.lines)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_leader_that_is_told_to_stop_has_time_for_one(start: Any, ircd: Ircd) -> None:
+    node = start(ircd)
+    await node.on_irc()
+    node._lease_until = node.reactor.seconds() - 0.001  # As if it had been told nothing for long.
+    await node.stopService()
+    assert ircd.lines[-1].startswith(b"QUIT")
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_cannot_be_promised_ends_it_and_says_nothing_more(start: Any, ircd: Ircd, tmp_path: Path) -> None:
+    node = start(ircd, state=tmp_path / "state")
+    await node.on_irc()
+    said = node.say("PRIVMSG #c :before")
+    await said
+
+    def broken(vow: Vow) -> None:
+        raise StateFileError("the disk is full")
+
+    node.links._driver._persist = broken
+    await node.until(lambda: node.failures)
+    assert [str(error) for error in node.failures] == ["the disk is full"]
+    await ircd.waiting.until(lambda: not ircd.ends)
+    assert await node.say("PRIVMSG #c :after") is Outcome.REFUSED
+    await node.stopService()
+    assert ircd.said == [b"PRIVMSG #c :before"]
+    assert not any(line.startswith(b"QUIT") for line in ircd.lines)
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_keeps_it_from_starting_is_told(start: Any, tmp_path: Path) -> None:
+    first = start(None, state=tmp_path / "state", keeping=Keeping(tmp_path / "journal"), control="tcp:0")
+    await first.until(lambda: first.node is not None and first._doors.places)
+    second = start(None, state=tmp_path / "state")
+    assert "in use by another node" in str(second.failures[0])
+    third = start(None, keeping=Keeping(tmp_path / "journal"))
+    assert "in use by another process" in str(third.failures[0])
+    place = first._doors.places["control"][0].rpartition(":")[2]
+    fourth = start(None, metrics=f"tcp:{place}")
+    await fourth.until(lambda: fourth.failures)
+    assert str(fourth.failures[0]) == (
+        f"--metrics: cannot listen on tcp:{place}:interface=127.0.0.1: Address already in use"
+    )
+    for wrong in ({"links": ["nonsense"]}, {"listen": ("nonsense:1",)}, {"listen": ("udp:0", "udp:0")}):
+        with pytest.raises(ConfigurationError):
+            Node(None, **wrong)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_journal_gives_a_later_life_its_terms_and_bots_their_memory(
+    start: Any, ircd: Ircd, tmp_path: Path
+) -> None:
+    class Counting(Bot):
+        def __init__(self) -> None:
+            self.seen: list[tuple[str, bool]] = []
+            self.led: list[bool] = []
+
+        def line_received(self, line: IrcLine) -> Iterable[str]:
+            if line.command != "PRIVMSG" or line.ours:
+                return
+            self.seen.append((line.text, line.replayed))
+            yield f"PRIVMSG #c :{len(self.seen)}"
+
+        def leading(self, leads: bool) -> None:
+            self.led.append(leads)
+
+    bot = Counting()
+    node = start(ircd, keeping=Keeping(tmp_path), bots=[bot])
+    await node.on_irc()
+    ircd.send(b":n!u@h PRIVMSG #c :one", b":n!u@h PRIVMSG #c :two")
+    await ircd.waiting.until(lambda: len(ircd.said) == 2)
+    await node.until(lambda: len(node.heard.texts) == 4)
+    before = node.node.term
+    await node.stopService()
+    assert bot.seen == [("one", False), ("two", False)]
+    assert bot.led == [True, False]
+    with closing(open_reader(tmp_path / "hydra-default")) as reader:
+        bounds = reader.bounds(before)
+        assert bounds is not None
+        payloads = [payload for block in reader.read(before, 0, bounds.last) for payload in block.payloads()]
+    assert payloads == [line for _, _, line in node.heard.lines]
+
+    bot = Counting()
+    again = start(ircd, keeping=Keeping(tmp_path), bots=[bot])
+    assert bot.seen == [("one", True), ("two", True)]
+    await again.on_irc()
+    assert again.node.term > before
+    assert len(ircd.said) == 2
+    ircd.send(b":n!u@h PRIVMSG #c :three")
+    await ircd.waiting.until(lambda: len(ircd.said) == 3)
+    assert ircd.said == [b"PRIVMSG #c :1", b"PRIVMSG #c :2", b"PRIVMSG #c :3"]
+
+
+@pytest_twisted.ensureDeferred
+async def test_two_nodes_and_what_a_subclass_sees(start: Any, ircd: Ircd) -> None:
+    seen: list[Any] = []
+
+    class Watching(HydraProtocol):
+        def hydra_received(self, messages: Any) -> None:
+            seen.extend(messages)
+            super().hydra_received(messages)
+
+    secret = b"a secret that is long enough"
+    first = start(ircd, network_size=2, secret=secret, protocol=Watching)
+    await first.until(lambda: first._doors.places)
+    (place,) = first._doors.places["listen"]
+    second = start(ircd, "b", [f"tcp:{place}"], network_size=2, found=False, secret=secret)
+    await second.until(lambda: second.node.role is Role.COHORT)
+    await first.on_irc()
+    assert await second.say("PRIVMSG #c :from afar") is Outcome.SAID
+    assert [message.line for message in seen if isinstance(message, Send)] != []
+    assert first.heard.texts == second.heard.texts == [b"from afar"]
+    state = second.state()
+    assert state is not None
+    assert (state.leader, len(state.nodes)) == (first.node.id, 2)
+    assert state.counts["links_dialled"] >= 1
+    await second.stopService()
+    await first.until(lambda: len(first.node.state(first.links.now()).nodes) == 1)
+    stranger = start(None, "c", [f"tcp:{place}"], network_size=2, found=False, secret=b"another secret, as long")
+    reasons: list[str] = []
+
+    def dial_failed(address: Any, reason: str, now: float) -> None:
+        reasons.append(reason)
+        stranger.waiting.look()
+
+    stranger.node.dial_failed = dial_failed
+    await stranger.until(lambda: reasons)
+    assert "proof" in reasons[0] or "secret" in reasons[0], reasons
+
+
+@pytest_twisted.ensureDeferred
+async def test_commands_can_ask_it(start: Any, ircd: Ircd, tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    node = start(ircd, control=f"unix:{path}")
+    await node.on_irc()
+    assert path.stat().st_mode & 0o777 == 0o600
+    asking = await connect(f"unix:{path}", reactor, DEADLINE)
+    state = (await asking.ask(ask="status"))["status"]
+    assert (state["role"], state["id"], state["irc"]) == ("leader", node.node.id, "open")
+    told: list[dict[str, Any]] = []
+    waiting = Waiting()
+    asking.told = lambda message: (told.append(message), waiting.look())
+    assert await asking.ask(ask="follow") == {"following": True}
+    said = await asking.say("PRIVMSG #c :\udcff hi", retry=False)
+    assert (said["said"], said["why"]) == ("said", "")
+    await waiting.until(lambda: len(told) == 2)
+    number = node.heard.lines[-1][1]
+    assert told[0] == {"leader": node.node.id, "tag": "a", "term": node.node.term}
+    assert told[1] == {"line": ":a!u@h PRIVMSG #c :\udcff hi", "term": node.node.term, "number": number}
+    refused = await asking.say("QUIT :x", retry=False)
+    assert "is not one of" in refused["error"]
+    await node.stopService()
+    assert (await asking.ended).startswith("the node hung up")
+
+
+@pytest_twisted.ensureDeferred
+async def test_metrics(start: Any, ircd: Ircd) -> None:
+    node = start(ircd)
+    registry = CollectorRegistry()
+    registry.register(HydraCollector(node))
+    await node.on_irc()
+    await node.say("PRIVMSG #c :hi")
+    lines = dict(
+        line.rsplit(" ", 1) for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")
+    )
+    assert lines['fyrehose_hydra_role{role="leader"}'] == "1.0"
+    assert lines['fyrehose_hydra_role{role="cohort"}'] == "0.0"
+    assert lines["fyrehose_hydra_irc_open"] == "1.0"
+    assert 0 < float(lines["fyrehose_hydra_lease_seconds"]) <= 7.5 * SCALE
+    assert lines['fyrehose_hydra_counted_total{what="said"}'] == "1.0"
+
+
+@pytest_twisted.ensureDeferred
+async def test_without_irc_it_says_so(start: Any) -> None:
+    with capturedLogs() as logs:
+        node = start(None)
+        await node.until(lambda: node.node.counts["irc_failed"] > 0)
+    assert node.failures == []
+    assert not [event for event in logs if event.get("log_failure") is not None]
+
+
+def test_the_journal_of_a_node_that_was_away() -> None:
+    journal = MemoryJournal("hydra://default")
+    lines = LineJournal(journal, lambda: 1.0)
+    assert lines.term == 0
+    lines.take(Received(3, 2, [b"c", b"d"]))
+    lines.take(Missed(3, 4, 5))
+    lines.take(Received(3, 6, [b"g"]))
+    lines.take(Received(3, 9, [b"j"]))
+    lines.take(Missed(7, 0, 1))
+    lines.take(Received(7, 2, [b"x"]))
+    journal.commit()
+    assert lines.term == 7
+    assert [journal.bounds(term)[:2] for term in (3, 7)] == [(2, 10), (0, 3)]
+    assert journal.losses(3, 0, 99) == [(4, 5), (7, 8)]
+    assert list(lines.events(lambda damage: None)) == [
+        Received(3, 2, [b"c", b"d"]),
+        Missed(3, 4, 5),
+        Received(3, 6, [b"g"]),
+        Missed(3, 7, 8),
+        Received(3, 9, [b"j"]),
+        Missed(7, 0, 1),
+        Received(7, 2, [b"x"]),
+    ]
+    # What was relayed again is kept as it was.
+    lines.take(Received(3, 2, [b"C"]))
+    journal.commit()
+    record = journal.get(3, 2)
+    assert record is not None
+    assert record.payload == b"c"
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_queue_that_is_full_is_said_at_once(start: Any) -> None:
+    node = start(None, network_size=3, found=False, max_queue=2)
+    waiting = [node.say_and_tell(f"PRIVMSG #c :{number}") for number in range(2)]
+    with pytest.raises(PublishQueueFull):
+        node.say_and_tell("PRIVMSG #c :3")
+    with pytest.raises(PublishQueueFull):
+        await node.say("PRIVMSG #c :3")
+    await node.stopService()
+    assert [(await one).outcome for one in waiting] == [Outcome.REFUSED] * 2

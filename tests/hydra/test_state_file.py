@@ -1,0 +1,171 @@
+"""What a node is bound by survives it; and if it did not, the node knows that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.hydra.promises import Vow
+from fyrehose_twisted.hydra.state_file import RECORD, StateFile
+
+BOOT, OTHER_BOOT = b"1" * 16, b"2" * 16
+VOW = Vow(term=7, voted=9, nominee=2**32 - 1, voter=5, promised=77, until=1_234.5)
+QUIET = 15.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def opened(path: Path, *, network: str = "n", now: float = 100.0, boot: bytes = BOOT, **options: Any) -> StateFile:
+    return StateFile(path, network, quiet=QUIET, now=now, boot_id=lambda: boot, **options)
+
+
+def kept(path: Path, *vows: Vow, **options: Any) -> None:
+    file = opened(path, **options)
+    for vow in vows:
+        file.keep(vow)
+    file.close()
+
+
+def test_a_new_node_has_promised_nothing_and_knows_it(path: Path) -> None:
+    file = opened(path)
+    assert (file.vow, file.remembers) == (Vow(), True)
+    assert path.stat().st_mode & 0o777 == 0o600
+    file.close()
+    again = opened(path)
+    assert (again.vow, again.remembers) == (Vow(), True)
+    again.close()
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_the_last_vow_is_remembered(path: Path, sync: bool) -> None:
+    for count in range(1, 6):
+        kept(path, *(VOW._replace(term=number) for number in range(count)), VOW, sync=sync)
+        file = opened(path)
+        assert (file.vow, file.remembers) == (VOW, True)
+        file.close()
+    assert path.stat().st_size == 2 * RECORD
+
+
+def test_a_kill_loses_nothing(path: Path) -> None:
+    code = (
+        "import os, signal, sys; from pathlib import Path;"
+        "from fyrehose_twisted.hydra.state_file import StateFile; from fyrehose_twisted.hydra.promises import Vow;"
+        f"file = StateFile(Path({str(path)!r}), 'n', quiet=15.0, now=100.0, boot_id=lambda: {BOOT!r});"
+        "[file.keep(Vow(term=number)) for number in range(1, 1001)]; os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    file = opened(path)
+    assert (file.vow, file.remembers) == (Vow(term=1_000), True)
+    file.close()
+
+
+def test_after_a_boot_the_clock_of_promises_began_anew(path: Path) -> None:
+    kept(path, VOW)
+    file = opened(path, boot=OTHER_BOOT, now=10.0)
+    assert (file.vow, file.remembers) == (VOW._replace(promised=0, until=0.0), False)
+    file.close()
+
+
+def test_a_leader_that_was_killed_is_not_bound_to_what_it_was(path: Path) -> None:
+    for own, bound in ((77, False), (78, True), (0, True)):
+        file = opened(path)
+        file.keep(VOW, own)
+        file.close()
+        file = opened(path)
+        assert (file.vow, file.remembers) == (VOW if bound else VOW._replace(promised=0, until=0.0), True)
+        file.close()
+
+
+def test_who_forgot_keeps_quiet_even_if_it_is_started_again(path: Path) -> None:
+    kept(path, VOW)
+    opened(path, boot=OTHER_BOOT, now=10.0).close()
+    file = opened(path, boot=OTHER_BOOT, now=24.9)
+    assert not file.remembers
+    file.keep(VOW)
+    file.close()
+    file = opened(path, boot=OTHER_BOOT, now=24.95)
+    assert not file.remembers
+    file.close()
+    file = opened(path, boot=OTHER_BOOT, now=25.0)
+    assert (file.vow, file.remembers) == (VOW, True)
+    file.close()
+
+
+def test_a_file_that_was_removed_or_emptied_is_missed(path: Path) -> None:
+    kept(path, VOW)
+    path.unlink()
+    file = opened(path)
+    assert (file.vow, file.remembers) == (Vow(), False)
+    file.close()
+    path.write_bytes(b"")
+    file = opened(path, now=1_000.0)
+    assert (file.vow, file.remembers) == (Vow(), False)
+    file.close()
+    # Power failed before what it said was there.
+    path.write_bytes(bytes(2 * RECORD))
+    file = opened(path, now=2_000.0)
+    assert not file.remembers
+    file.close()
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_record_that_was_being_written_was_never_promised_but_something_was(path: Path, last: int) -> None:
+    kept(path, *[VOW._replace(term=number) for number in range(3 + last)])
+    newest = 3 + last - 1
+    data = bytearray(path.read_bytes())
+    records = {data[start + 32 : start + 40][0]: start for start in (0, RECORD)}
+    torn = records[max(records)]
+    data[torn + 60] ^= 1
+    path.write_bytes(data)
+    file = opened(path)
+    assert (file.vow, file.remembers) == (VOW._replace(term=newest - 1), False)
+    file.close()
+
+
+@pytest.mark.parametrize("content", [b"x", b"x" * 2 * RECORD, b"HYDRA", b"\1" * (2 * RECORD + 1)])
+def test_what_is_damaged_says_what_to_do(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(StateFileError, match=r"damaged.*truncate -s 0"):
+        opened(path)
+    os.truncate(path, 0)
+    file = opened(path)
+    assert not file.remembers
+    file.close()
+
+
+def test_each_network_and_each_node_has_its_own(path: Path) -> None:
+    kept(path, VOW)
+    with pytest.raises(StateFileError, match="another network"):
+        opened(path, network="m")
+    file = opened(path)
+    with pytest.raises(StateFileError, match="in use by another node"):
+        opened(path)
+    file.close()
+    opened(path).close()
+
+
+def test_what_cannot_be_written_is_said_and_ends_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = opened(path)
+
+    def full(*arguments: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with pytest.raises(StateFileError, match="No space left"):
+            file.keep(VOW)
+    with pytest.raises(StateFileError, match="before"):
+        file.keep(VOW)
+    file.close()
+    with pytest.raises(StateFileError, match="cannot be locked"):
+        opened(path / "nowhere" / "state")

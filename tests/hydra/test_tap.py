@@ -1,0 +1,228 @@
+"""What an operator can say to ``twistd hydra-node``, and what is said back: one line."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.python.usage import UsageError
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.hydra import tap
+from fyrehose_twisted.hydra.active import Channel
+from fyrehose_twisted.hydra.bots import Bot
+from fyrehose_twisted.hydra.config import NodeConfig, Quorum, Target, Timers
+from fyrehose_twisted.hydra.keeping import stream_of
+from fyrehose_twisted.hydra.options import Listening, parse_listen
+from fyrehose_twisted.hydra.protocol import HydraProtocol
+from fyrehose_twisted.hydra.service import HydraService
+from fyrehose_twisted.journal.retention import parse_retention
+from fyrehose_twisted.journal.store import open_journal
+
+SECRET = b"a secret that is long enough"
+
+
+class OfOurs(HydraProtocol):
+    """What an application might run."""
+
+
+@pytest.fixture(autouse=True)
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, text, mode in (
+        ("secret", SECRET, 0o600),
+        ("open", SECRET, 0o644),
+        ("short", b"short", 0o600),
+        ("two", b"one\ntwo", 0o600),
+        ("empty", b" \n", 0o600),
+    ):
+        (tmp_path / name).write_bytes(text)
+        (tmp_path / name).chmod(mode)
+    return tmp_path
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody listens on."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield listening.getsockname()[1]
+
+
+def options_of(text: str) -> Any:
+    options = tap.Options()
+    options.parseOptions(["--tag", "a", "--found", *text.split()])
+    return options
+
+
+def service_of(text: str) -> HydraService:
+    service: Any = tap.makeService(options_of(f"--listen 0 {text}"))
+    return service  # type: ignore[no-any-return]
+
+
+def refusal_of(text: str) -> str:
+    with pytest.raises(SystemExit) as refused:
+        tap.makeService(options_of(text))
+    said = str(refused.value)
+    assert said.startswith("hydra-node: ")
+    assert "\n" not in said
+    return said
+
+
+def test_what_a_node_is_without_options() -> None:
+    options = options_of("")
+    assert options["config"] == NodeConfig(tag="a", found=True)
+    assert options["listening"] == [Listening("tcp:6174:interface=127.0.0.1", ("127.0.0.1", 6174), True)]
+    assert (options["irc-config"], options["secret"], options["state-path"], options["directory"]) == (None,) * 4
+    assert options["class"] is HydraProtocol
+
+
+def test_what_else_can_be_said(tmp_path: Path) -> None:
+    options = options_of(
+        "--network trades --network-size 5 --timescale 0.5 --secret-file secret --listen tcp:7000:interface=0.0.0.0"
+        " --udp-listen 0.0.0.0:7001 --link tcp:b:6174 --link tcp:b:6174 --link fifo:d --irc irc.example:6667"
+        " --irc tls:irc.example:6697 --nick bot --channel #c --channel #d,key --irc-password-file short --irc-rate 2.5"
+        " --irc-burst 7 --sasl-account me --sasl-password-file short --state s --sync --journal j --retention 7d"
+        " --control unix:c.sock --metrics 9100 --max-links 9 --no-guardian --bot fyrehose_twisted.hydra.bots.Bot"
+    )
+    config = options["config"]
+    assert (config.network, config.network_size, config.quorum, config.timers) == (
+        "trades",
+        5,
+        Quorum.FIXED,
+        Timers(0.5),
+    )
+    assert (config.irc_rate, config.irc_burst, config.max_links) == (2.5, 7, 9)
+    assert options["links"] == ["tcp:b:6174", "fifo:d"]
+    assert options["secret"] == SECRET
+    assert [one.description for one in options["listening"]] == [
+        "tcp:7000:interface=0.0.0.0",
+        "udp:7001:interface=0.0.0.0",
+    ]
+    irc = options["irc-config"]
+    assert irc.servers == ("irc.example:6667", "tls:irc.example:6697")
+    assert (irc.nick, irc.password, irc.sasl) == ("bot", "short", ("me", "short"))
+    assert irc.channels == (Channel("#c"), Channel("#d", "key"))
+    assert (options["state-path"], options["directory"]) == (tmp_path / "s", tmp_path / "j")
+    assert options["journal-config"].retention == parse_retention("7d")
+    assert options["control-listening"].description == "unix:c.sock:mode=600"
+    assert options["metrics-listening"].description == "tcp:9100:interface=127.0.0.1"
+    registry = options_of("--quorum registry")["config"]
+    assert (registry.quorum, registry.network_size) == (Quorum.REGISTRY, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "listening"),
+    [
+        ("7000", Listening("tcp:7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
+        ("tcp:port=7000", Listening("tcp:port=7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
+        ("tcp:7000:interface=192.0.2.1", Listening("tcp:7000:interface=192.0.2.1", ("192.0.2.1", 7000), False)),
+        (r"tcp6:7000:interface=\:\:", Listening(r"tcp6:7000:interface=\:\:", ("::", 7000), False)),
+        ("udp:7000", Listening("udp:7000:interface=127.0.0.1", ("127.0.0.1", 7000), True, True)),
+        ("udp:7000:0.0.0.0", Listening("udp:7000:0.0.0.0", ("0.0.0.0", 7000), False, True)),
+        ("unix:/run/x", Listening("unix:/run/x:mode=600", None, True)),
+        ("unix:/run/x:mode=660", Listening("unix:/run/x:mode=660", None, True)),
+        ("systemd:domain=INET:index=0", Listening("systemd:domain=INET:index=0", None, False)),
+        ("tcp:7000:interface=eth0", Listening("tcp:7000:interface=eth0", ("eth0", 7000), False)),
+    ],
+)
+def test_where_it_listens(text: str, listening: Listening) -> None:
+    assert parse_listen("listen", text) == listening
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("--tag=", "--tag TAG is missing"),
+        ("--tag ~a", "is not one printable word"),
+        ("--network a_b", "is not a name of letters"),
+        ("--network-size 0", "--network-size 0 is outside 1 to 64"),
+        ("--network-size x", "is not a whole number"),
+        ("--quorum all", "choose fixed or registry"),
+        ("--timescale 0", "--timescale 0 is outside 0.001 to 100"),
+        ("--timescale nan", "is outside"),
+        ("--timescale x", "is not a number"),
+        ("--link tcp:b", "'tcp:b' is not a link"),
+        ("--listen tcp:x", "--listen 'tcp:x' has no port"),
+        ("--listen tcp:7000:interface=0.0.0.0", "is not on loopback, and everybody could use it: give --secret-file"),
+        ("--udp-listen 0.0.0.0:7000", "--listen udp:7000:interface=0.0.0.0 is not on loopback"),
+        ("--udp-listen 7000", "is not HOST:PORT"),
+        ("--listen udp:1 --listen udp:2", "one UDP port at most"),
+        ("--secret-file none", "secret file none cannot be read"),
+        ("--secret-file open", "is open to everybody; chmod 600 it"),
+        ("--secret-file short", "needs at least 16"),
+        ("--irc irc.example:6667", "--channel CHANNEL is missing"),
+        ("--channel #c", "--channel is of no use without --irc"),
+        ("--nick a", "--nick is of no use without --irc"),
+        ("--irc irc.example --channel c", "is no channel"),
+        ("--irc x:1 --channel #c --nick #x", "is no nick"),
+        ("--irc x:1 --channel #c --sasl-account a", "belong together"),
+        ("--irc x:1 --channel #c --irc-password-file two", "something other than one line with a password"),
+        ("--irc x:1 --channel #c --irc-password-file empty", "something other than one line with a password"),
+        ("--irc x:1 --channel #c --irc-password-file open", "is open to everybody"),
+        ("--irc-rate 0", "--irc-rate 0 is outside"),
+        ("--irc-burst 0", "--irc-burst 0 is outside"),
+        ("--sync", "--sync is of no use without --state"),
+        ("--retention 7d", "--retention is of no use without --journal"),
+        ("--journal j --retention x", "retention 'x'"),
+        ("--control tcp:7000:interface=0.0.0.0", "speaks on IRC in this node's name"),
+        ("--control systemd:index=0", "speaks on IRC in this node's name"),
+        ("--control udp:7", "--control cannot be on UDP"),
+        ("--control unix:", "names no socket"),
+        ("--metrics x", "--metrics"),
+        ("--protocol fyrehose_twisted.hydra.bots.Bot", "is not a subclass of"),
+        ("--protocol nothing.there", "cannot be imported"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, complaint: str) -> None:
+    if text == "--metrics x":
+        assert complaint in refusal_of(f"--listen 0 {text}")
+        return
+    with pytest.raises(UsageError) as wrong:
+        options_of(text)
+    assert complaint in str(wrong.value)
+    assert "\n" not in str(wrong.value)
+
+
+def test_a_node_has_to_speak_to_somebody() -> None:
+    with pytest.raises(UsageError, match="nobody to speak to: give --link"):
+        tap.Options().parseOptions(["--tag", "a"])
+    for enough in (["--found"], ["--link", "tcp:b:1"], ["--listen", "6174"], ["--udp-listen", "127.0.0.1:1"]):
+        tap.Options().parseOptions(["--tag", "a", *enough])
+
+
+def test_what_would_go_wrong_in_a_moment_is_said_now(taken: int, tmp_path: Path) -> None:
+    assert f"--listen: cannot listen on 127.0.0.1:{taken}: Address already in use" in refusal_of(f"--listen {taken}")
+    assert "--control: cannot listen" in refusal_of(f"--listen 0 --control {taken}")
+    assert "--listen and --metrics are the same port" in refusal_of("--listen 45671 --metrics 45671")
+    (tmp_path / "file").touch()
+    assert "--state" in refusal_of("--listen 0 --state file/state")
+    assert "--journal" in refusal_of("--listen 0 --journal file/journal")
+    journal = open_journal(tmp_path / "j", stream_of("default"))
+    assert "in use by another process" in refusal_of("--listen 0 --journal j")
+    journal.close()
+    assert "--bot nothing.there cannot be imported" in refusal_of("--listen 0 --bot nothing.there")
+    with socket.socket(type=socket.SOCK_DGRAM) as bound:
+        bound.bind(("127.0.0.1", 0))
+        assert "--listen: cannot listen" in refusal_of(f"--listen udp:{bound.getsockname()[1]}")
+
+
+def test_what_is_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tap, "protocol_class", lambda name, base: OfOurs)
+    service = service_of(
+        "--link tcp:b:6174 --link tcp:c:6174:legacy=yes --link udp:b:1 --irc x:1 --channel #c --protocol of.Ours"
+        " --bot fyrehose_twisted.hydra.bots.Bot --state s --journal j --control 0"
+    )
+    addresses: list[Address] = [("tcp:b:6174", 0), ("tcp:c:6174:legacy=yes", 0), ("udp:b:1", 0)]
+    legacy = [False, True, False]
+    assert service.config.targets == tuple(Target(*one) for one in zip(addresses, legacy, strict=True))
+    assert service._places.dialable == ["tcp:b:6174", "udp:b:1"]
+    assert service._guarding is not None
+    assert isinstance(service._make_link(), OfOurs)
+    assert [type(bot) for bot in service._bots._bots] == [Bot]
+    assert service_of("--link tcp:b:6174 --no-guardian")._guarding is None
+    assert service_of("--link fifo:d")._guarding is None

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from fyrehose_twisted.hydra.messages import Keepalive, Knock, Malformed, Ping
+from fyrehose_twisted.hydra.ties import MAX_BAD
+
+
+def test_what_cannot_be_dialled_is_dialled_again_less_and_less_often(net: Any) -> None:
+    host = net.node("one", 1, (2,))
+    net.run(60.0)
+    times = [at for at, _ in host.dialled]
+    gaps = [after - before for before, after in pairwise(times)]
+    assert 0.4 <= gaps[0] <= 0.7
+    assert all(3.9 <= gap <= 6.1 for gap in gaps[5:])
+    assert len(gaps) > 10
+
+
+def test_a_link_that_worked_is_dialled_anew_at_once(net: Any) -> None:
+    played = net.play(2)
+    host = net.node("one", 1, (2,))
+    net.run(0.01)
+    for _ in range(5):
+        host.dialled.clear()
+        played.accepted[-1].close()
+        assert net.run(1.0, lambda: bool(host.dialled))
+        net.run(0.01)
+    assert len(played.accepted) == 6
+
+
+def test_a_silent_link_gets_signs_of_life_and_is_closed_in_the_end(net: Any) -> None:
+    host = net.node("one", 1)
+    end = net.link(host)
+    end.owner.arrived = lambda end, messages: end.received.extend(messages)
+    net.run(14.9)
+    assert not end.hung_up
+    assert len([one for one in end.received if isinstance(one, Keepalive)]) == 2
+    net.run(0.2)
+    assert end.hung_up
+    assert host.node.counts["links_silent"] == 1
+
+
+def test_empty_lines_keep_a_link_open(net: Any) -> None:
+    host = net.node("one", 1)
+    end = net.link(host)
+    for _ in range(10):
+        end.send(Keepalive())
+        net.run(10.0)
+    assert not end.hung_up
+
+
+def test_nonsense_is_counted_and_too_much_of_it_closes_the_link(net: Any) -> None:
+    host = net.node("one", 1)
+    end, other = net.link(host), net.link(host)
+    for _ in range(MAX_BAD - 1):
+        end.send(Malformed("number", b"PING x"))
+    assert not end.hung_up
+    end.send(Malformed("number", b"PING x"))
+    net.run(0.01)
+    assert end.hung_up
+    assert not other.hung_up
+    assert host.node.counts["malformed"] == host.node.counts["malformed_number"] == MAX_BAD
+
+
+def test_only_so_many_links_are_accepted(net: Any) -> None:
+    host = net.node("one", 1, max_links=2)
+    ends = [net.link(host) for _ in range(3)]
+    net.run(0.01)
+    assert [end.hung_up for end in ends] == [False, False, True]
+    assert host.node.counts["links_refused"] == 1
+
+
+def test_one_of_several_links_carries_what_goes_to_everybody_and_another_takes_over(cohort: Any, net: Any) -> None:
+    first, second = net.join(cohort.host, 8), net.join(cohort.host, 8)
+    for end in (first, second):
+        end.take()
+    cohort.ping()
+    assert len(first.take(Ping)) == 1
+    assert second.take(Ping) == []
+    first.close()
+    net.run(0.01)
+    second.take()
+    cohort.ping()
+    assert len(second.take(Ping)) == 1
+
+
+def test_a_link_that_takes_over_says_first_in_which_term_its_lines_are(cohort: Any, net: Any) -> None:
+    first, second = net.join(cohort.host, 8), net.join(cohort.host, 8)
+    second.take()
+    first.close()
+    net.run(0.01)
+    (ping,) = second.take(Ping)
+    assert (ping.term, ping.id) == (1, 7)
+
+
+def test_the_node_says_which_links_are_open(net: Any) -> None:
+    net.play(2)
+    host = net.node("one", 1, (2, 3))
+    net.run(0.01)
+    assert {(view.name, view.open) for view in host.node.state(net.now).links} == {
+        ("10.0.0.2:6174", True),
+        ("10.0.0.3:6174", False),
+    }
+
+
+def test_a_stranger_learns_that_there_is_a_network(cohort: Any, net: Any) -> None:
+    end = net.link(cohort.host)
+    (ping,) = end.take(Ping)
+    assert (ping.term, ping.id) == (1, 7)
+    cohort.ping()
+    assert len(end.take(Ping)) == 1
+
+
+def test_whoever_speaks_of_the_same_network_is_told_who_is_here(cohort: Any, net: Any) -> None:
+    end = net.link(cohort.host)
+    end.take()
+    end.send(Ping(1, "x", 8), Ping(1, "y", 8))
+    assert end.take(Knock) == [Knock(cohort.host.id, "cohort")]
