@@ -1,0 +1,597 @@
+"""Nodes that are processes of their own, and a real IRC server: whoever is killed, somebody is in the channel."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.hydra.lines import untag
+from fyrehose_twisted.journal.reader import open_reader
+
+SCALE = 0.1
+"""Of the timers of all nodes."""
+LEASE = 7.5 * SCALE
+NEVER = threading.Event()
+SERVERS = [
+    "ngircd",
+    pytest.param("inspircd", marks=pytest.mark.soak(seconds=60)),
+    pytest.param("ircd-hybrid", marks=pytest.mark.soak(seconds=60)),
+]
+
+
+def free_port() -> int:
+    """Return a port on loopback that nobody uses, over TCP and UDP."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with closing(socket.socket()) as tcp, closing(socket.socket(type=socket.SOCK_DGRAM)) as udp, suppress(OSError):
+            tcp.bind(("127.0.0.1", port))
+            udp.bind(("127.0.0.1", port))
+            return port
+
+
+class Asking:
+    """A connection to a node's --control."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), 30.0)
+        self.file = self.socket.makefile("rb")
+
+    def ask(self, **question: Any) -> dict[str, Any]:
+        """Return the next answer."""
+        self.tell(**question)
+        return self.read()
+
+    def tell(self, **question: Any) -> None:
+        """Ask, and do not wait."""
+        self.socket.sendall(json.dumps(question).encode() + b"\n")
+
+    def read(self) -> dict[str, Any]:
+        """Return the next answer."""
+        line = self.file.readline()
+        assert line, "the node hung up"
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        """Hang up."""
+        self.file.close()
+        self.socket.close()
+
+
+class Node:
+    """``twistd hydra-node`` in a process of its own, which is started with the same options each time."""
+
+    def __init__(self, start: Any, await_true: Any, root: Path, tag: str) -> None:
+        self._start = start
+        self._await_true = await_true
+        self.root = root
+        self.tag = tag
+        self.port, self.control = free_port(), free_port()
+        self.options: list[object] = []
+        self.program: Any = None
+
+    def start(self) -> Node:
+        """Start it, again if it has ended."""
+        own = "--tag", self.tag, "--nick", self.tag, "--control", f"tcp:{self.control}", "--state", f"{self.tag}.state"
+        command = "twistd", "-n", "--pidfile=", "hydra-node", *own, "--timescale", SCALE, *self.options
+        self.program = self._start(*command, cwd=self.root, stderr=subprocess.STDOUT)
+        return self
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self.program.signal(number)
+
+    def kill(self) -> None:
+        """Kill it with -9."""
+        assert self.program.signal(signal.SIGKILL).finish() == -signal.SIGKILL, self.program
+        assert "Traceback" not in self.program.out, self.program
+
+    def stop(self) -> None:
+        """Stop it as an operator would."""
+        assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
+        assert "Traceback" not in self.program.out, self.program
+
+    def status(self) -> dict[str, Any]:
+        """Return how it looks; nothing if it does not answer."""
+        try:
+            with closing(Asking(self.control)) as asking:
+                found: dict[str, Any] = asking.ask(ask="status")["status"]
+                return found
+        except OSError:
+            return {}
+
+    def say(self, line: str, **more: Any) -> dict[str, Any]:
+        """Have a line said, and return what became of it."""
+        with closing(Asking(self.control)) as asking:
+            return asking.ask(ask="say", line=line, id=1, **more)
+
+    def wait_for(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """Return how it looks once that is as it should be."""
+        found: list[dict[str, Any]] = []
+
+        def holds() -> bool:
+            assert self.program.process.poll() is None, self.program
+            found.append(self.status())
+            return bool(found[-1]) and bool(condition(found[-1]))
+
+        self._await_true(holds, lambda: f"{self.tag}: {found[-1]}\n{self.program}")
+        return found[-1]
+
+    def lines(self) -> list[bytes]:
+        """Return what its journal has, and count what was missed: read it when nobody writes it any more."""
+        found: list[bytes] = []
+        with closing(open_reader(self.root / self.tag / "hydra-default")) as reader:
+            for term in reader.epochs():
+                bounds = reader.bounds(term)
+                assert bounds is not None
+                for block in reader.read(term, bounds.first, bounds.last):
+                    found += [untag(payload)[1] for payload in block.payloads()]
+        return found
+
+    def missed(self) -> int:
+        """Return how many lines its journal declares lost."""
+        with closing(open_reader(self.root / self.tag / "hydra-default")) as reader:
+            bounds = [(term, reader.bounds(term)) for term in reader.epochs()]
+            losses = [reader.losses(term, one.first, one.last) for term, one in bounds if one is not None]
+        return sum(last - first + 1 for loss in losses for first, last in loss)
+
+
+class Network(dict[str, Node]):
+    """Nodes by their tags."""
+
+    def leader(self, *among: Node) -> Node:
+        """Return the node that is on IRC, once all of those that run have agreed on one."""
+        running = list(among) or list(self.values())
+        states = [
+            node.wait_for(
+                lambda state: (
+                    state["leader"] is not None
+                    and state["role"] in ("leader", "cohort")
+                    and len(state["nodes"]) >= len(running)
+                    and (state["role"] != "leader" or state["irc"] == "open")
+                )
+            )
+            for node in running
+        ]
+        leaders = [node for node, state in zip(running, states, strict=True) if state["role"] == "leader"]
+        if len(leaders) == 1 and len({state["leader"] for state in states}) == 1:
+            return leaders[0]
+        NEVER.wait(0.02)
+        return self.leader(*among)
+
+    def wait_for_guardian(self, node: Node) -> None:
+        """Wait until a node could be missed at once."""
+        number = node.status()["id"]
+        others = len(self) - 1
+        node.program.wait_for(rf"stands by for node {number}, {others} of {others} links are ready")
+
+
+@pytest.fixture
+def network(start: Any, await_true: Any, tmp_path: Path) -> Callable[..., Network]:
+    """Make nodes that are not started yet. Without links of their own, all link to all others over TCP."""
+
+    def made(tags: str, *common: object, links: dict[str, list[str]] | None = None) -> Network:
+        nodes = Network({tag: Node(start, await_true, tmp_path, tag) for tag in tags})
+        for tag, node in nodes.items():
+            others = [f"tcp:127.0.0.1:{other.port}" for other in nodes.values() if other is not node]
+            node.options = ["--network-size", len(tags), "--listen", f"tcp:{node.port}", *common]
+            for link in others if links is None else links.get(tag, []):
+                node.options += ["--link", link]
+            if tag == tags[0]:
+                node.options.append("--found")
+        return nodes
+
+    return made
+
+
+@pytest.fixture
+def on_irc() -> Callable[..., list[object]]:
+    """Return options of a node that may be on IRC."""
+    fast = "--channel", "#c", "--irc-rate", 1_000, "--irc-burst", 1_000
+
+    def options(*ircds: Any) -> list[object]:
+        return [part for ircd in ircds for part in ("--irc", ircd.address)] + list(fast)
+
+    return options
+
+
+class Talker:
+    """Says numbered lines in the channel, without end."""
+
+    def __init__(self, stranger: Any) -> None:
+        self._stranger = stranger
+        self._over = threading.Event()
+        self.said = 0
+        self._thread = threading.Thread(target=self._talk, daemon=True)
+        self._thread.start()
+
+    def _talk(self) -> None:
+        while not self._over.wait(0.004):
+            self.said += 1
+            self._stranger.say(f"PRIVMSG #c :n {self.said}")
+
+    def finish(self) -> int:
+        """Say no more; return how many lines that were."""
+        self._over.set()
+        self._thread.join(30.0)
+        return self.said
+
+
+def numbers(lines: list[bytes]) -> list[int]:
+    """Return the numbers of a talker's lines."""
+    return [int(found[1]) for line in lines if (found := re.search(rb" PRIVMSG #c :n (\d+)$", line))]
+
+
+class Speaker:
+    """Has numbered lines said by a node, one after the other, and notes what became of each."""
+
+    def __init__(self, node: Node, name: str) -> None:
+        self.outcomes: dict[str, str] = {}
+        self._name = name
+        self._over = threading.Event()
+        self._asking = Asking(node.control)
+        self._thread = threading.Thread(target=self._speak, daemon=True)
+        self._thread.start()
+
+    def _speak(self) -> None:
+        number = 0
+        while not self._over.wait(0.01):
+            number += 1
+            text = f"{self._name} {number}"
+            self.outcomes[text] = self._asking.ask(ask="say", line=f"PRIVMSG #c :{text}", id=number)["said"]
+
+    def finish(self) -> dict[str, str]:
+        """Say no more; return outcomes by text."""
+        self._over.set()
+        self._thread.join(30.0)
+        assert not self._thread.is_alive()
+        self._asking.close()
+        return self.outcomes
+
+
+@pytest.fixture
+def finishing() -> Iterator[list[Any]]:
+    """What is to be finished when a test ends, however it does."""
+    running: list[Any] = []
+    yield running
+    for one in running:
+        with suppress(Exception):
+            one.finish()
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_somebody_is_in_the_channel_whoever_is_killed(
+    server: str, start: Any, start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any, finishing: list[Any]
+) -> None:
+    ircd = start_ircd(server)
+    stranger = irc_stranger(ircd, "stranger", "#c")
+    witness = irc_stranger(ircd, "witness", "#c")
+    nodes = network("abc", *on_irc(ircd))
+    for node in nodes.values():
+        node.options += ["--journal", node.tag]
+        node.start()
+    first = nodes.leader()
+    stranger.wait_for(rb"^:%b!\S+ JOIN :?#c" % first.tag.encode())
+    one, other = (node for node in nodes.values() if node is not first)
+    follower = start("fyrehose", "hydra", "follow", "--control", f"tcp:{other.control}")
+    follower.process.stdin.close()
+    for node in nodes.values():
+        nodes.wait_for_guardian(node)
+
+    # Both ways, and what commands show of it.
+    said = start("fyrehose", "hydra", "say", "--control", f"tcp:{one.control}")
+    assert said.finish(b"PRIVMSG #c :hello\nNOTICE #c :hydra\n") == 0, said
+    stranger.wait_for(rb"^:%b!\S+ PRIVMSG #c :hello$" % first.tag.encode())
+    stranger.wait_for(rb" NOTICE #c :hydra$")
+    refused = start("fyrehose", "hydra", "say", "--control", f"tcp:{one.control}", "QUIT", ":bye")
+    assert refused.finish() == 1
+    assert "is not one of " in refused.err
+    shown = start("fyrehose", "hydra", "status", "--control", f"tcp:{one.control}")
+    assert shown.finish() == 0, shown
+    assert f"network default of 3 nodes, seen from {one.tag} (" in shown.out
+    assert re.search(rf" \({first.status()['id']}\) leads; 2 have to agree$", shown.out, re.MULTILINE), shown.out
+    stranger.say("PRIVMSG #c :hello to you")
+    follower.wait_for(r":stranger!\S+ PRIVMSG #c :hello to you\n")
+
+    # The first is killed while everybody talks.
+    talker, speakers = Talker(stranger), {node: Speaker(node, f"from-{node.tag}") for node in (one, other)}
+    finishing += [talker, *speakers.values()]
+    follower.wait_for(r"PRIVMSG #c :n 50\n")
+    killed = monotonic()
+    first.kill()
+    second = nodes.leader(one, other)
+    stranger.wait_for(rb"^:%b!\S+ JOIN :?#c" % second.tag.encode())
+    fast = monotonic() - killed
+    rest = other if second is one else one
+    stranger.wait_for(rb"^:%b!\S+ PRIVMSG #c :from-%b \d+$" % (second.tag.encode(), rest.tag.encode()))
+    first.start()
+    nodes.leader()
+
+    # The second is told to stop.
+    outcomes = dict(speakers.pop(second).finish())
+    at = len(stranger.lines)
+    second.stop()
+    third = nodes.leader(first, rest)
+    stranger.wait_for(rb"^:%b!\S+ PRIVMSG #c :from-%b \d+$" % (third.tag.encode(), rest.tag.encode()))
+    outcomes |= speakers.pop(rest).finish()
+    with closing(Asking(rest.control)) as asking:
+        assert asking.ask(ask="follow") == {"following": True}
+        total = talker.finish()
+        stranger.say("PRIVMSG #c :that was all")
+        while not asking.read().get("line", "").endswith("PRIVMSG #c :that was all"):
+            pass
+    last = [line for line in stranger.lines[at:] if line.startswith(b":%b!" % second.tag.encode())]
+    assert [b" QUIT" in line for line in last] == [False] * (len(last) - 1) + [True], last
+    for node in (first, rest):
+        node.stop()
+
+    # Whatever nodes wanted said was said once, or what they were told is true.
+    heard = Counter(line.split(b" :", 1)[1].decode() for line in stranger.matching(rb" PRIVMSG #c :from-"))
+    for text, outcome in outcomes.items():
+        assert heard[text] in {"said": (1,), "uncertain": (0, 1), "refused": (0,)}[outcome], (text, outcome)
+    assert rest.missed() == 0, rest.program
+    # Nothing that the stranger said came twice, and a node that was there all the time has all that any other has.
+    records = {node.tag: numbers(node.lines()) for node in nodes.values()}
+    for tag, found in records.items():
+        assert found == sorted(set(found))
+        more = sorted(set(found) - set(records[rest.tag]))
+        assert not more, f"{tag} has {more}, {rest.tag} has not; {first.tag} led first, then {second.tag}, {third.tag}"
+    # All that was said while somebody was in the channel, but for what had reached the one that was killed.
+    there, unheard, lost = 0, 0, []
+    for line in witness.lines:
+        if change := re.match(rb":[abc]!\S+ (JOIN|QUIT)", line):
+            there += 1 if change[1] == b"JOIN" else -1
+        for number in numbers([line]):
+            unheard += not there
+            if there and number not in records[rest.tag]:
+                lost.append(number)
+    print(
+        f"{server}: {fast:.2f} s from kill -9 to the next JOIN; of {total} lines that the stranger said, nobody was"
+        f" there for {unheard}, {lost} went with who was killed, and 0 were doubled; what nodes said:"
+        f" {dict(Counter(outcomes.values()))}"
+    )
+    assert len(lost) < 50
+    checked = start("fyrehose", "journal", "check", rest.tag, cwd=rest.root)
+    assert checked.finish() == 0, checked
+    assert "; nothing is damaged" in checked.out
+    printed = start("fyrehose", "journal", "cat", f"{rest.tag}/hydra-default", cwd=rest.root)
+    assert printed.finish() == 0, printed
+    assert numbers(printed.outputs[1].splitlines()) == records[rest.tag]
+
+
+@pytest.mark.soak(seconds=90)
+def test_journals_of_all_nodes_can_be_verified(
+    start: Any, start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any, tmp_path: Path
+) -> None:
+    ircd = start_ircd("ngircd")
+    stranger = irc_stranger(ircd, "stranger", "#c")
+    nodes = network("abc", *on_irc(ircd))
+    for node in nodes.values():
+        node.options += ["--journal", node.tag, "--retention", "1GB"]
+        node.start()
+    said = 0
+    for _ in range(2):
+        leader = nodes.leader()
+        for _ in range(100):
+            said += 1
+            stranger.say(f"PRIVMSG #c :n {said}")
+        state = leader.wait_for(lambda state: state["expected"] > 100)
+        for node in nodes.values():
+            node.wait_for(lambda own, state=state: own["expected"] == state["expected"])
+        leader.kill()
+        nodes.leader(*(node for node in nodes.values() if node is not leader))
+        leader.start()
+    nodes.leader()
+    for node in nodes.values():
+        node.stop()
+    journals = [tmp_path / tag / "hydra-default" for tag in nodes]
+    command = [
+        Path(sys.executable).parent / "fyrehose-pipeline",
+        "verify",
+        *journals,
+        "--master",
+        "local[2]",
+        "--quiet",
+    ]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
+    assert "no payloads differ" in ran.stdout
+    for node in nodes.values():
+        assert numbers(node.lines()) == list(range(1, 201))
+
+
+def test_a_leader_that_stood_still_says_nothing_when_its_time_is_over(
+    start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any
+) -> None:
+    ircd = start_ircd("ngircd")
+    stranger = irc_stranger(ircd, "stranger", "#c")
+    nodes = network("abc", *on_irc(ircd))
+    for node in nodes.values():
+        node.start()
+    first = nodes.leader()
+    others = [node for node in nodes.values() if node is not first]
+    nodes.wait_for_guardian(first)
+    with closing(Asking(first.control)) as asking:
+        assert asking.ask(ask="say", line="PRIVMSG #c :before", id=0)["said"] == "said"
+        first.signal(signal.SIGSTOP)
+        stopped = monotonic()
+        for number in range(1, 51):
+            asking.tell(ask="say", line=f"PRIVMSG #c :late {number}", id=number)
+        second = nodes.leader(*others)
+        # Its guardian sees that it is alive, and so nobody else leads before what was promised is over.
+        assert monotonic() - stopped > LEASE
+        assert not re.search("has ended without a goodbye", first.program.out)
+        stranger.wait_for(rb"^:%b!\S+ JOIN :?#c" % second.tag.encode())
+        at = len(stranger.lines)
+        first.signal(signal.SIGCONT)
+        answers = [asking.read() for _ in range(50)]
+    stranger.wait_for(rb"^:%b!\S+ QUIT" % first.tag.encode())
+    nodes.leader()
+    said = {answer["id"] for answer in answers if answer["said"] == "said"}
+    if said:
+        stranger.wait_for(rb" PRIVMSG #c :late %d$" % max(said))
+    late = [line for line in stranger.lines[at:] if b" PRIVMSG #c :late " in line]
+    assert not [line for line in late if line.startswith(b":%b!" % first.tag.encode())], late
+    assert {int(line.rsplit(b" ", 1)[1]) for line in late} >= said
+    assert len(late) == len(set(late))
+    for node in nodes.values():
+        node.stop()
+
+
+def test_the_next_server_when_one_is_gone_and_nonsense_on_all_ports(
+    start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any
+) -> None:
+    ircd, spare = start_ircd("ngircd"), start_ircd("ngircd")
+    nodes = network("abc", *on_irc(ircd, spare))
+    for node in nodes.values():
+        node.start()
+    first = nodes.leader()
+    seed = 8
+    rng = random.Random(seed)
+    for node in nodes.values():
+        for port in (node.port, node.control):
+            for data in (
+                rng.randbytes(5_000),
+                b"KNOCK 0 x\r\nPING 999 x 7\r\nDROP 7\r\nKNOCK 4294967296\r\nRECV 0\r\nPONG\r\n" * 20,
+                b"x" * 100_000,
+                b'{"ask": "say"}\n[]\n{"ask": "say", "line": "PRIVMSG #c :x\\r\\nQUIT"}\n',
+            ):
+                address = "127.0.0.1", port
+                with closing(socket.create_connection(address, 30.0)) as connection, suppress(OSError):
+                    connection.sendall(data)
+                    connection.shutdown(socket.SHUT_WR)
+                    while connection.recv(65_536):
+                        pass
+    assert nodes.leader() is first
+
+    there = irc_stranger(spare, "there", "#c")
+    ircd.kill()
+    there.wait_for(rb" JOIN :?#c")
+    leader = nodes.leader()
+    there.say("PRIVMSG #c :made it")
+    for node in nodes.values():
+        node.wait_for(lambda state: state["expected"] > 0)
+    assert leader.say("PRIVMSG #c :so it seems")["said"] == "said"
+    there.wait_for(rb"^:%b!\S+ PRIVMSG #c :so it seems$" % leader.tag.encode())
+    assert all("QUIT" not in line.decode(errors="replace") for line in there.lines)
+    for node in nodes.values():
+        node.stop()
+
+
+def test_one_network_over_four_kinds_of_links_and_with_a_secret(
+    start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any, tmp_path: Path
+) -> None:
+    ircd, between = start_ircd("ngircd"), start_ircd("ngircd")
+    stranger = irc_stranger(ircd, "stranger", "#c")
+    secret = tmp_path / "secret"
+    secret.write_text("a secret that is long enough")
+    secret.chmod(0o600)
+    nodes = network("abcde", *on_irc(ircd), "--secret-file", secret, links={})
+    a, b, c, d, e = nodes.values()
+    links = {
+        a: f"tcp:127.0.0.1:{b.port}",
+        b: f"udp:127.0.0.1:{c.port}",
+        c: "fifo:c-d",
+        d: f"irc:127.0.0.1:{between.port}:dora:emil:rate=500",
+        e: f"irc:127.0.0.1:{between.port}:emil:dora:rate=500",
+    }
+    for node, link in links.items():
+        node.options += ["--link", link]
+    c.options += ["--udp-listen", f"127.0.0.1:{c.port}"]
+    d.options += ["--link", "fifo:c-d"]
+    for node in nodes.values():
+        node.start()
+    leader = nodes.leader()
+    stranger.say("PRIVMSG #c :from far away")
+    for node in nodes.values():
+        with closing(Asking(node.control)) as asking:
+            assert asking.ask(ask="follow") == {"following": True}
+            asking.tell(ask="say", line=f"PRIVMSG #c :from {node.tag}", id=1)
+            answers: list[dict[str, Any]] = []
+            while not any("said" in one for one in answers) or not any("line" in one for one in answers):
+                answers.append(asking.read())
+            assert {"said": "said", "why": "", "id": 1} in answers
+        stranger.wait_for(rb"^:%b!\S+ PRIVMSG #c :from %b$" % (leader.tag.encode(), node.tag.encode()))
+    assert leader is a
+    state = a.wait_for(lambda state: all(one["hops"] is not None for one in state["nodes"]))
+    assert {one["tag"]: one["hops"] for one in state["nodes"]} == {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}
+    assert {one["neighbour"] for one in state["nodes"]} == {"", links[a]}
+
+    # Who does not know the secret is not even spoken to.
+    with closing(socket.create_connection(("127.0.0.1", b.port), 30.0)) as connection:
+        said = connection.recv(65_536)
+        connection.sendall(b"KNOCK 7 x\r\n")
+        with suppress(ConnectionResetError):
+            while data := connection.recv(65_536):
+                said += data
+    assert said.startswith(b"AUTH ")
+    assert b"MEET" not in said
+    for node in nodes.values():
+        node.stop()
+
+
+def test_a_wrong_word_on_the_command_line_is_said_in_one_line(start: Any, tmp_path: Path) -> None:
+    wrong = start("twistd", "-n", "--pidfile=", "hydra-node", "--tag", "a", "--link", "nonsense", cwd=tmp_path)
+    assert wrong.finish() == 1
+    assert "'nonsense' is not a link" in wrong.out + wrong.err
+    nobody = start("fyrehose", "hydra", "status", "--control", f"tcp:{free_port()}")
+    assert nobody.finish() == 1
+    assert re.fullmatch(r"fyrehose: no node at tcp:\d+: refused; .*\n", nobody.err)
+
+
+def test_the_kernel_alone_says_that_a_parent_is_gone(start: Any, tmp_path: Path) -> None:
+    """A guardian whose standard input is closed, and whom signals tell to end, goes on watching."""
+    heard, accepted = b"", threading.Event()
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        port = listening.getsockname()[1]
+        code = (
+            "import json, os, subprocess, sys, time\n"
+            "guardian = subprocess.Popen([sys.executable, '-m', 'fyrehose_twisted.hydra.guardian'],"
+            " stdin=subprocess.PIPE)\n"
+            f"first = {{'parent': os.getpid(), 'secret': None, 'links': ['tcp:127.0.0.1:{port}'], 'scale': {SCALE}}}\n"
+            "lines = [first, {'id': 4711}]\n"
+            "guardian.stdin.write(b''.join(json.dumps(one).encode() + b'\\n' for one in lines))\n"
+            "guardian.stdin.close()\n"
+            "print('guardian', guardian.pid, flush=True)\n"
+            "sys.stdin.read()\n"
+        )
+        parent = start(sys.executable, "-c", code, of_ours=False, cwd=tmp_path)
+        number = int(parent.wait_for(r"guardian (\d+)")[1])
+        listening.settimeout(30.0)
+        connection, _ = listening.accept()
+        with closing(connection):
+            connection.settimeout(30.0)
+            while b"\r\n" not in heard:
+                heard += connection.recv(4_096)
+            assert heard == b"KNOCK 4711 ~guardian\r\n"
+            connection.sendall(b"HELLO 4711 1\r\n")
+            accepted.set()
+            for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                os.kill(number, one)
+            parent.signal(signal.SIGSTOP)
+            # It shows that it is alive, and says nothing else, for several times as long as it would wait.
+            heard = b""
+            while len(heard) < 8:
+                connection.sendall(b"\r\n")
+                heard += connection.recv(4_096)
+            assert set(heard) == set(b"\r\n")
+            parent.signal(signal.SIGKILL).process.wait(30.0)
+            heard = b""
+            while data := connection.recv(4_096):
+                heard += data
+            assert heard.replace(b"\r\n\r\n", b"\r\n").lstrip() == b"DROP 4711 guardian\r\n"

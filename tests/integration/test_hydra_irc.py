@@ -1,0 +1,418 @@
+"""The active connection and links over IRC, on real servers of three kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ConnectError
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThread
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.hydra.active import ActiveConnection, Channel, IrcConfig
+from fyrehose_twisted.hydra.carriers.irc import IrcEndpoint
+
+reactor: Any = installed_reactor
+DEADLINE = 30.0
+"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
+
+KINDS = [
+    "ngircd",
+    # Registration takes this one a second.
+    pytest.param("inspircd", marks=pytest.mark.soak(seconds=60)),
+    pytest.param("ircd-hybrid", marks=pytest.mark.soak(seconds=60)),
+]
+NO_LINE_END = bytes(value for value in range(1, 256) if value not in b"\r\n")
+
+
+async def until(condition: Callable[[], object], why: Callable[[], object] = str) -> None:
+    """Wait until something holds."""
+    done: Deferred[None] = Deferred()
+
+    def look() -> None:
+        if condition() and not done.called:
+            done.callback(None)
+
+    looking = LoopingCall(look)
+    looking.start(0.01).addErrback(lambda failure: done.called or done.errback(failure))
+    try:
+        await done.addTimeout(DEADLINE, reactor)
+    except Exception as problem:
+        raise AssertionError(why()) from problem
+    finally:
+        if looking.running:
+            looking.stop()
+
+
+class Active:
+    """An active connection, and all that it told."""
+
+    def __init__(self, *servers: str, nick: str = "bot", channels: str = "#c", **more: Any) -> None:
+        self.told: list[tuple[str, Any]] = []
+        self.batches: list[Sequence[bytes]] = []
+        config = IrcConfig(tuple(servers), nick, tuple(map(Channel, channels.split())), **more)
+        self.connection = ActiveConnection(
+            config,
+            reactor,
+            opened=lambda prefix: self.told.append(("opened", prefix)),
+            closed=lambda reason: self.told.append(("closed", reason)),
+            received=self.batches.append,
+            renamed=lambda prefix: self.told.append(("renamed", prefix)),
+        )
+        self.connection.open()
+
+    @property
+    def lines(self) -> list[bytes]:
+        return [line for batch in self.batches for line in batch]
+
+    def count(self, what: str) -> int:
+        return sum(word == what for word, _ in self.told)
+
+    async def is_told(self, what: str, times: int = 1) -> Any:
+        await until(lambda: self.count(what) >= times, lambda: f"{what}: {self.told}")
+        return [value for word, value in self.told if word == what][times - 1]
+
+    async def has_lines(self, part: bytes, times: int = 1) -> list[bytes]:
+        def found() -> list[bytes]:
+            return [line for line in self.lines if part in line]
+
+        await until(lambda: len(found()) >= times, lambda: f"{len(found())} of {times} {part!r}")
+        return found()
+
+    async def close(self) -> str:
+        self.connection.close("the test is over")
+        closed: str = await self.is_told("closed", self.count("closed") + 1)
+        return closed
+
+
+@pytest.fixture
+def active() -> Iterator[Callable[..., Active]]:
+    """Open an active connection."""
+    actives: list[Active] = []
+
+    def made(*servers: str, **more: Any) -> Active:
+        actives.append(Active(*servers, **more))
+        return actives[-1]
+
+    yield made
+    for one in actives:
+        if one.connection.server:
+            one.connection.close("the test is over", polite=False)
+            pytest_twisted.blockon(Deferred.fromCoroutine(until(lambda one=one: not one.connection.server)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest_twisted.ensureDeferred
+async def test_lines_go_both_ways_byte_for_byte(
+    kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
+) -> None:
+    ircd = start_ircd(kind)
+    stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
+    bot = active(ircd.address)
+    prefix = await bot.is_told("opened")
+    assert prefix.startswith(b"bot!")
+    assert prefix == bot.connection.prefix
+    await deferToThread(stranger.wait_for, rb"^:" + prefix.replace(b".", rb"\.") + rb" JOIN :?#c$")
+    assert await bot.has_lines(b" JOIN ") == stranger.matching(rb"^:bot!.* JOIN ")
+
+    # No more at once than what ircd-hybrid takes of one client: 8,000 bytes.
+    said = [b"PRIVMSG #c :%d %b." % (number, NO_LINE_END) for number in range(200)]
+    for start in range(0, len(said), 20):
+        for line in said[start : start + 20]:
+            assert bot.connection.say(line)
+        await deferToThread(stranger.wait_for, rb" PRIVMSG #c :", start + 20)
+    heard = stranger.matching(rb" PRIVMSG #c :")
+    assert heard == [b":%b %b" % (prefix, line) for line in said]
+
+    for start in range(0, len(said), 20):
+        stranger.say(*said[start : start + 20])
+        await bot.has_lines(b" PRIVMSG #c :", start + 20)
+    heard = await bot.has_lines(b" PRIVMSG #c :", len(said))
+    assert [line.partition(b" ")[2] for line in heard] == said
+    assert len(bot.batches) < len(said) / 2  # What comes together is handed on together.
+
+    stranger.say("TOPIC #c :t", "MODE #c +m", "NOTICE bot :private", "PRIVMSG bot :\x01VERSION\x01", "QUIT :gone")
+    assert (await bot.has_lines(b" QUIT "))[0].startswith(b":anna!")
+    for part in (b" TOPIC #c :t", b" MODE #c ", b" NOTICE bot :private", b" PRIVMSG bot :\x01VERSION\x01"):
+        assert len(await bot.has_lines(part)) == 1
+    assert await bot.close() == "the test is over"
+    assert bot.told == [("opened", prefix), ("closed", "the test is over")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest_twisted.ensureDeferred
+async def test_a_nick_that_is_taken_is_had_as_soon_as_it_is_free(
+    kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
+) -> None:
+    ircd = start_ircd(kind)
+    ghost = await deferToThread(irc_stranger, ircd, "bot")
+    bot = active(ircd.address, reclaim_every=0.2)
+    assert (await bot.is_told("opened")).startswith(b"bot_!")
+    stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
+    await deferToThread(ghost.close)
+    assert (await bot.is_told("renamed")).startswith(b"bot!")
+    await deferToThread(stranger.wait_for, rb"^:bot_!\S+ NICK :?bot$")
+    bot.connection.say(b"PRIVMSG #c :it is me")
+    assert await deferToThread(stranger.wait_for, b"it is me") == [b":%b PRIVMSG #c :it is me" % bot.connection.prefix]
+
+
+@pytest_twisted.ensureDeferred
+async def test_the_holder_of_the_nick_takes_another_in_sight(
+    start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
+) -> None:
+    ircd = start_ircd("ircd-hybrid")
+    ghost = await deferToThread(irc_stranger, ircd, "bot", "#c")
+    bot = active(ircd.address, reclaim_every=10_000)
+    await bot.is_told("opened")
+    ghost.say("NICK other")
+    assert (await bot.is_told("renamed")).startswith(b"bot!")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest_twisted.ensureDeferred
+async def test_kicked_killed_and_let_in_again(
+    kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fyrehose_twisted.hydra.active.REJOIN", (0.05, 60.0))
+    ircd = start_ircd(kind)
+    oper = await deferToThread(irc_stranger, ircd, "anna", "#c")
+    oper.say("OPER root secret")
+    await deferToThread(oper.wait_for, b" 381 ")
+    bot = active(ircd.address)
+    await bot.is_told("opened")
+    oper.say("KICK #c bot :out")
+    assert len(await bot.has_lines(b"JOIN", 2)) == 2
+    assert len(await bot.has_lines(b"KICK #c bot :out")) == 1
+    bot.connection.say(b"PART #c")  # Which it does not undo.
+    await bot.has_lines(b"PART", 1)
+    bot.connection.say(b"JOIN #c")
+    await bot.has_lines(b"JOIN", 3)
+    oper.say("KILL bot :enough")
+    assert "enough" in await bot.is_told("closed")
+    assert not bot.connection.say(b"PRIVMSG #c :too late")
+    bot.connection.open()
+    await bot.is_told("opened", 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest_twisted.ensureDeferred
+async def test_the_server_is_killed_and_another_one_takes_over(
+    kind: str, start_ircd: Any, active: Callable[..., Active]
+) -> None:
+    first, second = start_ircd(kind), start_ircd(kind)
+    bot = active(first.address, second.address)
+    await bot.is_told("opened")
+    first.kill()
+    await bot.is_told("closed")
+    bot.connection.open()
+    await bot.is_told("opened", 2)
+    assert bot.connection.server == second.address
+    await bot.close()
+    bot.connection.open()
+    assert await bot.is_told("closed", 3) == "refused"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest_twisted.ensureDeferred
+async def test_channels_that_refuse(
+    kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
+) -> None:
+    ircd = start_ircd(kind)
+    oper = await deferToThread(irc_stranger, ircd, "anna", "#shut")
+    oper.say("JOIN #key", "MODE #shut +i", "MODE #key +k door")
+    await deferToThread(oper.wait_for, rb" MODE #key \+k")
+    bot = active(ircd.address, channels="#shut #c #key", retry_every=0.2)
+    await bot.is_told("opened")
+    assert {line.rpartition(b" ")[2].lstrip(b":") for line in await bot.has_lines(b"JOIN")} == {b"#c"}
+    oper.say("MODE #shut -i")
+    assert len(await bot.has_lines(b"JOIN", 2)) == 2
+    alone = active(ircd.address, nick="alone", channels="#key")
+    assert (await alone.is_told("closed")).startswith("no channel could be joined (#key: 475 ")
+    keyed = ActiveConnection(
+        IrcConfig((ircd.address,), "keyed", (Channel("#key", "door"),)),
+        reactor,
+        opened=lambda prefix: oper.say(f"PRIVMSG #key :{prefix.decode()}"),
+        closed=lambda reason: None,
+        received=lambda lines: None,
+    )
+    keyed.open()
+    await deferToThread(oper.wait_for, b"^:keyed!.* JOIN :?#key")
+    keyed.close("the test is over")
+    await until(lambda: not keyed.server)
+
+
+@pytest_twisted.ensureDeferred
+async def test_tls_with_a_certificate_of_its_own(
+    start_ircd: Any, irc_stranger: Any, active: Callable[..., Active], tmp_path: Path
+) -> None:
+    certificate, key = make_certificate(tmp_path)
+    ircd = start_ircd("ngircd", (certificate, key))
+    stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
+    bot = active(f"tls:127.0.0.1:{ircd.tls_port}:trustRoots={certificate.parent}")
+    await bot.is_told("opened")
+    for number in range(100):
+        bot.connection.say(b"PRIVMSG #c :%d" % number)
+    assert len(await deferToThread(stranger.wait_for, b" PRIVMSG #c :", 100)) == 100
+    stranger.say("PRIVMSG #c :hi")
+    await bot.has_lines(b" PRIVMSG #c :hi")
+    assert await bot.close() == "the test is over"
+    trusting_nobody = active(f"tls:127.0.0.1:{ircd.tls_port}", nick="other")
+    assert "opened" not in await trusting_nobody.is_told("closed")
+
+
+def make_certificate(root: Path) -> tuple[Path, Path]:
+    """Return the files of a certificate for 127.0.0.1, which signs itself, and of its key."""
+    from datetime import UTC, datetime, timedelta
+    from ipaddress import ip_address
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    encoding = serialization.Encoding.PEM
+    (root / "trusted").mkdir()
+    certificate, private = root / "trusted" / "cert.pem", root / "key.pem"
+    certificate.write_bytes(made.public_bytes(encoding))
+    private.write_bytes(key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    return certificate, private
+
+
+class End(Protocol):
+    """One end of a link."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.lost: Failure | None = None
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.data.split(b"\n")[:-1]
+
+    def dataReceived(self, data: bytes) -> None:
+        assert self.lost is None
+        self.data += data
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        assert self.lost is None
+        self.lost = reason
+
+    async def is_lost(self) -> BaseException:
+        await until(lambda: self.lost)
+        assert self.lost is not None
+        return self.lost.value
+
+
+def dial(ircd: Any, nick: str, peer: str, **more: Any) -> Any:
+    """Connect one end."""
+    endpoint = IrcEndpoint(reactor, "127.0.0.1", ircd.port, nick, peer, **{"rate": 200.0, **more})
+    return endpoint.connect(Factory.forProtocol(End))
+
+
+async def linked(ircd: Any, **more: Any) -> tuple[Any, Any]:
+    """Connect both ends."""
+    ends = [dial(ircd, "ivan", "boris", **more), dial(ircd, "boris", "ivan", **more)]
+    for end in ends:
+        end.addTimeout(DEADLINE, reactor)
+    return (await ends[0], await ends[1])
+
+
+async def hang_up(*ends: Any) -> None:
+    for end in ends:
+        if end.lost is None:
+            end.transport.loseConnection()
+        await end.is_lost()
+
+
+@pytest.mark.parametrize("secret", [None, b"sixteen bytes or more"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest_twisted.ensureDeferred
+async def test_a_link_over_irc_loses_nothing(kind: str, secret: bytes | None, start_ircd: Any) -> None:
+    ircd = start_ircd(kind)
+    ivan, boris = await linked(ircd, secret=secret, max_ping=5.0)
+    assert ivan.transport.getPeer().host == f"irc:{ircd.address}:boris"
+    texts = [
+        [b"%d " % number + NO_LINE_END * (4 if number % 50 == 7 else number % 2) for number in range(200)]
+        for _ in range(2)
+    ]
+    assert max(map(len, texts[0])) > 1_000
+    for mine, his in zip(*texts, strict=True):
+        ivan.transport.write(mine + b"\n")
+        boris.transport.write(his.upper() + b"\n")
+    boris.transport.loseConnection()  # Not before all of it has gone.
+    await ivan.is_lost()
+    assert ivan.lines == [his.upper() for his in texts[1]]
+    await boris.is_lost()
+
+    ivan, boris = await linked(ircd, secret=secret, max_ping=5.0)  # The nicks are free at once.
+    ivan.transport.write(b"hello again\n")
+    await until(lambda: boris.lines)
+    assert boris.lines == [b"hello again"]
+    await hang_up(ivan, boris)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest_twisted.ensureDeferred
+async def test_a_link_over_irc_ends_where_one_end_is_gone(kind: str, start_ircd: Any, irc_stranger: Any) -> None:
+    ircd = start_ircd(kind)
+    oper = await deferToThread(irc_stranger, ircd, "anna")
+    oper.say("OPER root secret")
+    await deferToThread(oper.wait_for, b" 381 ")
+    ivan, boris = await linked(ircd, max_ping=1.0)
+    oper.say("NOTICE ivan :H1 0 1/1 YQ", "NOTICE ivan :H1 OVER x y", "PRIVMSG ivan :H1 0 1/1 YQ")  # Whoever that is.
+    oper.say("KILL boris :enough")
+    assert "enough" in str(await boris.is_lost())
+    assert "not on IRC" in str(await ivan.is_lost())
+    assert ivan.data == b""
+
+    ivan, boris = await linked(ircd)
+    boris.transport.abortConnection()
+    await boris.is_lost()
+    await ivan.is_lost()
+
+    ivan, boris = await linked(ircd)
+    ircd.kill()
+    await boris.is_lost()
+    await ivan.is_lost()
+    with pytest.raises(ConnectError, match="refused"):
+        await dial(ircd, "ivan", "boris")
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_nick_of_a_link_that_somebody_has(start_ircd: Any, irc_stranger: Any) -> None:
+    ircd = start_ircd("ngircd")
+    await deferToThread(irc_stranger, ircd, "boris")
+    with pytest.raises(ConnectError, match="the nick boris is refused"):
+        await dial(ircd, "boris", "ivan")
+    waiting = dial(ircd, "ivan", "boris")
+    stranger = await deferToThread(irc_stranger, ircd, "anna")
+    waiting.cancel()  # It leaves IRC.
+    with pytest.raises(CancelledError):
+        await waiting
+
+    def is_off() -> Any:
+        stranger.say("ISON ivan")
+        return any(line.endswith(b" :") for line in stranger.matching(b" 303 "))
+
+    await until(is_off)
