@@ -25,7 +25,18 @@ PATIENCE = 20.0
 SPARK_PATIENCE = 600.0
 """The same for a command on Spark, which takes all cores for half a minute, if the tests beside it leave it any."""
 
-DEFAULT_PORTS = {"2323": socket.SOCK_DGRAM, "2424": socket.SOCK_DGRAM, "9100": socket.SOCK_STREAM}
+DEFAULT_PORTS = {
+    "2323": socket.SOCK_DGRAM,
+    "2424": socket.SOCK_DGRAM,
+    "6174": socket.SOCK_STREAM,
+    "6175": socket.SOCK_STREAM,
+    "6176": socket.SOCK_STREAM,
+    "6184": socket.SOCK_STREAM,
+    "6185": socket.SOCK_STREAM,
+    "6186": socket.SOCK_STREAM,
+    "6667": socket.SOCK_STREAM,
+    "9100": socket.SOCK_STREAM,
+}
 """Ports that the pages name; each page gets free ones in their place."""
 
 DEFAULTS = [

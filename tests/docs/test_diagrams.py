@@ -10,11 +10,20 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fyrehose_twisted.hydra import roles
+from fyrehose_twisted.hydra.events import Role
+from fyrehose_twisted.parcels import modes
 from fyrehose_twisted.parcels.messages import Mode
-from fyrehose_twisted.parcels.modes import MOVES, Modes, Phases
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-CAUSES = [name for name in vars(Phases) if not name.startswith("_")]
+
+PLANTED: dict[str, tuple[dict[Any, Any], tuple[Any, str], tuple[Any, str], Any]] = {
+    "modes": (modes.MOVES, (Mode.ERR, "broke"), (Mode.WRK, "answered"), Mode.DSC),
+    "roles": (roles.MOVES, (Role.VOTER, "led"), (Role.OUTSIDER, "pledged"), Role.GONE),
+}
+"""By drawing: what the code has, a move to leave out, and one to put in."""
+
+each = pytest.mark.parametrize("kind", PLANTED)
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +37,11 @@ def diagrams() -> Any:
     return module
 
 
+def draw(diagrams: Any, kind: str, *moves: Any) -> str:
+    svg: str = getattr(diagrams, f"draw_{kind}")(*moves)
+    return svg
+
+
 def drawn(svg: str) -> list[tuple[str, str, str]]:
     moves = []
     for line in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}line"):
@@ -37,45 +51,69 @@ def drawn(svg: str) -> list[tuple[str, str, str]]:
     return sorted(moves)
 
 
-def named(moves: dict[tuple[Mode, str], Mode]) -> list[tuple[str, str, str]]:
+def named(moves: dict[Any, Any]) -> list[tuple[str, str, str]]:
     return sorted((source.value, cause, target.value) for (source, cause), target in moves.items())
 
 
-def test_drawing_has_every_move_once_and_no_other(diagrams: Any) -> None:
-    assert drawn(diagrams.draw_modes()) == named(MOVES)
+@each
+def test_drawing_has_every_move_once_and_no_other(diagrams: Any, kind: str) -> None:
+    assert drawn(draw(diagrams, kind)) == named(PLANTED[kind][0])
 
 
-def test_drawing_follows_the_table(diagrams: Any) -> None:
-    moves = {key: target for key, target in MOVES.items() if key != (Mode.ERR, "broke")}
-    moves[Mode.WRK, "answered"] = Mode.DSC
-    assert drawn(diagrams.draw_modes(moves)) == named(moves)
+@each
+def test_drawing_follows_the_table(diagrams: Any, kind: str) -> None:
+    original, less, more, target = PLANTED[kind]
+    assert less in original
+    moves = {key: value for key, value in original.items() if key != less} | {more: target}
+    assert drawn(draw(diagrams, kind, moves)) == named(moves)
 
 
-def test_drawing_says_why(diagrams: Any) -> None:
-    texts = " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", diagrams.draw_modes()))
-    assert {cause for _, cause in MOVES if cause.replace("_", " ") not in texts} == set()
+@each
+def test_drawing_says_why(diagrams: Any, kind: str) -> None:
+    texts = " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", draw(diagrams, kind)))
+    assert {cause for _, cause in PLANTED[kind][0] if cause.replace("_", " ") not in texts} == set()
 
 
-def test_file_is_what_the_code_draws(diagrams: Any) -> None:
-    assert diagrams.MODES.read_text(encoding="utf-8") == diagrams.draw_modes(), "make docs draws it anew"
+@each
+def test_file_is_what_the_code_draws(diagrams: Any, kind: str) -> None:
+    path = getattr(diagrams, kind.upper())
+    assert path.read_text(encoding="utf-8") == draw(diagrams, kind), "make docs draws it anew"
 
 
-def test_page_uses_the_drawing(diagrams: Any) -> None:
-    assert f"]({diagrams.MODES.name})" in (DOCS / "one-order.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("kind", "name"), [("modes", "one-order.md"), ("roles", "one-leader.md")])
+def test_page_uses_the_drawing(diagrams: Any, kind: str, name: str) -> None:
+    assert f"]({getattr(diagrams, kind.upper()).name})" in (DOCS / name).read_text(encoding="utf-8")
 
 
-def test_machine_moves_as_the_table_says() -> None:
-    ways: dict[Mode, list[str]] = {Mode.DSC: []}
-    for _ in Mode:
-        for (source, cause), target in MOVES.items():
+def ways_to(moves: dict[Any, Any], first: Any) -> dict[Any, list[str]]:
+    """Return by which causes one gets anywhere."""
+    states: Any = type(first)
+    ways: dict[Any, list[str]] = {first: []}
+    for _ in states:
+        for (source, cause), target in moves.items():
             if source in ways:
                 ways.setdefault(target, [*ways[source], cause])
-    assert set(ways) == set(Mode)
-    for mode, way in ways.items():
-        for cause in CAUSES:
-            modes = Modes()
+    assert set(ways) == set(states)
+    return ways
+
+
+def test_modes_move_as_the_table_says() -> None:
+    for mode, way in ways_to(modes.MOVES, Mode.DSC).items():
+        for cause in [name for name in vars(modes.Phases) if not name.startswith("_")]:
+            machine = modes.Modes()
             for step in way:
-                modes.happened(step, "", 0.0)
-            assert modes.mode is mode
-            modes.happened(cause, "", 0.0)
-            assert modes.mode is MOVES.get((mode, cause), mode), (mode, cause)
+                machine.happened(step, "", 0.0)
+            assert machine.mode is mode
+            machine.happened(cause, "", 0.0)
+            assert machine.mode is modes.MOVES.get((mode, cause), mode), (mode, cause)
+
+
+def test_roles_move_as_the_table_says() -> None:
+    for role, way in ways_to(roles.MOVES, Role.OUTSIDER).items():
+        for cause in [name for name in vars(roles.Turns) if not name.startswith("_")]:
+            machine = roles.Roles()
+            for step in way:
+                machine.happened(step, "")
+            assert machine.role is role
+            assert machine.happened(cause, "") == (roles.MOVES.get((role, cause), role) is not role)
+            assert machine.role is roles.MOVES.get((role, cause), role), (role, cause)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import shutil
 import subprocess
@@ -101,8 +102,11 @@ def test_log_shipper_goes_on_where_it_stopped(terminal: Any) -> None:
 
 
 def test_page_runs(running_page: Any, page_runs: Any) -> None:
-    if "\n$ curl " in running_page.path.read_text(encoding="utf-8") and shutil.which("curl") is None:
+    text = running_page.path.read_text(encoding="utf-8")
+    if "\n$ curl " in text and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
+    if " ngircd " in text and shutil.which("ngircd", path=f"{os.environ['PATH']}:/usr/sbin") is None:
+        pytest.skip("ngircd is not installed")
     page_runs[running_page.path.relative_to(ROOT).as_posix()].result()
 
 

@@ -1,0 +1,165 @@
+"""What the pages about hydra say of the code is so."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import get_args
+
+from fyrehose_twisted.hydra import config, messages, speaking, ties
+from fyrehose_twisted.hydra.carriers.spec import EXAMPLES, parse_link
+from fyrehose_twisted.hydra.codec import HydraCodec
+from fyrehose_twisted.hydra.config import NodeConfig, Timers
+from fyrehose_twisted.hydra.induction import MAX_WAITING
+from fyrehose_twisted.hydra.lines import MAX_TOKEN, untag
+from fyrehose_twisted.hydra.messages import E_RECV, E_SEND, Keepalive, Malformed, Message, Recv, Send
+from fyrehose_twisted.hydra.tap import Options
+
+ROOT = Path(__file__).resolve().parents[2]
+WING = ROOT / "src" / "fyrehose_twisted" / "hydra"
+CODE = "\n".join(path.read_text(encoding="utf-8") for path in sorted(WING.glob("*.py")))
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """Return the first table below a heading, without its head."""
+    lines = text.partition(f"\n{heading}\n")[2].splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    table = []
+    for line in lines[begin + 2 :]:
+        if not line.startswith("|"):
+            break
+        table.append([cell.strip() for cell in line.strip("|").split("|")])
+    return table
+
+
+def test_table_of_messages_is_complete() -> None:
+    told = {row[0]: row[1] for row in rows(page("protocol/hydra"), "## The messages")}
+    kinds = [kind for kind in get_args(Message) if kind not in (Keepalive, Malformed)]
+    assert list(told) == [f"`{kind.__name__.upper()}`" for kind in kinds]
+    for kind in kinds:
+        fields = told[f"`{kind.__name__.upper()}`"].strip("`").split()
+        assert [field.strip("[]") for field in fields] == list(kind._fields)
+        assert [field for field in fields if field.startswith("[")] == [f"[{name}]" for name in kind._field_defaults]
+
+
+def test_commands_of_irc_are_all_named() -> None:
+    text = (
+        page("protocol/hydra").partition("### Lines of IRC")[2].partition("\n\n")[2].partition("The leader leaves")[0]
+    )
+    sends, _, receives = text.partition("a RECV also")
+    assert set(re.findall(r"`([A-Z]+)`", sends)) == {command.decode() for command in E_SEND}
+    assert set(re.findall(r"`([A-Z]+)`", receives)) == {command.decode() for command in E_RECV - E_SEND}
+
+
+def test_lines_on_the_page_are_messages() -> None:
+    shown = re.findall(r"^    ((?:PING|SEND|RECV) .*)$", page("protocol/hydra"), re.MULTILINE)
+    assert len(shown) == 3
+    for line in shown:
+        [message] = HydraCodec().decoder().feed(line.encode() + b"\r\n")
+        assert HydraCodec().encode(message) == line.encode() + b"\r\n"
+        if isinstance(message, Send | Recv):
+            assert untag(message.line)[0] == "9b2c41.7"
+
+
+def test_limits_on_the_page_are_those_of_the_code() -> None:
+    text = "\n".join(" ".join(row) for row in rows(page("protocol/hydra"), "## Limits"))
+    defaults = NodeConfig()
+    for value in (
+        messages.MAX_LINE,
+        messages.LEGACY_LINE,
+        messages.MAX_IRC,
+        messages.MAX_VAL,
+        messages.MAX_TAG,
+        messages.MAX_REASON,
+        MAX_TOKEN,
+        config.MAX_NODES,
+        defaults.max_links,
+        ties.MAX_BAD,
+        MAX_WAITING,
+        defaults.max_queue,
+        int(defaults.max_wait),
+        speaking.MAX_SAID,
+    ):
+        assert re.search(rf"\b{value:,}\b", text), value
+
+
+def test_waits_on_the_page_are_those_of_the_code() -> None:
+    told = {row[0]: row[1] for row in rows(page("one-leader"), "## How long it takes")}
+    timers = Timers()
+    low, high = timers.max_vote
+    for what, value in (
+        ("PING of the leader", f"each {timers.ping_every:g}"),
+        ("lease, from the sending of a PING (`lease`)", f"{timers.lease:g}"),
+        ("silence after which a node is dropped (MAX_PING)", f"{timers.max_ping:g}"),
+        ("induction (MAX_MEET), at most", f"{timers.max_meet:g}"),
+        ("an attempt to be elected (MAX_VOTE), drawn anew each time", f"{low:g} to {high:g}"),
+        ("promise of whoever answers (`promise`)", f"{timers.promise:g}"),
+        ("without a leader, until a node gives its network up", f"{timers.quorumless:g}"),
+    ):
+        assert told[what] == value, what
+    assert timers.promise / timers.lease > 1.3 / 0.7
+
+
+def test_tables_of_what_is_refused_are_complete() -> None:
+    text = page("protocol/hydra").partition("## What is refused")[2]
+    reasons = set(re.findall(r'(?:BadLine\(|_integer\(word, )"([a-z-]+)"', CODE))
+    assert len(reasons) > 6
+    assert reasons <= set(re.findall(r"`([a-z-]+)`", text))
+
+
+def test_what_is_counted_is_told() -> None:
+    text = page("protocol/hydra").partition("## What is refused")[2]
+    text += page("howto/hydra-operate").partition("## What to watch")[2]
+    told = set(re.findall(r"`([a-z_]+)[^`\n]*`", text))
+    counted = set(
+        re.findall(
+            r'counts\["([a-z_]+)"\]',
+            "\n".join((WING / name).read_text(encoding="utf-8") for name in PURE),
+        )
+    )
+    assert len(counted) > 30
+    assert {
+        name for name in counted if name not in told and not name.startswith(("unbound_", "unregistered_"))
+    } == set()
+
+
+PURE = [path.name for path in WING.glob("*.py") if path.name not in ("active.py", "irc_client.py", "cast.py")]
+
+
+def test_table_of_metrics_is_complete() -> None:
+    code = (WING / "metrics.py").read_text(encoding="utf-8")
+    names = set(re.findall(r'^            \("([a-z_]+)", "', code, re.MULTILINE))
+    names |= set(re.findall(r'"fyrehose_hydra_([a-z_]+)"', code))
+    assert len(names) > 8
+    table = "\n".join(row[0] for row in rows(page("howto/hydra-operate"), "## What to watch"))
+    assert {name for name in names if not re.search(rf"`{name}(?:_total)?\b", table)} == set()
+
+
+def test_table_of_options_is_complete() -> None:
+    options = Options()
+    known = {f"--{name}" for name in (*options.longOpt,)}
+    known = {name.rstrip("=") for name in known} - {"--help", "--version", "--udp-listen"}
+    table = "\n".join(row[0] for row in rows(page("howto/hydra"), "## Options"))
+    assert set(re.findall(r"--[a-z-]+", table)) == known
+
+
+def test_links_on_the_page_can_be_dialled() -> None:
+    shown = [row[0].strip("`") for row in rows(page("howto/hydra"), "### Links")]
+    assert [parse_link(link).kind for link in shown] == list(EXAMPLES)
+
+
+def test_rules_that_the_code_names_are_on_the_page() -> None:
+    rules = set(re.findall(r"\bS[1-9]\b", CODE))
+    assert rules == set(re.findall(r"^\*\*(S[1-9])\.", page("one-leader"), re.MULTILINE))
+
+
+def test_names_in_the_pages_exist() -> None:
+    for name in ("one-leader", "howto/hydra", "howto/hydra-bots", "howto/hydra-operate", "protocol/hydra"):
+        for kind, dotted in re.findall(r"\{(class|mod)\}`~?([\w.]+)`", page(name)):
+            parent, _, last = dotted.rpartition(".")
+            assert import_module(dotted) if kind == "mod" else hasattr(import_module(parent), last), dotted
