@@ -1,0 +1,1 @@
+"""What bench_hydra.py is made of."""
