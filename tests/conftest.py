@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -12,6 +13,11 @@ import pytest
 
 Program = Callable[[str, str], Path]
 Browser = Callable[..., list[str]]
+
+
+def pytest_configure() -> None:
+    """Hear interrupts: a shell makes deaf to them what it starts in the background, and what that starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
