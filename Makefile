@@ -5,6 +5,10 @@ export SOAK_SECONDS
 VENV := .venv
 PY := $(VENV)/bin/python
 
+# What waits for other processes is not tested beside anything else.
+BESIDE := tests/packaging tests/parcels tests/sim tests/spark
+ALONE := tests/docs tests/examples tests/integration
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak bench bench-all docs lint clean
 
@@ -17,8 +21,13 @@ demo: $(VENV)/.installed-demo ## watch a backbone, its clients and journals at w
 	@$(PY) examples/demo.py
 
 test: lint ## style, types, import order and every test but the soak; run it before each commit
-	@echo "Running the tests"
-	@$(PY) -m pytest --junit-xml=build/tests.xml
+	@mkdir -p build
+	@echo "Running the tests of single parts, half of them beside the others"
+	@$(PY) -m pytest --junit-xml=build/tests-beside.xml $(BESIDE) >build/tests-beside.log 2>&1 & beside=$$!; \
+		$(PY) -m pytest --junit-xml=build/tests-parts.xml tests $(BESIDE:%=--ignore=%) $(ALONE:%=--ignore=%); parts=$$?; \
+		wait $$beside; beside=$$?; cat build/tests-beside.log; exit $$((parts || beside))
+	@echo "Running the tests that start processes"
+	@$(PY) -m pytest --junit-xml=build/tests-alone.xml $(ALONE)
 	@$(PY) -c "$$LAST_LINE"
 
 soak: $(VENV)/.installed-test ## the tests that take long; SOAK_SECONDS=60 makes them short
@@ -72,8 +81,8 @@ $(VENV)/.installed-%: $(VENV)/.created setup.cfg pyproject.toml
 
 define LAST_LINE
 from xml.etree import ElementTree
-suite = ElementTree.parse("build/tests.xml").getroot().find("testsuite")
-count = {name: int(suite.get(name)) for name in ("tests", "skipped")}
+suites = [ElementTree.parse(f"build/tests-{part}.xml").getroot().find("testsuite") for part in ("beside", "parts", "alone")]
+count = {name: sum(int(suite.get(name)) for suite in suites) for name in ("tests", "skipped")}
 ran = count["tests"] - count["skipped"]
 skipped = f" ({count['skipped']} skipped)" if count["skipped"] else ""
 print(f"make test: style, types and import order are right, and {ran} tests pass{skipped}.")
