@@ -16,11 +16,11 @@ from fyrehose_twisted.hydra.active import Channel
 from fyrehose_twisted.hydra.bots import Bot
 from fyrehose_twisted.hydra.config import NodeConfig, Quorum, Target, Timers
 from fyrehose_twisted.hydra.keeping import stream_of
-from fyrehose_twisted.hydra.options import Listening, parse_listen
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service import HydraService
 from fyrehose_twisted.journal.retention import parse_retention
 from fyrehose_twisted.journal.store import open_journal
+from fyrehose_twisted.options import Listening, parse_listen
 
 SECRET = b"a secret that is long enough"
 
@@ -131,7 +131,7 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
     ],
 )
 def test_where_it_listens(text: str, listening: Listening) -> None:
-    assert parse_listen("listen", text) == listening
+    assert parse_listen("listen", text, "tcp:6174", datagrams=True) == listening
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_where_it_listens(text: str, listening: Listening) -> None:
         ("--journal j --retention x", "retention 'x'"),
         ("--control tcp:7000:interface=0.0.0.0", "speaks on IRC in this node's name"),
         ("--control systemd:index=0", "speaks on IRC in this node's name"),
-        ("--control udp:7", "--control cannot be on UDP"),
+        ("--control udp:7", "--control 'udp:7' is on UDP, where nobody would be heard; choose tcp:6175"),
         ("--control unix:", "names no socket"),
         ("--metrics x", "--metrics"),
         ("--protocol fyrehose_twisted.hydra.bots.Bot", "is not a subclass of"),

@@ -12,9 +12,9 @@ from twisted.python.usage import UsageError
 
 from fyrehose_twisted.journal.retention import parse_retention
 from fyrehose_twisted.journal.store import open_journal
+from fyrehose_twisted.options import Listening, parse_listen
 from fyrehose_twisted.parcels import sites, tap
 from fyrehose_twisted.parcels.journal_history import stream_of
-from fyrehose_twisted.parcels.options import Listening, parse_listen
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
 from fyrehose_twisted.parcels.service import ParcelsNode
 
@@ -114,13 +114,13 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
         (r"tcp6:7000:interface=\:\:", Listening(r"tcp6:7000:interface=\:\:", ("::", 7000), False)),
         (r"tcp6:7000:interface=\:\:1", Listening(r"tcp6:7000:interface=\:\:1", ("::1", 7000), True)),
         ("ssl:7000:privateKey=k", Listening("ssl:7000:privateKey=k:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
-        ("unix:/run/x", Listening("unix:/run/x", None, True)),
+        ("unix:/run/x", Listening("unix:/run/x:mode=600", None, True)),
         ("systemd:domain=INET:index=0", Listening("systemd:domain=INET:index=0", None, False)),
         ("tcp:7000:interface=eth0", Listening("tcp:7000:interface=eth0", ("eth0", 7000), False)),
     ],
 )
 def test_endpoints_name_loopback_unless_they_name_something_else(text: str, listening: Listening) -> None:
-    assert parse_listen("listen", text) == listening
+    assert parse_listen("listen", text, "tcp:7878") == listening
 
 
 @pytest.mark.parametrize(
@@ -187,10 +187,11 @@ def test_strangers_are_let_in_only_if_that_is_said() -> None:
 
 
 def test_a_port_that_is_in_use(taken: int) -> None:
+    hint = "stop what listens there, or choose another port"
     said = refusal_of(f"--listen {taken}")
-    assert said == f"parcels-node: --listen: cannot listen on 127.0.0.1:{taken}: Address already in use"
+    assert said == f"parcels-node: --listen: cannot listen on 127.0.0.1:{taken}: Address already in use; {hint}"
     said = refusal_of(f"--listen 0 --advertise 127.0.0.1:1 --http {taken}")
-    assert said == f"parcels-node: --http: cannot listen on 127.0.0.1:{taken}: Address already in use"
+    assert said == f"parcels-node: --http: cannot listen on 127.0.0.1:{taken}: Address already in use; {hint}"
 
 
 def test_an_address_that_this_machine_does_not_have() -> None:

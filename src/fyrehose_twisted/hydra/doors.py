@@ -15,12 +15,13 @@ from fyrehose_twisted.errors import ConfigurationError, OperationalError
 from fyrehose_twisted.hydra.carriers.proving import Proving, proved_factory
 from fyrehose_twisted.hydra.carriers.udp import UdpDoor, UdpPort
 from fyrehose_twisted.hydra.config import Timers
-from fyrehose_twisted.hydra.options import parse_listen
 from fyrehose_twisted.net.dialling import show_place
 from fyrehose_twisted.net.link import describe
+from fyrehose_twisted.options import parse_listen
 
 _from_string: Any = serverFromString
 """Twisted's, which is not annotated."""
+EXAMPLE = "tcp:6174"
 
 
 class _Entrance(NamedTuple):
@@ -59,7 +60,7 @@ class Doors:
         self._ports: dict[_Entrance, Deferred[Any]] = {}
         proved = self._door if proving is None else proved_factory(self._door, proving, reactor)
         for text in listen:
-            listening = parse_listen("listen", text)
+            listening = parse_listen("listen", text, EXAMPLE, datagrams=True)
             if not listening.datagrams:
                 self.add("listen", listening.description, proved)
                 continue
@@ -75,12 +76,12 @@ class Doors:
 
         :raises ConfigurationError: if ``description`` is no endpoint.
         """
-        description = parse_listen(option, description).description
+        description = parse_listen(option, description, EXAMPLE).description
         try:
             endpoint = _from_string(self._reactor, description)
         except Exception as error:  # What parsers of endpoints raise is their own affair.
             raise ConfigurationError(
-                f"--{option} {description!r} is not an endpoint such as tcp:6174 ({error})"
+                f"--{option} {description!r} is not an endpoint such as {EXAMPLE} ({error})"
             ) from error
         self._entrances.append(_Entrance(option, description, endpoint, factory))
 

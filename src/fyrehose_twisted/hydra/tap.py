@@ -14,18 +14,21 @@ from fyrehose_twisted.hydra.bots import load_bot
 from fyrehose_twisted.hydra.carriers.spec import parse_link
 from fyrehose_twisted.hydra.config import MAX_NODES, NodeConfig, Quorum, Timers
 from fyrehose_twisted.hydra.keeping import Keeping
-from fyrehose_twisted.hydra.options import (
-    check_local,
-    parse_listen,
-    read_password,
-    try_port,
-)
+from fyrehose_twisted.hydra.options import check_local, read_password
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service import DEFAULT_LISTEN, HydraService
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
 from fyrehose_twisted.net.dialling import parse_place
-from fyrehose_twisted.options import Listening, check_exposed, integer, protocol_class, try_directory
+from fyrehose_twisted.options import (
+    Listening,
+    check_exposed,
+    integer,
+    parse_listen,
+    protocol_class,
+    try_directory,
+    try_port,
+)
 from fyrehose_twisted.secret import read_secret
 
 
@@ -156,7 +159,7 @@ class Options(usage.Options):
             listens.append(f"udp:{port}:interface={escaped}")
         if not listens:
             listens.append(DEFAULT_LISTEN)
-        self["listening"] = [parse_listen("listen", text) for text in listens]
+        self["listening"] = [parse_listen("listen", text, DEFAULT_LISTEN, datagrams=True) for text in listens]
         for listening in self["listening"]:
             check_exposed("listen", listening, bool(self["open"]) or secret, "--secret-file")
         if sum(listening.datagrams for listening in self["listening"]) > 1:
@@ -164,11 +167,7 @@ class Options(usage.Options):
         for option, example in (("control", "tcp:6175"), ("metrics", "tcp:9100")):
             text = self[option]
             listening = self[f"{option}-listening"] = parse_listen(option, text, example) if text else None
-            if listening is None:
-                continue
-            if listening.datagrams:
-                raise usage.UsageError(f"--{option} cannot be on UDP")
-            if option == "control":
+            if listening is not None and option == "control":
                 check_local(option, listening)
 
     def _check_irc(self) -> None:

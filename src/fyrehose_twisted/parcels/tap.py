@@ -12,16 +12,19 @@ from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
 from fyrehose_twisted.net.dialling import endpoints_from, parse_place
-from fyrehose_twisted.options import Listening, check_exposed, integer, protocol_class, try_directory
+from fyrehose_twisted.options import (
+    Listening,
+    check_exposed,
+    integer,
+    parse_listen,
+    protocol_class,
+    try_directory,
+    try_port,
+)
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.keeping import Keeping
 from fyrehose_twisted.parcels.messages import MAX_EVENT
-from fyrehose_twisted.parcels.options import (
-    parse_advertised,
-    parse_listen,
-    read_token,
-    try_port,
-)
+from fyrehose_twisted.parcels.options import parse_advertised, read_token
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
 from fyrehose_twisted.parcels.service import DEFAULT_LISTEN, ParcelsNode
 from fyrehose_twisted.parcels.sites import web_module
@@ -79,7 +82,7 @@ class Options(usage.Options):
     def _check(self) -> None:
         if not self["name"]:
             raise usage.UsageError("--name NAME is missing: what shall this node be called?")
-        listening = self["listening"] = parse_listen("listen", self["listen"])
+        listening = self["listening"] = parse_listen("listen", self["listen"], DEFAULT_LISTEN)
         secret = read_secret(self["cluster-secret-file"]) if self["cluster-secret-file"] else None
         self["config"] = NodeConfig(
             name=self["name"],
@@ -107,7 +110,7 @@ class Options(usage.Options):
                 if self[option]:
                     raise usage.UsageError(f"--{option} is of no use without --http: where shall HTTP be served?")
             return
-        serving: Listening = parse_listen("http", self["http"])
+        serving: Listening = parse_listen("http", self["http"], "tcp:8080")
         self["serving"] = serving
         self["token"] = read_token(self["token-file"]) if self["token-file"] else None
         check_exposed("http", serving, bool(self["open"]) or self["token"] is not None, "--token-file")
@@ -139,9 +142,9 @@ def makeService(options: Options) -> IService:
     keeping = None
     try:
         # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
-        try_port("listen", listening.address)
+        try_port("listen", listening)
         if serving is not None:
-            try_port("http", serving.address)
+            try_port("http", serving)
             if serving.address == listening.address and serving.address is not None and serving.address[1]:
                 raise ConfigurationError("--listen and --http are the same port; give each its own")
         if options["directory"] is not None:
