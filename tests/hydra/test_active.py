@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import ConfigurationError, UnencodableMessage
 from fyrehose_twisted.hydra.active import ActiveConnection, Channel, IrcConfig
-from fyrehose_twisted.hydra.irc_client import parse_line
+from fyrehose_twisted.hydra.irc_line import parse_line
 
 reactor: Any = installed_reactor
 

@@ -12,24 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.hydra.carriers import udp_session
 from fyrehose_twisted.hydra.carriers.udp_session import (
+    _FIRST_WINDOW,
+    _LEAST_WINDOW,
     ACK_DELAY,
-    DATA,
     DOUBT,
-    INIT,
-    LARGEST,
     LINGER,
-    OPEN,
     PENDING,
-    RESET,
-    RESETS,
     WAITING,
-    WINDOW,
     Ending,
     Session,
-    Station,
 )
+from fyrehose_twisted.hydra.carriers.udp_station import RESETS, Station
+from fyrehose_twisted.hydra.carriers.udp_wire import DATA, HEAD, INIT, LARGEST, OPEN, PAYLOAD, RESET, WINDOW, Keys
 
 MAX_PING = 10.0
 HERE, THERE, ELSEWHERE = ("192.0.2.1", 6174), ("192.0.2.2", 6174), ("198.51.100.9", 9)
@@ -239,7 +234,7 @@ def test_a_single_part_is_acknowledged_within_20_ms_or_by_what_goes_back() -> No
     assert session.waiting == 0
     assert [source for _, source, _, _ in channel.sent] == [HERE, THERE]
     channel.run(1)
-    channel.write(here, session, bytes(2 * udp_session.PAYLOAD))
+    channel.write(here, session, bytes(2 * PAYLOAD))
     channel.run(0.021)
     assert session.waiting == 0
 
@@ -543,7 +538,7 @@ def test_parts_from_far_ahead_are_not_kept() -> None:
     channel = Channel()
     _, _, there, other = pair(channel)
     for sequence in range(0, 100 * WINDOW, 7):
-        head = udp_session._HEAD.pack(DATA, other.local, 1_000 + sequence, sequence, 0, 0)
+        head = HEAD.pack(DATA, other.local, 1_000 + sequence, sequence, 0, 0)
         there.station.receive(head + bytes(1_000), HERE, channel.now)
         assert len(other._early) < WINDOW
     assert 10 < len(other._early) < 40
@@ -552,10 +547,10 @@ def test_parts_from_far_ahead_are_not_kept() -> None:
 
 def test_keys_differ_by_direction_and_by_session() -> None:
     ids = [bytes((number,)) * 8 for number in range(3)]
-    keys = udp_session.Keys(SECRET)
+    keys = Keys(SECRET)
     found = [key for one in ids for other in ids if one != other for key in keys.between(one, other)]
     assert len(set(found)) == len(found) == 12
-    assert udp_session.Keys(SECRET + b"!").between(*ids[:2]) != keys.between(*ids[:2])
+    assert Keys(SECRET + b"!").between(*ids[:2]) != keys.between(*ids[:2])
 
 
 def test_a_few_losses_do_not_end_an_idle_session() -> None:
@@ -614,7 +609,7 @@ def test_a_window_is_narrowed_when_something_is_lost_and_widens_again() -> None:
     channel.write(here, session, lines(10_000))
     channel.run(1)
     wide = session._room
-    assert wide > udp_session._FIRST_WINDOW
+    assert wide > _FIRST_WINDOW
     channel.loss = 0.05
     channel.write(here, session, lines(10_000))
     channel.run(3)
@@ -622,5 +617,5 @@ def test_a_window_is_narrowed_when_something_is_lost_and_widens_again() -> None:
     channel.loss = 0.0
     channel.write(here, session, lines(40_000))
     channel.run(20)
-    assert session._room > 3 * udp_session._LEAST_WINDOW
+    assert session._room > 3 * _LEAST_WINDOW
     assert there.got[other] == lines(10_000) * 2 + lines(40_000)

@@ -14,7 +14,9 @@ import threading
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any, NamedTuple
@@ -24,6 +26,9 @@ from urllib.request import Request, urlopen
 import pytest
 import pytest_twisted
 import treq
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.protocol import DatagramProtocol
 
@@ -914,3 +919,29 @@ def irc_stranger() -> Iterator[Callable[..., IrcStranger]]:
     yield made
     for stranger in strangers:
         stranger.close()
+
+
+@pytest.fixture
+def certified(tmp_path: Path) -> tuple[Path, Path]:
+    """Return the files of a certificate for 127.0.0.1, which signs itself, and of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    encoding = serialization.Encoding.PEM
+    (tmp_path / "trusted").mkdir()
+    certificate, private = tmp_path / "trusted" / "cert.pem", tmp_path / "key.pem"
+    certificate.write_bytes(made.public_bytes(encoding))
+    private.write_bytes(key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    return certificate, private

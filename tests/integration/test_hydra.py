@@ -493,16 +493,18 @@ def test_the_next_server_when_one_is_gone_and_nonsense_on_all_ports(
         node.stop()
 
 
-def test_one_network_over_four_kinds_of_links_and_with_a_secret(
-    start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any, tmp_path: Path
+def test_one_network_over_five_kinds_of_links_and_with_a_secret(
+    start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any, certified: tuple[Path, Path], tmp_path: Path
 ) -> None:
     ircd, between = start_ircd("ngircd"), start_ircd("ngircd")
     stranger = irc_stranger(ircd, "stranger", "#c")
     secret = tmp_path / "secret"
     secret.write_text("a secret that is long enough")
     secret.chmod(0o600)
-    nodes = network("abcde", *on_irc(ircd), "--secret-file", secret, links={})
-    a, b, c, d, e = nodes.values()
+    certificate, key = certified
+    nodes = network("abcdef", *on_irc(ircd), "--secret-file", secret, links={})
+    a, b, c, d, e, f = nodes.values()
+    encrypted = free_port()
     links = {
         a: f"tcp:127.0.0.1:{b.port}",
         b: f"udp:127.0.0.1:{c.port}",
@@ -512,6 +514,9 @@ def test_one_network_over_four_kinds_of_links_and_with_a_secret(
     }
     for node, link in links.items():
         node.options += ["--link", link]
+    e.options += ["--link", f"tls:127.0.0.1:{encrypted}:trustRoots={certificate.parent}"]
+    f.options += ["--listen", f"ssl:{encrypted}:interface=127.0.0.1:certKey={certificate}:privateKey={key}"]
+    b.options += ["--link", f"tls:127.0.0.1:{encrypted}"]  # It does not trust whoever signed that certificate.
     c.options += ["--udp-listen", f"127.0.0.1:{c.port}"]
     d.options += ["--link", "fifo:c-d"]
     for node in nodes.values():
@@ -529,8 +534,11 @@ def test_one_network_over_four_kinds_of_links_and_with_a_secret(
         stranger.wait_for(rb"^:%b!\S+ PRIVMSG #c :from %b$" % (leader.tag.encode(), node.tag.encode()))
     assert leader is a
     state = a.wait_for(lambda state: all(one["hops"] is not None for one in state["nodes"]))
-    assert {one["tag"]: one["hops"] for one in state["nodes"]} == {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}
+    assert {one["tag"]: one["hops"] for one in state["nodes"]} == {tag: hops for hops, tag in enumerate("abcdef")}
     assert {one["neighbour"] for one in state["nodes"]} == {"", links[a]}
+    b.program.wait_for(
+        "hung up on 127.0.0.1: the connection broke before anything was proved: certificate verify failed"
+    )
 
     # Who does not know the secret is not even spoken to.
     with closing(socket.create_connection(("127.0.0.1", b.port), 30.0)) as connection:

@@ -250,9 +250,9 @@ async def test_channels_that_refuse(
 
 @pytest_twisted.ensureDeferred
 async def test_tls_with_a_certificate_of_its_own(
-    start_ircd: Any, irc_stranger: Any, active: Callable[..., Active], tmp_path: Path
+    start_ircd: Any, irc_stranger: Any, active: Callable[..., Active], certified: tuple[Path, Path]
 ) -> None:
-    certificate, key = make_certificate(tmp_path)
+    certificate, key = certified
     ircd = start_ircd("ngircd", (certificate, key))
     stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
     bot = active(f"tls:127.0.0.1:{ircd.tls_port}:trustRoots={certificate.parent}")
@@ -265,38 +265,6 @@ async def test_tls_with_a_certificate_of_its_own(
     assert await bot.close() == "the test is over"
     trusting_nobody = active(f"tls:127.0.0.1:{ircd.tls_port}", nick="other")
     assert "opened" not in await trusting_nobody.is_told("closed")
-
-
-def make_certificate(root: Path) -> tuple[Path, Path]:
-    """Return the files of a certificate for 127.0.0.1, which signs itself, and of its key."""
-    from datetime import UTC, datetime, timedelta
-    from ipaddress import ip_address
-
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    encoding = serialization.Encoding.PEM
-    (root / "trusted").mkdir()
-    certificate, private = root / "trusted" / "cert.pem", root / "key.pem"
-    certificate.write_bytes(made.public_bytes(encoding))
-    private.write_bytes(key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
-    return certificate, private
 
 
 class End(Protocol):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from OpenSSL.SSL import Error as SSLError
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, maybeDeferred
@@ -22,7 +23,7 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
 from fyrehose_twisted.interfaces import Drained, ILinkNode, IStreamCodec, IStreamDecoder
-from fyrehose_twisted.net.link import Link, LinkLimits
+from fyrehose_twisted.net.link import Link, LinkLimits, describe
 from fyrehose_twisted.net.links import Links
 
 reactor: Any = installed_reactor
@@ -451,6 +452,24 @@ def test_malformed_bytes_are_logged_once_per_source_and_minute(logged: list[LogE
     running.accept()[0].dataReceived(b"!\n")
     assert len(warnings(logged)) == 3
     assert running.links.counters["malformed"] == 4
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (None, "closed"),
+        (ConnectionDone(), "closed"),
+        (ConnectionLost(), "reset"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (ValueError(), "ValueError"),
+        (SSLError([("SSL routines", "", "certificate verify failed")]), "certificate verify failed"),
+        (SSLError([("a", "b", "one"), ("a", "b", "two")]), "one; two"),
+        (SSLError([]), "[]"),
+        (ValueError("x" * 1_000), "x" * 200),
+    ],
+)
+def test_why_a_connection_ended_is_said_in_few_words(problem: BaseException | None, words: str) -> None:
+    assert describe(problem) == words
 
 
 def test_a_dialled_connection_that_brings_nothing_is_logged(logged: list[LogEvent]) -> None:

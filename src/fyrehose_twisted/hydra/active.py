@@ -12,17 +12,8 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.hydra.irc_client import (
-    CHANNEL_TYPES,
-    LINGER,
-    IrcClient,
-    Line,
-    Login,
-    irc_endpoint,
-    one_word,
-    readable,
-    wire,
-)
+from fyrehose_twisted.hydra.irc_client import LINGER, IrcClient, irc_endpoint
+from fyrehose_twisted.hydra.irc_line import CHANNEL_TYPES, Line, Login, one_word, readable, wire
 from fyrehose_twisted.hydra.lines import check_said, command_of
 from fyrehose_twisted.hydra.messages import E_RECV
 

@@ -1,7 +1,7 @@
 """One connection to an IRC server: registers, stays alive, ends for certain, and leaves lines as they are.
 
 Twisted's ``IRCClient`` cannot do that: it hangs up at a line that is not UTF-8, undoes quoting of its own, and does
-CTCP and DCC, which nobody wants from a node. What is parsed here is Latin-1 text, in which each character is a byte.
+CTCP and DCC, which nobody wants from a node.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from twisted.internet import tcp
 from twisted.internet.defer import Deferred
@@ -23,6 +22,16 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.hydra.irc_line import (
+    CHANNEL_TYPES,
+    MAPPINGS,
+    Line,
+    Login,
+    one_word,
+    parse_line,
+    readable,
+    wire,
+)
 from fyrehose_twisted.net.complaints import Complaints
 from fyrehose_twisted.net.dialling import parse_place, tcp_endpoint
 from fyrehose_twisted.net.link import describe
@@ -33,93 +42,6 @@ SASL_CHUNK = 400
 """Characters of one AUTHENTICATE; a shorter one is the last."""
 LINGER = 1.0
 """Seconds that a server may take to close the connection, once one side said that it is over."""
-CHANNEL_TYPES = "#&+!"
-"""What names of channels begin with."""
-
-_ASCII = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
-_STRICT = _ASCII | {ord("["): ord("{"), ord("]"): ord("}"), ord("\\"): ord("|")}
-_MAPPINGS = {
-    "ascii": _ASCII,
-    "rfc1459": _STRICT | {ord("^"): ord("~")},
-    "rfc1459-strict": _STRICT,
-    "strict-rfc1459": _STRICT,
-}
-
-
-class Line(NamedTuple):
-    """A line of IRC, taken apart."""
-
-    raw: bytes
-    """As it came, without CR LF."""
-    nick: str
-    """Of whoever it is from, or the name of a server."""
-    prefix: str
-    command: str
-    """In upper case."""
-    params: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """How one registers with a server.
-
-    :ivar nick: the nick that is wanted.
-    :ivar username: the nick if empty.
-    :ivar password: that of the server.
-    :ivar sasl: account and password, for SASL PLAIN.
-    """
-
-    nick: str
-    username: str = ""
-    realname: str = "hydra"
-    password: str | None = field(default=None, repr=False)
-    sasl: tuple[str, str] | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        if not one_word(self.nick) or self.nick[0] in CHANNEL_TYPES + ":" or not set("!@,*?").isdisjoint(self.nick):
-            raise ConfigurationError(f"{self.nick!r} is no nick")
-        if self.username and (not one_word(self.username) or not set("!@:").isdisjoint(self.username)):
-            raise ConfigurationError(f"{self.username!r} is no user name")
-        if not self.realname.isprintable():
-            raise ConfigurationError(f"the real name {self.realname!r} cannot be printed")
-        if self.password is not None and (not one_word(self.password) or self.password.startswith(":")):
-            raise ConfigurationError("the password of the IRC server is not one printable word")
-        if self.sasl is not None and (not all(self.sasl) or "\0" in "".join(self.sasl)):
-            raise ConfigurationError("the SASL account or its password is empty, or has a NUL in it")
-
-
-def fold(name: str) -> str:
-    """Return what is equal for two nicks if some server may take them for the same."""
-    return name.translate(_MAPPINGS["rfc1459"])
-
-
-def one_word(text: str) -> bool:
-    """Say whether ``text`` is one parameter of IRC."""
-    return bool(text) and text.isprintable() and " " not in text
-
-
-def wire(text: str) -> str:
-    """Return the UTF-8 bytes of ``text`` as Latin-1."""
-    return text.encode().decode("latin-1")
-
-
-def readable(text: str) -> str:
-    """Return what came from a server for people: printable, and not long."""
-    decoded = text[:400].encode("latin-1").decode(errors="replace")
-    return "".join(character if character.isprintable() else "?" for character in decoded)[:200]
-
-
-def parse_line(raw: bytes) -> Line | None:
-    """Take a line apart; ``None`` if it is none of IRC."""
-    text = raw.decode("latin-1")
-    prefix = ""
-    if text.startswith(":"):
-        prefix, _, text = text[1:].partition(" ")
-    text, colon, trailing = text.partition(" :")
-    command, *params = [word for word in text.split(" ") if word] or [""]
-    if not command.isalnum() or not command.isascii():
-        return None
-    return Line(raw, prefix.partition("!")[0], prefix, command.upper(), (*params, trailing) if colon else tuple(params))
 
 
 def irc_endpoint(reactor: Any, server: str) -> IStreamClientEndpoint:
@@ -227,7 +149,7 @@ class IrcClient(Protocol):
         self._why: str | None = None
         """Why it ends, as far as that is known."""
         self._rest = b""
-        self._folding = _MAPPINGS["rfc1459"]
+        self._folding = MAPPINGS["rfc1459"]
         self._dial: Deferred[Any] | None = None
         self._ended = False
         self._sasl_open = login.sasl is not None
@@ -413,7 +335,7 @@ class IrcClient(Protocol):
     def _supports(self, line: Line) -> None:
         words = dict(word.partition("=")[::2] for word in line.params[1:-1])
         if "CASEMAPPING" in words:
-            self._folding = _MAPPINGS.get(words["CASEMAPPING"].lower(), _MAPPINGS["rfc1459"])
+            self._folding = MAPPINGS.get(words["CASEMAPPING"].lower(), MAPPINGS["rfc1459"])
 
     def _seen(self, line: Line) -> None:
         if self.is_own(line.nick) and "@" in line.prefix:

@@ -18,7 +18,8 @@ from zope.interface import implementer
 from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Send, Write
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.hydra.carriers.fragments import TOKEN, FragmentSession, Stage
-from fyrehose_twisted.hydra.carriers.udp_session import Session, Station
+from fyrehose_twisted.hydra.carriers.udp_session import Session
+from fyrehose_twisted.hydra.carriers.udp_station import Station
 from fyrehose_twisted.hydra.codec import HydraCodec
 from fyrehose_twisted.hydra.node import HydraNode
 from fyrehose_twisted.interfaces import Drained, IDatagramNode, ILinkNode, IStreamDecoder

@@ -296,4 +296,7 @@ def describe(problem: BaseException | None) -> str:
             return "name not found"
         case error.NoRouteError():
             return "no route"
+        case BaseException(args=[[*reasons]]) if reasons:
+            # pyOpenSSL's are lists of (library, function, reason).
+            return "; ".join(str(reason[-1]) for reason in reasons)[:200]
     return (getattr(problem, "strerror", None) or str(problem) or type(problem).__name__)[:200]

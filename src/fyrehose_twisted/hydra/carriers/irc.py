@@ -27,7 +27,8 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.carriers.fragments import TOKEN, FragmentSession, Stage
-from fyrehose_twisted.hydra.irc_client import IrcClient, Line, Login, fold, irc_endpoint, readable, wire
+from fyrehose_twisted.hydra.irc_client import IrcClient, irc_endpoint
+from fyrehose_twisted.hydra.irc_line import Line, Login, fold, readable, wire
 from fyrehose_twisted.net.dialling import show_place
 from fyrehose_twisted.secret import check_secret
 

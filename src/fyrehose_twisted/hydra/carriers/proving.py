@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ConnectionLost, NoProtocol
+from twisted.internet.error import ConnectionDone, ConnectionLost, NoProtocol
 from twisted.internet.interfaces import IDelayedCall, IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
@@ -27,6 +27,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError, RemoteError
 from fyrehose_twisted.net.complaints import Complaints
+from fyrehose_twisted.net.link import describe
 
 TIMEOUT = 10.0
 """Seconds that proving may take."""
@@ -50,6 +51,7 @@ REASONS = {
     "overlong-line": "it sent more than a proof takes",
     "silent": f"it proved nothing for {TIMEOUT:g} s",
     "closed": "it closed the connection before it had proved anything; it may have another secret, or none",
+    "broken": "the connection broke before anything was proved",
     "crowded": "too many others were proving",
 }
 """Why a connection was given up, by the name under which it is counted."""
@@ -124,11 +126,12 @@ class Proving:
         timer: IDelayedCall = self._reactor.callLater(TIMEOUT, late)
         return timer
 
-    def given_up(self, reason: str, source: str) -> None:
+    def given_up(self, reason: str, source: str, problem: str = "") -> None:
         """Count a connection that was given up, and say so."""
         if self._counted is not None:
             self._counted(reason)
-        self._complaints.complain(reason, source, "hung up on {source}: {why}", why=REASONS[reason])
+        why = f"{REASONS[reason]}: {problem}" if problem else REASONS[reason]
+        self._complaints.complain(reason, source, "hung up on {source}: {why}", why=why)
 
 
 @implementer(IStreamClientEndpoint)
@@ -285,8 +288,13 @@ class Prover(Protocol):
             self._door.ended(self, reason.value)
         elif not self._over:
             self._end()
-            self._proving.given_up("closed", self._source)
-            self._door.ended(self, NotProved("closed"))
+            if isinstance(reason.value, ConnectionDone | ConnectionLost):
+                self._proving.given_up("closed", self._source)
+                self._door.ended(self, NotProved("closed"))
+            else:
+                # With TLS, a connection is there before certificates are looked at.
+                self._proving.given_up("broken", self._source, describe(reason.value))
+                self._door.ended(self, reason.value)
 
     def fail(self, reason: str) -> None:
         """Give the connection up, for one of :data:`REASONS`."""

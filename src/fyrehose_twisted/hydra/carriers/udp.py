@@ -25,7 +25,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.hydra.carriers.udp_session import Ending, Session, Station
+from fyrehose_twisted.hydra.carriers.udp_session import Ending, Session
+from fyrehose_twisted.hydra.carriers.udp_station import Station
 from fyrehose_twisted.interfaces import IBatchReceiver
 from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.net.dialling import look_up

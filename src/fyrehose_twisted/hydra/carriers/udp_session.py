@@ -1,13 +1,5 @@
-"""Reliable streams between UDP addresses, without I/O.
-
-Who dials proves its address first: an INIT is answered with a COOKIE that this side does not remember, an OPEN that
-brings it back with an ACCEPT; no answer is longer than what it answers. Each side has drawn a random id by then, to
-which everything else is addressed. The first datagram that knows the id of the accepting side opens the session there.
-
-Every datagram has a number of its own, by which it is seen to be new, and says what has arrived: up to where all, and
-which of those behind. What carries a part of the stream, or its end, also has the number of that part, and is sent
-again until it is known to have arrived. With a secret, 16 bytes at the end of each datagram prove that the sender has
-it; those of an open session depend on both ids and on the direction.
+"""A reliable stream between two UDP addresses, without I/O; its datagrams are of
+:mod:`~fyrehose_twisted.hydra.carriers.udp_wire`.
 
 An open session ends when the other side closes it, cuts it off or has been started anew, or when nothing new has come
 for ``max_ping``. A RESET says that nobody knows a session; anybody with the secret can be made to say so of any
@@ -18,22 +10,33 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from hashlib import blake2b
-from heapq import heappop, heappush
-from hmac import compare_digest
-from itertools import count
-from struct import Struct
 from typing import NamedTuple
 
 from fyrehose_twisted.effects import Address
+from fyrehose_twisted.hydra.carriers.udp_wire import (
+    ABORT,
+    ACCEPT,
+    ACCEPT_BODY,
+    COOKIE,
+    DATA,
+    FIN,
+    HEAD,
+    ID_SIZE,
+    INIT,
+    INIT_SIZE,
+    OPEN,
+    OPEN_BODY,
+    PAYLOAD,
+    REFUSE,
+    WINDOW,
+    Keys,
+    Token,
+    seal,
+    unseal,
+)
 
-LARGEST = 1_400
-"""Bytes that a datagram has at most."""
-WINDOW = 256
-"""Parts of the stream that may be on their way: so many are kept on either side."""
 WAITING = 16 * 2**20
 """Bytes that may wait to be sent; with more, the session ends."""
 RETRY, LONGEST_RETRY = 0.2, 2.0
@@ -44,29 +47,11 @@ LINGER = 1.0
 """Seconds that the end of the stream may take to be acknowledged."""
 PENDING = 3.0
 """Seconds that an accepted session may take to open."""
-COOKIE_AGE = 30.0
-"""Seconds that a cookie is good for; up to twice that."""
 DOUBT = 0.5
 """Seconds that a session is given to show that it lives after somebody said that nobody knows it."""
-RESETS = 100
-"""Datagrams for unknown sessions that are answered in a second."""
-
-INIT, COOKIE, OPEN, ACCEPT, REFUSE, DATA, FIN, ABORT, RESET = range(1, 10)
-"""First byte of each kind of datagram."""
-
-_ID, _MAC = 8, 16
-_INIT_SIZE = 40
-_OPEN = Struct(">B8s16s8s")
-_ACCEPT = Struct(">B8s8s8s")
-_HEAD = Struct(">B8sQQQB")
-PAYLOAD = LARGEST - _HEAD.size - WINDOW // 8 - _MAC
-"""Bytes of the stream in one datagram."""
 _FIRST_WINDOW, _LEAST_WINDOW = 32, 4
 _REORDERED = 3
 """A datagram counts as lost once one has arrived that was sent so many after it."""
-
-Token = Callable[[int], bytes]
-"""Returns so many random bytes."""
 
 
 class Ending(Enum):
@@ -79,36 +64,6 @@ class Ending(Enum):
     RESTARTED = "the other side was started anew"
     REFUSED = "refused"
     UNREAD = "too much waited to be sent"
-
-
-class Keys:
-    """What proves that a datagram comes from somebody who has the secret.
-
-    :param secret: without one, nothing is proved, and anybody may dial.
-    """
-
-    def __init__(self, secret: bytes | None = None) -> None:
-        self.common = None if secret is None else blake2b(secret, digest_size=32, person=b"hydra/udp").digest()
-
-    def between(self, one: bytes, other: bytes) -> tuple[bytes | None, bytes | None]:
-        """Return the key of the session that ``one`` has dialled, from there and from the other side."""
-        if self.common is None:
-            return None, None
-        there, back = (blake2b(way + one + other, key=self.common, digest_size=32).digest() for way in (b">", b"<"))
-        return there, back
-
-
-def seal(body: bytes, key: bytes | None) -> bytes:
-    """Return a datagram with its proof."""
-    return body if key is None else body + blake2b(body, key=key, digest_size=_MAC).digest()
-
-
-def unseal(datagram: bytes, key: bytes | None) -> bytes | None:
-    """Return a datagram without its proof, ``None`` if that is wrong."""
-    if key is None:
-        return datagram
-    body, proof = datagram[:-_MAC], datagram[-_MAC:]
-    return body if compare_digest(blake2b(body, key=key, digest_size=_MAC).digest(), proof) else None
 
 
 class Drained(NamedTuple):
@@ -165,7 +120,7 @@ class Session:
         counters: Counter[str] | None = None,
     ) -> None:
         self.address = address
-        self.local = token(_ID)
+        self.local = token(ID_SIZE)
         self.remote, self.instance = (b"", b"") if opening is None else opening
         self.dialled = opening is None
         self.opened = False
@@ -214,7 +169,7 @@ class Session:
         self._ack_now = False
 
         if opening is None:
-            self._greet(bytes((INIT,)) + self.local + bytes(_INIT_SIZE - 1 - _ID))
+            self._greet(bytes((INIT,)) + self.local + bytes(INIT_SIZE - 1 - ID_SIZE))
         else:
             self._receive_key, self._send_key = keys.between(self.remote, self.local)
             self.accept_again()
@@ -257,7 +212,7 @@ class Session:
     def accept_again(self) -> None:
         """The other side has asked (again) for the session."""
         if not self.opened:
-            accept = _ACCEPT.pack(ACCEPT, self.remote, self.local, self._own_instance)
+            accept = ACCEPT_BODY.pack(ACCEPT, self.remote, self.local, self._own_instance)
             self._out.append(seal(accept, self._keys.common))
 
     def receive(self, datagram: bytes, now: float) -> None:
@@ -277,17 +232,17 @@ class Session:
             self.counters["unproved"] += 1
         elif not self.dialled or self.opened:
             self.counters["late"] += 1
-        elif kind == COOKIE and len(body) == 1 + _ID + 16:
+        elif kind == COOKIE and len(body) == 1 + ID_SIZE + 16:
             # The first counts; another one may be old.
             if self._greeting[0] == INIT:
-                self._greet(_OPEN.pack(OPEN, self.local, body[1 + _ID :], self._own_instance))
-        elif kind == ACCEPT and len(body) == _ACCEPT.size and self._greeting[0] == OPEN:
-            _, _, self.remote, self.instance = _ACCEPT.unpack(body)
+                self._greet(OPEN_BODY.pack(OPEN, self.local, body[1 + ID_SIZE :], self._own_instance))
+        elif kind == ACCEPT and len(body) == ACCEPT_BODY.size and self._greeting[0] == OPEN:
+            _, _, self.remote, self.instance = ACCEPT_BODY.unpack(body)
             self._send_key, self._receive_key = self._keys.between(self.local, self.remote)
             self._greet_at = None
             self._heard = now
             self.opened = self._must_send = True
-        elif kind == REFUSE and len(body) == 1 + _ID:
+        elif kind == REFUSE and len(body) == 1 + ID_SIZE:
             self._end(Ending.REFUSED)
         else:
             self.counters["malformed"] += 1
@@ -316,7 +271,7 @@ class Session:
             return
         if self._greet_at is not None and now >= self._greet_at:
             if self._greeting[0] == OPEN and self._greetings >= 4:  # The other side may have been started anew.
-                self._greet(bytes((INIT,)) + self.local + bytes(_INIT_SIZE - 1 - _ID))
+                self._greet(bytes((INIT,)) + self.local + bytes(INIT_SIZE - 1 - ID_SIZE))
             else:
                 self._repeat_greeting()
         if not self.opened:
@@ -422,7 +377,7 @@ class Session:
         self._sent = self._now
         self._unacked, self._ack_at, self._ack_now = 0, None, False
         mask = self._mask.to_bytes((self._mask.bit_length() + 7) // 8, "little")
-        head = _HEAD.pack(kind, self.remote, self._number, sequence, self._expected - 1, len(mask))
+        head = HEAD.pack(kind, self.remote, self._number, sequence, self._expected - 1, len(mask))
         return seal(head + mask + payload, self._send_key)
 
     def _miss(self, flight: Flight) -> None:
@@ -474,12 +429,12 @@ class Session:
 
     def _receive_part(self, datagram: bytes) -> None:
         body = unseal(datagram, self._receive_key)
-        if body is None or len(body) < _HEAD.size:
+        if body is None or len(body) < HEAD.size:
             self.counters["unproved" if body is None else "malformed"] += 1
             return
-        kind, _, number, sequence, up_to, length = _HEAD.unpack_from(body)
-        payload = body[_HEAD.size + length :]
-        if len(body) < _HEAD.size + length or up_to >= self._next or (kind == FIN and not sequence):
+        kind, _, number, sequence, up_to, length = HEAD.unpack_from(body)
+        payload = body[HEAD.size + length :]
+        if len(body) < HEAD.size + length or up_to >= self._next or (kind == FIN and not sequence):
             self.counters["malformed"] += 1
             return
         if number > self._highest:
@@ -488,7 +443,7 @@ class Session:
             if kind == ABORT:
                 self._end(Ending.CLOSED if self._fin_sent else Ending.RESET)
                 return
-        mask = int.from_bytes(body[_HEAD.size : _HEAD.size + length], "little")
+        mask = int.from_bytes(body[HEAD.size : HEAD.size + length], "little")
         self._acknowledged(up_to, mask)
         if sequence == 0:
             return
@@ -534,204 +489,3 @@ class Session:
         for kept in self._flights, self._flying, self._missing, self._early:
             kept.clear()
         self._on_way = 0
-
-
-class Turn(NamedTuple):
-    """What a session wants, see :class:`Drained`."""
-
-    session: Session
-    drained: Drained
-
-
-class Station:
-    """All sessions of one UDP socket.
-
-    :param accepted: sessions that others have dialled, at once.
-    :param per_source: of these, from one host.
-    :ivar accepting: whether others may dial.
-    :ivar sessions: those that are not over, by this side's id.
-    :ivar counters: what was counted since the start.
-    """
-
-    def __init__(
-        self,
-        secret: bytes | None = None,
-        *,
-        max_ping: float = 10.0,
-        accepted: int = 256,
-        per_source: int = 64,
-        token: Token = os.urandom,
-    ) -> None:
-        self.keys = Keys(secret)
-        self.accepting = False
-        self.sessions: dict[bytes, Session] = {}
-        self.counters: Counter[str] = Counter()
-        self._max_ping = max_ping
-        self._limits = accepted, per_source
-        self._token = token
-        self._instance = token(_ID)
-        self._cookie_key = token(32)
-        self._at: dict[Address, list[Session]] = {}
-        self._accepted: dict[tuple[Address, bytes], Session] = {}
-        """Those that others have dialled, by address and id of the other side."""
-        self._sources: Counter[str] = Counter()
-        self.touched: dict[Session, None] = {}
-        """Sessions that :meth:`drain` is to see to."""
-        self._replies: list[tuple[bytes, Address]] = []
-        self._resets = (0.0, 0)
-        self._heap: list[tuple[float, int, Session]] = []
-        self._numbers = count()
-
-    def dial(self, address: Address, now: float) -> Session:
-        """Return a session that is going to open."""
-        session = self._make(address, now, None)
-        self.touch(session)
-        return session
-
-    def touch(self, session: Session) -> None:
-        """Something was done with a session: :meth:`drain` is to see to it."""
-        self.touched[session] = None
-
-    def receive(self, datagram: bytes, address: Address, now: float) -> None:
-        """A datagram came."""
-        kind = datagram[0] if len(datagram) > _ID else 0
-        if kind in (DATA, FIN, ABORT, COOKIE, ACCEPT, REFUSE):
-            session = self.sessions.get(datagram[1 : 1 + _ID])
-            if session is None:
-                self.counters["unknown"] += 1
-                if kind in (DATA, FIN, ABORT) and len(datagram) >= _HEAD.size:
-                    self._reply_reset(datagram[1 : 1 + _ID], address, now)
-            elif session.address != address:
-                self.counters["strayed"] += 1
-            else:
-                opened = session.opened
-                session.receive(datagram, now)
-                self.touch(session)
-                if session.opened and not opened:
-                    self._opened(session, now)
-            return
-        if kind not in (INIT, OPEN, RESET):
-            self.counters["malformed"] += 1
-            return
-        body = unseal(datagram, self.keys.common)
-        if body is None:
-            self.counters["unproved"] += 1
-        elif kind == RESET and len(body) == 1 + _ID:
-            self._reset(body[1:], address, now)
-        elif kind == INIT and len(body) == _INIT_SIZE:
-            if self.accepting:
-                name = body[1 : 1 + _ID]
-                cookie = self._cookie(name, address, int(now // COOKIE_AGE))
-                self._replies.append((seal(bytes((COOKIE,)) + name + cookie, self.keys.common), address))
-        elif kind == OPEN and len(body) == _OPEN.size:
-            if self.accepting:
-                self._accept(body, address, now)
-        else:
-            self.counters["malformed"] += 1
-
-    def tick(self, now: float) -> None:
-        """Do what is due."""
-        heap = self._heap
-        while heap and heap[0][0] <= now:
-            when, _, session = heappop(heap)
-            if session.armed == when:
-                session.armed = None
-                session.tick(now)
-                self.touch(session)
-
-    def next_deadline(self) -> float | None:
-        """When :meth:`tick` wants to be called."""
-        return self._heap[0][0] if self._heap else None
-
-    def drain(self) -> tuple[list[tuple[bytes, Address]], list[Turn]]:
-        """Return answers to those without a session, and what sessions want."""
-        replies, self._replies = self._replies, []
-        touched, self.touched = self.touched, {}
-        turns = []
-        for session in touched:
-            turns.append(Turn(session, session.drain()))
-            if session.ended is not None:
-                self._forget(session)
-                continue
-            deadline = session.next_deadline()
-            if deadline is not None and (session.armed is None or deadline < session.armed):
-                session.armed = deadline
-                heappush(self._heap, (deadline, next(self._numbers), session))
-        if len(self._heap) > 64 + 4 * len(self.sessions):
-            self._heap = sorted(entry for entry in self._heap if entry[2].armed == entry[0])
-        return replies, turns
-
-    # Within
-
-    def _make(self, address: Address, now: float, opening: tuple[bytes, bytes] | None) -> Session:
-        session = Session(
-            address,
-            now,
-            keys=self.keys,
-            max_ping=self._max_ping,
-            instance=self._instance,
-            opening=opening,
-            token=self._token,
-            counters=self.counters,
-        )
-        self.sessions[session.local] = session
-        self._at.setdefault(address, []).append(session)
-        return session
-
-    def _forget(self, session: Session) -> None:
-        if self.sessions.pop(session.local, None) is None:
-            return
-        session.armed = None
-        there = self._at[session.address]
-        there.remove(session)
-        if not there:
-            del self._at[session.address]
-        if not session.dialled:
-            del self._accepted[session.address, session.remote]
-            self._sources[session.address[0]] -= 1
-            self._sources += Counter()  # Without those that are 0.
-
-    def _cookie(self, name: bytes, address: Address, period: int) -> bytes:
-        text = b"%d %d %s " % (period, address[1], address[0].encode())
-        return blake2b(text + name, key=self._cookie_key, digest_size=16).digest()
-
-    def _accept(self, body: bytes, address: Address, now: float) -> None:
-        _, name, cookie, instance = _OPEN.unpack(body)
-        period = int(now // COOKIE_AGE)
-        if not any(compare_digest(cookie, self._cookie(name, address, period - age)) for age in (0, 1)):
-            self.counters["unproved_address"] += 1
-            return
-        session = self._accepted.get((address, name))
-        if session is not None:
-            session.accept_again()
-            self.touch(session)
-            return
-        most, per_source = self._limits
-        if len(self._accepted) >= most or self._sources[address[0]] >= per_source:
-            self.counters["refused"] += 1
-            self._replies.append((seal(bytes((REFUSE,)) + name, self.keys.common), address))
-            return
-        session = self._accepted[address, name] = self._make(address, now, (name, instance))
-        self._sources[address[0]] += 1
-        self.touch(session)
-
-    def _opened(self, session: Session, now: float) -> None:
-        """Whoever is at an address now is not who was there before, if its instance is another one."""
-        for other in self._at[session.address]:
-            if other.opened and other.instance != session.instance:
-                other.end(Ending.RESTARTED, now)
-                self.touch(other)
-
-    def _reset(self, name: bytes, address: Address, now: float) -> None:
-        for session in self._at.get(address, ()):
-            if name == session.remote:
-                session.doubt(now)
-                self.touch(session)
-
-    def _reply_reset(self, name: bytes, address: Address, now: float) -> None:
-        second, answered = self._resets
-        if now >= second + 1 or now < second:
-            second, answered = now, 0
-        if answered < RESETS:
-            self._resets = second, answered + 1
-            self._replies.append((seal(bytes((RESET,)) + name, self.keys.common), address))

@@ -1,0 +1,118 @@
+"""The two named pipes of a directory, and who may use which."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import sys
+import termios
+from collections.abc import Iterable
+from contextlib import suppress
+
+from fyrehose_twisted.errors import ConfigurationError, FyrehoseError, OperationalError
+
+ROOM = 65_536
+"""Bytes that are read at once, and that a line may have before it is complete."""
+
+
+class Pipes:
+    """One side of a directory: its lock, and both pipes, open.
+
+    :param side: 0 or 1; without one, the first that nobody has.
+    :ivar incoming: descriptor to read from.
+    :ivar outgoing: descriptor to write to.
+    :raises ConfigurationError: if something there is not as it should be, and somebody has to put it right.
+    :raises OperationalError: if the side is taken, or the system refuses.
+    """
+
+    def __init__(self, directory: str, side: int | None) -> None:
+        self.directory = directory
+        self._descriptors: list[int] = []
+        try:
+            self._make_directory()
+            self.side = self._lock((0, 1) if side is None else (side,))
+            self.outgoing = self._open_pipe(f"{self.side}to{1 - self.side}")
+            self.incoming = self._open_pipe(f"{1 - self.side}to{self.side}")
+        except OSError as problem:
+            self.close()
+            raise OperationalError(f"{problem.filename or directory}: {problem.strerror}") from problem
+        except FyrehoseError:
+            self.close()
+            raise
+        self._take_back()
+
+    def close(self) -> None:
+        """Let go of all of it."""
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def unread(self) -> int:
+        """Return how many bytes were written and not read yet."""
+        return int.from_bytes(fcntl.ioctl(self.outgoing, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+    def replaced(self) -> str | None:
+        """Return the path of a pipe that is not there any more, or is another one."""
+        for name, descriptor in (
+            (f"{self.side}to{1 - self.side}", self.outgoing),
+            (f"{1 - self.side}to{self.side}", self.incoming),
+        ):
+            path, held = os.path.join(self.directory, name), os.fstat(descriptor)
+            try:
+                found = os.lstat(path)
+            except OSError:
+                return path
+            if (found.st_dev, found.st_ino) != (held.st_dev, held.st_ino):
+                return path
+        return None
+
+    def _take_back(self) -> None:
+        """Take what nobody has read out of the pipe that only this process may write to: it would pile up.
+
+        All in one read, so that whoever does read there sees the beginning of it or nothing, and no hole.
+        """
+        size = fcntl.fcntl(self.outgoing, fcntl.F_GETPIPE_SZ) if hasattr(fcntl, "F_GETPIPE_SZ") else ROOM
+        with suppress(BlockingIOError):
+            os.read(self.outgoing, size)
+
+    def _make_directory(self) -> None:
+        with suppress(FileExistsError):
+            os.mkdir(self.directory, 0o700)
+        found = os.stat(self.directory)
+        if not stat.S_ISDIR(found.st_mode):
+            raise ConfigurationError(f"{self.directory} is no directory; name one for the pipes of this link alone")
+        if found.st_mode & 0o002:
+            raise ConfigurationError(f"everybody may write to {self.directory}; chmod 700 it")
+        if found.st_uid not in (os.geteuid(), 0):
+            raise ConfigurationError(f"{self.directory} belongs to user {found.st_uid}; name a directory of your own")
+
+    def _lock(self, sides: Iterable[int]) -> int:
+        for side in sides:
+            path = os.path.join(self.directory, f"side{side}")
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                continue
+            self._descriptors.append(descriptor)
+            return side
+        taken = " and ".join(map(str, sides))
+        raise OperationalError(f"side {taken} of {self.directory} is in use; each link needs a directory of its own")
+
+    def _open_pipe(self, name: str) -> int:
+        path = os.path.join(self.directory, name)
+        with suppress(FileExistsError):
+            os.mkfifo(path, 0o600)
+        self._check(path, os.lstat(path))
+        # For both reading and writing: then neither open nor write asks whether the other side is there.
+        descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._descriptors.append(descriptor)
+        self._check(path, os.fstat(descriptor))
+        return descriptor
+
+    def _check(self, path: str, found: os.stat_result) -> None:
+        if not stat.S_ISFIFO(found.st_mode):
+            raise ConfigurationError(f"{path} is no named pipe; remove it, and it will be made")
+        if found.st_mode & 0o002:
+            raise ConfigurationError(f"everybody may write to {path}; chmod 600 it")
