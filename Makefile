@@ -6,7 +6,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 
 # What waits for other processes is not tested beside anything else.
-BESIDE := tests/packaging tests/parcels tests/sim tests/spark
+BESIDE := tests/journal tests/parcels tests/spark
 ALONE := tests/docs tests/examples tests/integration
 
 .DEFAULT_GOAL := help
