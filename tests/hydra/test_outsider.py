@@ -141,7 +141,7 @@ def test_a_founder_without_a_quorum_does_not_go_to_irc(net: Any) -> None:
 
 @pytest.mark.parametrize(
     ("vow", "first", "term"),
-    [(Vow(), 1, 1), (Vow(term=5), 1, 6), (Vow(term=5, voted=9), 1, 10), (Vow(term=5), 1_000_000, 1_000_000)],
+    [(Vow(), 1, 1), (Vow(term=5), 1, 6), (Vow(term=5, voted=9), 1, 10), (Vow(term=10**9), 10**6, 10**9 + 1)],
 )
 def test_what_is_founded_begins_in_a_term_that_was_never_used(net: Any, vow: Vow, first: int, term: int) -> None:
     host = net.node("one", 1, found=True, vow=vow, first_term=first)
@@ -149,13 +149,23 @@ def test_what_is_founded_begins_in_a_term_that_was_never_used(net: Any, vow: Vow
     assert host.node.term == term
 
 
+def test_founders_that_remember_nothing_take_different_terms(net: Any) -> None:
+    first = 1_000_000
+    hosts = [net.node(str(number), number, found=True, first_term=first) for number in (1, 2, 3)]
+    net.run(0.01)
+    terms = {host.node.term for host in hosts}
+    assert len(terms) == 3
+    assert all(first <= term < first + 65_536 for term in terms)
+
+
 def test_a_second_network_of_a_forgetful_founder_has_a_later_term(net: Any) -> None:
     host = net.node("one", 1, found=True, first_term=1_000_000)
     net.run(0.01)
+    before = host.node.term
     host.node._course.part("to see", net.now)
     host.flush()
     assert net.run(60.0, lambda: host.node.role is Role.LEADER)
-    assert host.node.term > 1_000_000
+    assert host.node.term > before
 
 
 def test_what_it_promised_in_a_former_life_keeps_it_from_founding(net: Any) -> None:
@@ -209,3 +219,25 @@ def test_an_answer_counts_only_when_it_has_come(net: Any) -> None:
     assert host.node.lease_until is None
     end.send(Pong(end.take(Ping)[-1].val, 7, 0))
     assert host.node.lease_until is not None
+
+
+def test_who_was_just_taken_in_does_not_take_its_own_network_for_another(net: Any) -> None:
+    mediator, leader = net.play(9), net.play(7)
+    host = net.node("new", 1, (9, 7), network_size=5)
+    assert net.run(60.0, lambda: bool(mediator.accepted and leader.accepted))
+    mediating, leading = mediator.accepted[0], leader.accepted[0]
+    assert net.run(60.0, lambda: any(isinstance(one, Knock) for one in mediating.received))
+    (ind,) = {one.ind for one in mediating.take(Knock)}
+    mediating.send(Meet(ind, 9), Welcome(ind), Hello(ind, 9))
+    assert host.node.id == ind
+    for number in range(50):
+        leading.send(Ping(5, f"v{number}", 7))
+    assert host.node.id == ind
+
+    # With time it would know who leads.
+    pass_time(net, host.node.config.timers.max_ping, mediating, leading)
+    for number in range(50, 100):
+        if host.node.id is not None:
+            leading.send(Ping(5, f"v{number}", 7))
+    assert host.node.id is None
+    assert host.node.counts["foreign_ping"]

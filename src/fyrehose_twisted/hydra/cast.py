@@ -16,7 +16,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address, Dial, Peer, Write
 from fyrehose_twisted.errors import LocalError
-from fyrehose_twisted.hydra.config import NodeConfig
+from fyrehose_twisted.hydra.config import TERMS_A_SECOND, NodeConfig
 from fyrehose_twisted.hydra.events import CloseIrc, IdChanged, Left, OpenIrc, Outcome, Role, Said, ToIrc
 from fyrehose_twisted.hydra.messages import (
     GUARDIAN_TAG,
@@ -253,7 +253,7 @@ class Cast(Observer):
         def make(boot: Boot) -> HydraNode:
             rng = Random(seed.getrandbits(64))
             if not disk.keeps:
-                return self._make(replace(config, first_term=int(boot.now)), rng, boot.now)
+                return self._make(replace(config, first_term=int(boot.now) * TERMS_A_SECOND), rng, boot.now)
             if boot.after is Crash.POWER:
                 # The clock of the machine begins anew, so what it says of the past means nothing.
                 disk.vow = disk.vow._replace(promised=0, until=0.0)

@@ -23,6 +23,10 @@ class Quorum(Enum):
     leader in each part."""
 
 
+TERMS_A_SECOND = 65_536
+"""Terms of which a node that remembers none draws one; so many that two which found at once take different ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class Timers:
     """Document 002's times in seconds, and those that it leaves open. All are multiplied by one factor.
@@ -102,8 +106,8 @@ class NodeConfig:
     :ivar network_size: how many nodes the network has at most, the same on every node; ``None`` only with
         :attr:`Quorum.REGISTRY`.
     :ivar found: whether it begins a network if nobody answers.
-    :ivar first_term: the lowest term in which it begins one. Where nothing outlives the process, the seconds since 1970
-        are one that was never used.
+    :ivar first_term: the lowest term in which it begins one. Where nothing outlives the process, :data:`TERMS_A_SECOND`
+        times the seconds since 1970 is one that was never used.
     :ivar targets: links that it keeps open; others may open more.
     :ivar irc_rate: lines a second that it says on IRC, at most.
     :ivar irc_burst: lines that may go at once after a pause.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from math import inf
 
+from fyrehose_twisted.hydra.config import TERMS_A_SECOND
 from fyrehose_twisted.hydra.events import Dropped, Left, Registered, Role
 from fyrehose_twisted.hydra.messages import Drop
 from fyrehose_twisted.hydra.parts import Parts
@@ -220,5 +221,9 @@ class Course:
         standing.out.tell(Left())
 
     def _first_term(self, now: float) -> int:
+        """Return a term that nobody else founds in, and that elections have not come to: they take far fewer."""
         first = self._parts.standing.config.first_term
-        return first if first == 1 else first + int(now - self._born)
+        if first == 1:
+            return 1
+        passed = int(now - self._born) * TERMS_A_SECOND
+        return first + passed + self._parts.standing.rng.randrange(TERMS_A_SECOND)

@@ -84,6 +84,8 @@ class Following:
                 # It is the same network: say who is here.
                 tie.knock = me
                 standing.ties.write(tie, Knock(me, standing.config.tag), now)
+        elif standing.fresh and now - standing.member_since < standing.timers.max_ping:
+            standing.counts["unknown_ping"] += 1  # Those who met it name themselves only now.
         else:
             standing.counts["foreign_ping"] += 1
             if standing.has_no_quorum and standing.rng.random() < 0.5 / len(standing.registry):

@@ -22,7 +22,7 @@ from fyrehose_twisted.hydra.active import ActiveConnection, IrcConfig
 from fyrehose_twisted.hydra.bots import Bots
 from fyrehose_twisted.hydra.carriers.proving import Proving
 from fyrehose_twisted.hydra.codec import HydraCodec
-from fyrehose_twisted.hydra.config import NodeConfig
+from fyrehose_twisted.hydra.config import TERMS_A_SECOND, NodeConfig
 from fyrehose_twisted.hydra.control import ControlFactory
 from fyrehose_twisted.hydra.doors import Doors
 from fyrehose_twisted.hydra.events import (
@@ -300,7 +300,7 @@ class HydraService(Service):
             )
         if self._state is None and self._keeping is None:
             # Nobody here knows which terms there were, and numbers of lines begin anew in each.
-            config = self.config = replace(config, first_term=int(time.time()))
+            config = self.config = replace(config, first_term=int(time.time()) * TERMS_A_SECOND)
         self._doors.bind()
         self._doors.failed(self.fail)
         self.node = HydraNode(config, self._rng, now, vow=vow, remembers=remembers)
