@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 from fyrehose_twisted.hydra.cast import Cast
 from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.events import (
+    Dropped,
     LeaderChanged,
     Missed,
     OpenIrc,
     Outcome,
     Received,
+    Registered,
     Role,
     RoleChanged,
     ToIrc,
 )
 from fyrehose_twisted.hydra.lines import untag
-from fyrehose_twisted.hydra.messages import Call, Drop, Elect, Nominate, Pledge, Pong, Recv
+from fyrehose_twisted.hydra.messages import Call, Elect, Knock, Meet, Nominate, Pledge, Pong, Recv
 from fyrehose_twisted.hydra.node import HydraNode
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant
@@ -254,15 +256,14 @@ class OnlyQuorumsDrop(NetworkInvariant):
         super().__init__(cast)
         self._dropped: set[int] = set()
 
-    def sent(self, packet: Packet) -> None:
+    def told(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        message, host = packet.data, packet.source
-        if not isinstance(message, Drop) or message.reason != "no PONG" or message.id in self._dropped:
+        if not isinstance(event, Dropped) or event.reason != "no PONG" or event.id in self._dropped:
             return
-        # The first to say so decided it; the others pass it on.
-        self._dropped.add(message.id)
+        # The first to say so decided it; the others were told.
+        self._dropped.add(event.id)
         if self.is_node(host) and not holds_lease(host):
-            self.violated(f"drops {message.id} without a quorum", host)
+            self.violated(f"drops {event.id} without a quorum", host)
 
 
 class InductionsEnd(NetworkInvariant):
@@ -285,6 +286,45 @@ class InductionsEnd(NetworkInvariant):
                 if host.running and host.now - now[key] > 2 * host.node.config.timers.max_meet:
                     self.violated(f"mediates for {ind} since {now[key]}", host)
         self._since = now
+
+
+class Introduced(NetworkInvariant):
+    """Who is taken in has been met by all nodes that the mediator knows. It has to see messages, not bytes."""
+
+    name: ClassVar[str] = "all meet who comes"
+
+    def __init__(self, cast: Cast) -> None:
+        super().__init__(cast)
+        self._knocks: dict[tuple[Host, int, int], float] = {}
+        self._met: defaultdict[tuple[Host, int, int], set[int]] = defaultdict(set)
+        self._inducted: Counter[tuple[Host, int]] = Counter()
+
+    def sent(self, packet: Packet) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        message, host = packet.data, packet.source
+        if isinstance(message, Knock) and self.is_node(host):
+            self._knocks[host, host.boots, message.ind] = host.now
+
+    def arrived(self, packet: Packet, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        message = packet.data
+        if isinstance(message, Meet) and self.is_node(host):
+            self._met[host, host.boots, message.ind].add(message.id)
+
+    def told(self, host: Host, event: object) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if not isinstance(event, Registered) or not self.is_node(host):
+            return
+        node: HydraNode = host.node
+        life = host, host.boots
+        if node.counts["inducted"] == self._inducted[life]:
+            return
+        self._inducted[life] = node.counts["inducted"]
+        knocked = self._knocks.get((*life, event.id), host.now)
+        asked = {member.id for member in node._standing.registry if member.since < knocked} - {node.id, event.id}
+        strangers = asked - self._met[*life, event.id]
+        if strangers:
+            self.violated(f"took {event.id} in, and {', '.join(map(str, strangers))} had not met it", host)
 
 
 class Usage(NamedTuple):

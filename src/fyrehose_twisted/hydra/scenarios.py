@@ -17,6 +17,7 @@ from fyrehose_twisted.hydra.invariants import (
     Bounded,
     Heals,
     InductionsEnd,
+    Introduced,
     NoStorm,
     OneLeader,
     OneLease,
@@ -99,6 +100,8 @@ class NetworkScenario(Scenario):
             Recovers(self.cast),
         ):
             self.add_invariant(invariant)
+        if not self.wired and self.network.streams.codec is None:
+            self.add_invariant(Introduced(self.cast))
         if guarded:
             for number, host in enumerate(self.cast.hosts):
                 others = [address for address in self.addresses if address != host.address]
