@@ -298,6 +298,19 @@ def test_the_guardian_of_nobody_is_not_answered(cohort: Any, net: Any) -> None:
     assert cohort.end.take(Knock) == []
 
 
+def test_a_guardian_that_comes_before_the_news_of_its_node_is_no_link_to_it(cohort: Any, net: Any) -> None:
+    end = net.link(cohort.host)
+    end.take()
+    end.send(Knock(9, GUARDIAN_TAG))
+    assert end.take() == []
+    cohort.end.send(Drop(8, "to make room"), Knock(9, "late"), Meet(9, 7), Welcome(9), Hello(9, 7))
+    assert 9 in cohort.node._standing.registry
+    assert end.take() == [Hello(9, cohort.host.id)]
+    assert 9 not in cohort.node._standing.ties.primary
+    end.send(Drop(9, "guardian"))
+    assert 9 not in cohort.node._standing.registry
+
+
 @pytest.mark.parametrize("tag", [GUARDIAN_TAG, "x"])
 def test_a_guardian_does_not_count_as_a_link_to_its_node(cohort: Any, net: Any, tag: str) -> None:
     end = net.link(cohort.host)

@@ -25,6 +25,7 @@ from fyrehose_twisted.hydra.invariants import (
     Heals,
     InductionsEnd,
     Introduced,
+    LinksBind,
     NoStorm,
     OneLeader,
     OneLease,
@@ -331,6 +332,20 @@ def never_gives_up_an_induction(patch: Patch) -> None:
             self._mediation.until = inf
 
     patch.setattr(Induction, "_mediate", mediate)
+
+
+def takes_guardians_for_nodes(patch: Patch) -> None:
+    original = Induction.knocked
+
+    def knocked(self: Any, message: Any, tie: Any, *arguments: Any, **options: Any) -> None:
+        original(self, message, tie, *arguments, **options)
+        tie.guardian = tie.guardian and tie.node is not None
+
+    patch.setattr(Induction, "knocked", knocked)
+
+
+def does_not_bind_links_that_knocked_too_soon(patch: Patch) -> None:
+    patch.setattr(Induction, "bind_waiting", lambda self, node, now: None)
 
 
 def does_not_dial_again(patch: Patch) -> None:
@@ -655,6 +670,8 @@ BUGS = [
     Bug(does_not_forget_who_was_dropped, (Recovers.name, Introduced.name), Twins),
     Bug(drops_nobody, (Recovers.name,)),
     Bug(never_gives_up_an_induction, (InductionsEnd.name,)),
+    Bug(takes_guardians_for_nodes, (LinksBind.name,)),
+    Bug(does_not_bind_links_that_knocked_too_soon, (LinksBind.name,)),
     Bug(does_not_dial_again, (Recovers.name,)),
     Bug(stays_without_a_leader, (Recovers.name,)),
     Bug(never_nominates_itself, (Recovers.name, Heals.name), Islands),

@@ -125,6 +125,7 @@ class Course:
             standing.registry.add(node, now)
             standing.out.tell(Registered(node))
         parts.induction.bind(tie, mediator, now)
+        parts.induction.bind_waiting(mediator, now)
 
     def drop(self, node: int, reason: str, now: float) -> None:
         """Another node is one no more."""

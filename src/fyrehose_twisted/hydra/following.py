@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fyrehose_twisted.hydra.course import Course
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.messages import Knock, Ping, Pong
+from fyrehose_twisted.hydra.messages import Ping, Pong
 from fyrehose_twisted.hydra.parts import Parts
 from fyrehose_twisted.hydra.seen import Seen
 from fyrehose_twisted.hydra.ties import Tie
@@ -80,10 +80,8 @@ class Following:
         elif tie.node is not None:
             return  # A guardian has nothing to say about that.
         elif standing.knows(message.id):
-            if tie.knock != me:
-                # It is the same network: say who is here.
-                tie.knock = me
-                standing.ties.write(tie, Knock(me, standing.config.tag), now)
+            # It is the same network, and neither end may know it: an earlier KNOCK came too soon to be answered.
+            parts.induction.ask(tie, now)
         elif standing.fresh and now - standing.member_since < standing.timers.max_ping:
             standing.counts["unknown_ping"] += 1  # Those who met it name themselves only now.
         else:

@@ -58,7 +58,7 @@ class Induction:
         """Somebody at the other end of a link that is not bound wants in, or is a node already."""
         standing = self._standing
         ind = message.ind
-        tie.knocked = ind
+        tie.knocked, tie.guardian = ind, message.tag == GUARDIAN_TAG
         me = standing.id
         if me is None or ind == me:
             return
@@ -66,13 +66,12 @@ class Induction:
         if self._mediation is not None and self._mediation.tie is tie and self._mediation.ind != ind:
             self._give_up("it knocked anew", now)
         if ind in standing.registry:
-            tie.guardian = message.tag == GUARDIAN_TAG
             self.bind(tie, ind, now)
             standing.ties.write(tie, Hello(ind, me), now)
             if not tie.guardian:
                 self.show_term(tie, now)
-        elif message.tag == GUARDIAN_TAG:
-            return  # What it watches over is no node, so there is nothing to say about it.
+        elif tie.guardian:
+            return  # What it watches over is no node yet, or no longer.
         elif standing.registry.was_dropped(ind):
             standing.ties.write(tie, Drop(ind, "dropped before"), now)
         elif ind not in standing.registry.pending:
@@ -267,7 +266,7 @@ class Induction:
         hello = Hello(ind, me)
         if self._hellos.add(hello):
             standing.flood(hello, now)
-        self._bind_waiting(ind, now)
+        self.bind_waiting(ind, now)
         return ind
 
     def _arrived_meanwhile(self, ind: int, now: float) -> bool:
@@ -288,10 +287,10 @@ class Induction:
             return None
         registry.add(node, now)
         standing.out.tell(Registered(node))
-        self._bind_waiting(node, now)
+        self.bind_waiting(node, now)
         return node
 
-    def _bind_waiting(self, node: int, now: float) -> None:
+    def bind_waiting(self, node: int, now: float) -> None:
         """Bind links over which a node knocked before the news came that it is one."""
         standing = self._standing
         me = standing.id
@@ -301,4 +300,5 @@ class Induction:
             if me is not None and tie.knocked == node and tie.node is None:
                 self.bind(tie, node, now)
                 standing.ties.write(tie, Hello(node, me), now)
-                self.show_term(tie, now)
+                if not tie.guardian:
+                    self.show_term(tie, now)

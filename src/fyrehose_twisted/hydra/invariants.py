@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
+from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.hydra.cast import Cast
 from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.events import (
@@ -325,6 +326,37 @@ class Introduced(NetworkInvariant):
         strangers = asked - self._met[*life, event.id]
         if strangers:
             self.violated(f"took {event.id} in, and {', '.join(map(str, strangers))} had not met it", host)
+
+
+class LinksBind(NetworkInvariant):
+    """Both ends of a link soon know whom it leads to, and none takes a guardian for its node."""
+
+    name: ClassVar[str] = "links are bound"
+
+    def __init__(self, cast: Cast) -> None:
+        super().__init__(cast)
+        self._since: dict[tuple[Host, int, Peer], float] = {}
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        nodes = {host: host.node.id for host in self.up()}
+        nodes |= {guardian: nodes.get(host) for host, guardian in self.cast.guardians.items()}
+        now: dict[tuple[Host, int, Peer], float] = {}
+        for host in self.up():
+            standing = host.node._standing
+            others = {end.peer: end.other.host for end in host.ends.values() if end.other is not None}
+            for tie in standing.ties:
+                other = others.get(tie.peer)
+                if other is None or other is host:
+                    continue
+                if tie.carries and other in self.cast.guardians.values():
+                    self.violated(f"takes the guardian of {tie.node} for that node", host)
+                if tie.node is None and nodes.get(other) in standing.registry:
+                    key = host, host.boots, tie.peer
+                    now[key] = self._since.get(key, self.network.elapsed)
+                    if self.network.elapsed - now[key] > 6 * host.node.config.timers.max_ping:
+                        self.violated(f"does not know that {nodes[other]} is behind a link", host)
+        self._since = now
 
 
 class Usage(NamedTuple):

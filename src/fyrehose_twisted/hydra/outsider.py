@@ -56,7 +56,7 @@ class Outsider:
 
     def pinged(self, tie: Tie, now: float) -> None:
         """A PING came: there is a network behind this link."""
-        if tie.pinged == now or tie.legacy:
+        if tie.pinged == now or not tie.ordinary:
             return
         tie.pinged = now
         if self._found_at < inf:
@@ -95,7 +95,7 @@ class Outsider:
         if self._knocking is not None and self._knocking.until <= now:
             standing.counts["knocks_in_vain"] += 1
             self._knocking = None
-        ties = [tie for tie in standing.ties if not tie.legacy]
+        ties = [tie for tie in standing.ties if tie.ordinary]
         is_due = self._found_at <= now or (standing.config.found and not ties and standing.ties.all_tried)
         # Whoever is bound to a leader that may live may join others, but not lead.
         if is_due and now >= standing.vow.until:
@@ -120,12 +120,12 @@ class Outsider:
         if self._knocking is not None:
             due = min(due, self._knocking.until)
         else:
-            ties = [tie for tie in standing.ties if not tie.legacy]
+            ties = [tie for tie in standing.ties if tie.ordinary]
             if any(tie not in self._asked for tie in ties):
                 due = -inf
             elif ties:
                 due = min(due, self._next_round)
-        if standing.config.found and standing.ties.all_tried and not any(not tie.legacy for tie in standing.ties):
+        if standing.config.found and standing.ties.all_tried and not any(tie.ordinary for tie in standing.ties):
             due = min(due, standing.vow.until)
         return max(due, self._ready)
 

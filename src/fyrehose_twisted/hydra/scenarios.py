@@ -18,6 +18,7 @@ from fyrehose_twisted.hydra.invariants import (
     Heals,
     InductionsEnd,
     Introduced,
+    LinksBind,
     NoStorm,
     OneLeader,
     OneLease,
@@ -102,6 +103,8 @@ class NetworkScenario(Scenario):
             self.add_invariant(invariant)
         if not self.wired and self.network.streams.codec is None:
             self.add_invariant(Introduced(self.cast))
+        if not self.wired:
+            self.add_invariant(LinksBind(self.cast))
         if guarded:
             for number, host in enumerate(self.cast.hosts):
                 others = [address for address in self.addresses if address != host.address]

@@ -31,7 +31,7 @@ class Tie:
     :ivar term: that of the last PING that came over it: what comes after it is of that term.
     :ivar pinged: when a PING came while it was not bound.
     :ivar legacy: whether the reference is at the other end; :attr:`node` is its id then.
-    :ivar guardian: whether it only watches over :attr:`node`.
+    :ivar guardian: whether at the other end is somebody who only watches over the node that it names.
     :ivar asked: when this node said last who it is, because the other end seems to take the link for bound.
     :ivar lines: lines that may go over it in a second; ``None`` for any number.
     """
@@ -66,6 +66,11 @@ class Tie:
                 return False
             self.credit -= 1.0
         return True
+
+    @property
+    def ordinary(self) -> bool:
+        """Whether neither the reference nor a guardian is known to be at the other end."""
+        return not self.legacy and not self.guardian
 
     @property
     def bound(self) -> bool:
