@@ -37,7 +37,7 @@ from fyrehose_twisted.fyrehose.outbox import OutboxConfig, Published, PublishFai
 from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD, Lost
 from fyrehose_twisted.fyrehose.repair import MAX_RANGE, RepairConfig
 from fyrehose_twisted.fyrehose.subscription import SLOWEST_PROBE
-from fyrehose_twisted.fyrehose.tide import DOUBT, OLD_ONES
+from fyrehose_twisted.fyrehose.tide import CONTRADICTIONS, DOUBT, OLD_ONES
 from fyrehose_twisted.fyrehose.window import WindowConfig
 from fyrehose_twisted.interfaces import IDatagramNode
 from fyrehose_twisted.net.batch import Batch
@@ -646,6 +646,43 @@ class TestForgeries:
         bench.deliver(9, peer=OTHER)
         assert store.get(9) != data_of(9)  # Anybody may say so, and only the backbone knows.
 
+    def test_what_others_made_up_at_the_end_of_the_stream_says_nothing_about_the_backbone(self) -> None:
+        bench = Bench(FIRST)
+        bench.deliver(1, 2)
+        bench.run(3)
+        made_up = range(3, 3 + CONTRADICTIONS)
+        bench.receive(*(Deliver(number, b"made up") for number in made_up), peer=STRANGER)  # A tail probe asked for it.
+        bench.deliver(*made_up)
+        bench.deliver(made_up.stop)
+        assert bench.told(Failed) == []
+        assert bench.sequences == list(range(1, made_up.stop + 1))
+        assert bench.drops["false_repair"] == CONTRADICTIONS
+        bench.receive(*(Deliver(number, b"of another backbone") for number in made_up))
+        assert len(bench.told(Failed)) == 1, "what the backbone has said since is its own word"
+
+    def test_what_others_made_up_is_forgotten_once_the_backbone_is_beyond_it(self) -> None:
+        bench = Bench(FIRST)
+        bench.deliver(1, 2)
+        bench.run(3)
+        made_up = range(3, 3 + CONTRADICTIONS)
+        bench.receive(*(Deliver(number, b"made up") for number in made_up), peer=STRANGER)
+        for number in range(made_up.stop, 300):
+            bench.deliver(number)
+            bench.run(0.1)
+        bench.deliver(*made_up)
+        assert len(bench.told(Failed)) == 1
+        assert bench.drops["false_repair"] == 0
+
+    def test_what_the_backbone_says_takes_the_place_of_what_others_made_up(self) -> None:
+        store = History()
+        bench = Bench(FIRST, store=store)
+        bench.deliver(1, 2, 5)
+        bench.run(0.1)
+        bench.receive(Deliver(4, b"made up"), Deliver(3, b"made up"), peer=STRANGER)
+        bench.deliver(3, 4)
+        assert [store.get(number) for number in (3, 4)] == [data_of(3), data_of(4)]
+        assert bench.drops["false_repair"] == 2
+
     def test_what_is_in_doubt_is_asked_for_slowly_and_given_up_when_the_stream_stands_still(self) -> None:
         bench = Bench(FIRST)
         bench.deliver(1, 2, 1_000)
@@ -844,15 +881,15 @@ class TestRegress:
         ids=["held", "evicted", "nojournal"],
     )
     def test_numbers_that_fall_stop_the_client_once(self, config: ClientConfig) -> None:
-        bench = self.stream(config)
-        bench.receive(Deliver(1, b"something else"), Deliver(2, b"and more"))
+        bench, enough = self.stream(config), CONTRADICTIONS if config is FIRST else OLD_ONES
+        bench.receive(*(Deliver(number, b"something else") for number in range(1, enough)))
         assert bench.told(Failed) == []  # One may be a late duplicate, or damaged.
-        bench.receive(Deliver(3, b"of that"))
-        bench.receive(Deliver(4, b"and of that"))
+        bench.receive(Deliver(enough, b"and more"))
+        bench.receive(Deliver(enough + 1, b"and more of that"))
         failures = bench.told(Failed)
         assert len(failures) == 1
         assert isinstance(failures[0].error, SequenceRegressed)
-        assert f"message {OLD_ONES}" in str(failures[0].error)
+        assert f"message {enough} anew" in str(failures[0].error)
         assert "200" in str(failures[0].error)
         bench.deliver(201)
         bench.run(10)
@@ -893,7 +930,7 @@ class TestRegress:
 
     def test_what_comes_after_the_failure_is_a_counted_drop(self) -> None:
         bench = self.stream()
-        bench.receive(*(Deliver(number, b"something else") for number in range(1, OLD_ONES + 1)))
+        bench.receive(*(Deliver(number, b"something else") for number in range(1, CONTRADICTIONS + 1)))
         received = bench.client.counters.duplicates
         bench.deliver(201, 202)
         assert (bench.drops["stopped"], bench.client.counters.duplicates) == (2, received)
@@ -1525,6 +1562,17 @@ class TestProperties:
             bench.drain()
             self.run(bench, wait)
         self.run(bench, 20)
+
+    def test_a_publisher_that_joins_knows_at_once_how_long_a_return_takes(self) -> None:
+        bench = Bench(ClientConfig())
+        bench.client.publish(b"lost", bench.now)
+        self.run(bench, 0.5)
+        bench.client.publish(b"returns", bench.now)
+        bench.deliver(5)
+        bench.receive(Deliver(7, bench.packets(Push)[-1].data))
+        self.run(bench, 0.1)
+        lost, _, again = bench.packets(Push)
+        assert lost == again
 
     def run(self, bench: Bench, seconds: float) -> None:
         end = bench.now + seconds

@@ -28,6 +28,7 @@ from fyrehose_twisted.fyrehose.reassembly import Arrival, Reassembly, Run
 from fyrehose_twisted.fyrehose.repair import Repairs
 from fyrehose_twisted.fyrehose.scenarios import Amnesia, Garbage, Limits, Restarts, Storm
 from fyrehose_twisted.fyrehose.subscription import Subscription
+from fyrehose_twisted.fyrehose.tide import Tide
 from fyrehose_twisted.fyrehose.usage import Bounded
 from fyrehose_twisted.fyrehose.workload import FyrehoseScenario
 from fyrehose_twisted.interfaces import Drained
@@ -231,6 +232,10 @@ def stops_at_one_contradiction(patch: Patch) -> None:
     patch.setattr(tide, "CONTRADICTIONS", 1)
 
 
+def takes_hearsay_for_the_backbone(patch: Patch) -> None:
+    patch.setattr(Tide, "was_hearsay", lambda self, sequence: False)
+
+
 def trusts_the_length(patch: Patch) -> None:
     def decode_deliver(datagram: Any) -> Deliver:
         _, _, high, low = codec.DATA_HEADER.unpack_from(datagram)
@@ -340,6 +345,7 @@ BUGS = [
     Bug(serves_the_dead, Served.name, "no KEEPALIVE came for long"),
     Bug(never_probes_the_tail, GoesOn.name, "waits for", Lossy),
     Bug(stops_at_one_contradiction, GoesOn.name, "stopped for good", Garbage),
+    Bug(takes_hearsay_for_the_backbone, GoesOn.name, "stopped for good", Garbage),
     Bug(wastes_numbers, NoneWasted.name, "numbers given since the start"),
     Bug(wastes_numbers_without_telling, NoneWasted.name, "and subscribers were there"),
     Bug(reserves_too_much, NoneWasted.name, "are reserved"),

@@ -35,7 +35,7 @@ from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE, MAX_SEQUENCE, De
 from fyrehose_twisted.fyrehose.numbering import Mark, VolatileSequence
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol, SubscriberProtocol
-from fyrehose_twisted.fyrehose.tide import OLD_ONES
+from fyrehose_twisted.fyrehose.tide import CONTRADICTIONS
 from fyrehose_twisted.interfaces import IDatagramSender
 from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.net.udp import listen
@@ -482,7 +482,7 @@ def test_numbers_given_twice_stop_a_client(network: Network, backbone: Any, make
     network.loses = lambda datagram, source, target: source == BACKBONE and datagram.endswith(b"waiting")
     waiting = results(client.publish(b"waiting"))
     with capturedLogs() as logged:
-        for number in range(1, OLD_ONES + 1):
+        for number in range(1, CONTRADICTIONS + 1):
             network.inject(encode_deliver(number, b"something else"), BACKBONE, ("192.0.2.2", 7))
         network.advance(0.05)
     assert [type(error) for error in stopped] == [SequenceRegressed]
@@ -576,7 +576,7 @@ def test_what_came_before_numbers_were_given_twice_is_handed_over(network: Netwo
     whole, cut = make(2, start=1), make(3, start=1)
     stopped = results(whole.stopped, cut.stopped)
     messages = [encode(Deliver(number, b"%d" % number)) for number in range(1, 7)]
-    again = [encode(Deliver(number, b"anew")) for number in range(1, 4)]
+    again = [encode(Deliver(number, b"anew")) for number in range(1, CONTRADICTIONS + 1)]
     with capturedLogs():
         for client, batches in ((whole, [messages[:3], messages[3:] + again]), (cut, [messages, again])):
             for batch in batches:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
-from fyrehose_twisted.fyrehose.tide import AMONG, DOUBT, LEAP, OLD, PLAUSIBLE_JUMP, WITNESSES, Tide
+from fyrehose_twisted.fyrehose.tide import AMONG, CONTRADICTIONS, DOUBT, LEAP, OLD, PLAUSIBLE_JUMP, WITNESSES, Tide
 
 
 def test_two_that_agree_are_believed() -> None:
@@ -79,7 +79,8 @@ def test_old_numbers_while_the_stream_goes_on_are_late_duplicates() -> None:
 def test_what_contradicts_too_often_is_another_stream() -> None:
     tide = Tide(0.0)
     sent(tide, *range(1, 101))
-    assert [tide.contradicts(number) for number in (98, 98, 99)] == [False] * 3  # One may have come twice.
+    few = (98, *range(98, 97 + CONTRADICTIONS))  # One may have come twice.
+    assert [tide.contradicts(number) for number in few] == [False] * CONTRADICTIONS
     sent(tide, 101, 102)
     assert tide.contradicts(50)
 
@@ -180,12 +181,12 @@ def test_a_run_proves_what_its_last_ones_prove(count: int) -> None:
 @pytest.mark.parametrize("count", [AMONG - 3, AMONG - 2])
 def test_contradictions_are_counted_among_all_of_a_run(count: int) -> None:
     tide = Tide(0.0)
-    sent(tide, 1, 2, 3)
+    sent(tide, *range(1, CONTRADICTIONS + 1))
     assert not tide.contradicts(1)
-    tide.run_came(4, 3 + count, 0.0)
-    assert not tide.contradicts(2)
-    tide.run_came(4 + count, 4 + count + 1, 0.0)
-    assert tide.contradicts(3) is (count + 2 < AMONG)
+    tide.run_came(CONTRADICTIONS + 1, CONTRADICTIONS + count, 0.0)
+    assert not any(tide.contradicts(number) for number in range(2, CONTRADICTIONS))
+    tide.run_came(CONTRADICTIONS + count + 1, CONTRADICTIONS + count + 2, 0.0)
+    assert tide.contradicts(CONTRADICTIONS) is (count + 2 < AMONG)
 
 
 @pytest.mark.parametrize("count", [1, 2 * WITNESSES, 100])

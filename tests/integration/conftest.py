@@ -143,6 +143,7 @@ def start() -> Iterator[Start]:
     yield started
     for program in programs:
         program.destroy()
+        print(program)  # Shown only where the test has failed.
 
 
 class RunningBackbone:

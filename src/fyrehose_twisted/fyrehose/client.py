@@ -277,9 +277,9 @@ class Client(PacketNode):
             self._events.append(PublishFailed(expired))
         # What depends on time is decided here alone: were it decided with each batch, it would matter where one ends.
         if self.presence.connected:
-            self.outbox.time_out(now)
             if self._subscription is not None:
                 self._subscription.tick(now)
+            self.outbox.time_out(now)  # What came while the subscriber joined may have told how long a return takes.
         self._settle(now)
         self._push_at = None
         self.outbox.judge()

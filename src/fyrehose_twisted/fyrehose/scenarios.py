@@ -165,7 +165,11 @@ class Garbage(FyrehoseScenario):
         # A number too high is contradicted while the stream goes on, and believed in the end if it stands still.
         for second in range(3, int(self.duration + SILENCE), 3):
             self.network.call_in(second, partial(self._publish, rng.choice(self.publishers), b"tick"))
-        self.network.add(STRANGER, STRANGER_ADDRESS, lambda boot: Stranger(self.network, rng, boot.now, self.duration))
+        self.network.add(
+            STRANGER,
+            STRANGER_ADDRESS,
+            lambda boot: Stranger(self.network, rng, boot.now, self.duration, forges=True),
+        )
 
     def add_invariants(self, cast: Cast) -> None:
         """See :class:`FyrehoseScenario`.

@@ -29,24 +29,38 @@ STRANGER_ADDRESS: Address = ("10.0.9.9", 6_666)
 EVERY = 0.5
 """Seconds between two of its datagrams."""
 
+FORGED = 0.25
+"""How often one that forges repairs sends some: four in a row."""
+
+GUESSES = 1_000
+"""Below this it looks for numbers that somebody may have asked for."""
+
 
 @implementer(IDatagramNode)
 class Stranger:
     """Sends packets that are right in form, some damaged, some mere noise, to ``victims``, by default to
     anybody, until ``lasts`` are over.
 
-    Its DELIVERs have numbers that nobody asks for: one that is asked for is taken from anybody, and nothing in the
-    protocol tells a forged one from a true one.
+    Its DELIVERs have numbers that nobody asks for, unless it ``forges`` repairs: one that is asked for is taken from
+    anybody, and nothing in the protocol tells a forged one from a true one until the backbone sends that number too.
     """
 
     def __init__(
-        self, network: Network, rng: Random, now: float, lasts: float, victims: Sequence[Address] | None = None
+        self,
+        network: Network,
+        rng: Random,
+        now: float,
+        lasts: float,
+        victims: Sequence[Address] | None = None,
+        *,
+        forges: bool = False,
     ) -> None:
         self._network = network
         self._rng = rng
         self._next_at: float | None = now + EVERY
         self._until = now + lasts
         self._victims = victims
+        self._forges = forges
         self._effects: list[Send] = []
 
     def receive_batch(self, batch: Batch, now: float) -> None:
@@ -57,7 +71,8 @@ class Stranger:
         if self._next_at is None or now < self._next_at:
             return
         victim = self._rng.choice(self._victims or list(self._network.hosts))
-        self._effects.append(Send([self._datagram()], (victim,)))
+        forged = self._forges and self._rng.random() < FORGED
+        self._effects.append(Send(self._repairs() if forged else [self._datagram()], (victim,)))
         self._next_at = now + EVERY if now < self._until else None
 
     def next_deadline(self) -> float | None:
@@ -68,6 +83,10 @@ class Stranger:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`."""
         effects, self._effects = self._effects, []
         return Drained(None, effects, [])
+
+    def _repairs(self) -> list[bytes]:
+        first = self._rng.randrange(1, GUESSES)
+        return [encode_deliver(sequence, self._rng.randbytes(20)) for sequence in range(first, first + 4)]
 
     def _datagram(self) -> bytes:
         rng = self._rng

@@ -204,13 +204,8 @@ class Subscription:
             self._counters.duplicates += 1
             if live and not self.paused:
                 self.ready += stream.take()  # What can be handed over is not corrected, wherever a batch is cut.
-            if live and stream.correct(sequence, data, int(now * 1_000_000)):
-                # It was forged, or the number of another that got damaged: nobody knows better than the backbone.
-                self._keep(sequence, data, now, live=True)
-            elif live:
-                self._check_regress(sequence, data, now)
-                if sequence < self.began:
-                    self._kept(sequence, (data,), now)
+            if live:
+                self._compare(stream, sequence, data, now)
             return
         if live:
             self.tide.reached(sequence)
@@ -226,6 +221,22 @@ class Subscription:
         if arrival is Arrival.OVERFLOW:
             self._drops.counts["buffer_full"] += 1
         self._keep(sequence, data, now, live=live)
+        if not live:
+            self.tide.others_said(sequence)
+
+    def _compare(self, stream: Reassembly, sequence: int, data: bytes, now: float) -> None:
+        """The backbone sent what is here already: nobody knows better what it says."""
+        hearsay, held = self.tide.was_hearsay(sequence), self._store.get(sequence)
+        false = hearsay and held is not None and held != data
+        if false:
+            self._drops.counts["false_repair"] += 1
+        # What waits may be forged, or the number of another that got damaged.
+        if stream.correct(sequence, data, int(now * 1_000_000)) or false:
+            self._keep(sequence, data, now, live=True)
+            return
+        self._check_regress(sequence, data, now)
+        if sequence < self.began:
+            self._kept(sequence, (data,), now)
 
     def _keep(self, sequence: int, data: bytes, now: float, *, live: bool) -> None:
         # What the backbone sent is not given up for what others say.

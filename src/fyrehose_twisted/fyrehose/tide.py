@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from fyrehose_twisted.ranges import RangeSet
+
 LEAP = 1_280
 """Numbers by which a DELIVER may be ahead of all others. One that is further ahead waits for a second near it, or for
 :data:`DOUBT` during which nothing contradicts it."""
@@ -20,7 +22,7 @@ DOUBT = 10.0
 OLD_ONES = 3
 """Old numbers in rising order that make a backbone that counts anew; one is just a datagram that came twice."""
 
-CONTRADICTIONS, AMONG = 3, 16
+CONTRADICTIONS, AMONG = 5, 16
 """So many messages that say something else than those held, among the last so many, do too; one may be damaged."""
 
 OLD = 5.0
@@ -46,6 +48,7 @@ class Tide:
         self._proven = 0
         self._count = 0
         self._contradicted: deque[tuple[int, int]] = deque(maxlen=CONTRADICTIONS)
+        self._hearsay = RangeSet()
         self._sent_at = now
 
     def plausible(self, sequence: int) -> bool:
@@ -94,6 +97,18 @@ class Tide:
             self.highest = sequence
         self._old_ones = 0
 
+    def others_said(self, sequence: int) -> None:
+        """Somebody else sent this number, and what they said under it is held."""
+        if sequence > self._floor:  # The backbone itself sends no older ones, unless it counts anew.
+            self._hearsay.add(sequence, sequence)
+
+    def was_hearsay(self, sequence: int) -> bool:
+        """The backbone sent this number; say whether only others had so far. From here on it is the backbone's word."""
+        if sequence not in self._hearsay:
+            return False
+        self._hearsay.discard(sequence)
+        return True
+
     def beyond(self, sequence: int) -> bool:
         """Say whether the backbone must have got beyond ``sequence``.
 
@@ -115,6 +130,7 @@ class Tide:
         """Remember where the tide stood."""
         if now - self._marked_at >= OLD:
             self._floor, self._mark, self._marked_at = max(self._floor, self._mark), self._proven, now
+            self._hearsay.discard(0, self._floor)
 
     def falls(self, sequence: int) -> bool:
         """Say whether the backbone counts anew: several old numbers in rising order, and nothing new between them.
