@@ -5,9 +5,10 @@ export SOAK_SECONDS
 VENV := .venv
 PY := $(VENV)/bin/python
 
-# What waits for other processes is not tested beside anything else.
-BESIDE := tests/journal tests/parcels tests/spark
-ALONE := tests/docs tests/examples tests/integration
+# What starts processes is tested apart from the rest; half of each kind runs beside the other half.
+STARTS := tests/docs tests/examples tests/integration
+PARTS_BESIDE := tests/journal tests/parcels tests/spark
+STARTS_BESIDE := tests/docs tests/examples tests/integration/test_journal.py tests/integration/test_report_page.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak bench bench-all docs lint clean
@@ -23,11 +24,9 @@ demo: $(VENV)/.installed-demo ## watch a backbone, its clients and journals at w
 test: lint ## style, types, import order and every test but the soak; run it before each commit
 	@mkdir -p build
 	@echo "Running the tests of single parts, half of them beside the others"
-	@$(PY) -m pytest --junit-xml=build/tests-beside.xml $(BESIDE) >build/tests-beside.log 2>&1 & beside=$$!; \
-		$(PY) -m pytest --junit-xml=build/tests-parts.xml tests $(BESIDE:%=--ignore=%) $(ALONE:%=--ignore=%); parts=$$?; \
-		wait $$beside; beside=$$?; cat build/tests-beside.log; exit $$((parts || beside))
-	@echo "Running the tests that start processes"
-	@$(PY) -m pytest --junit-xml=build/tests-alone.xml $(ALONE)
+	@$(call test_both,parts,$(PARTS_BESIDE),tests $(PARTS_BESIDE:%=--ignore=%) $(STARTS:%=--ignore=%))
+	@echo "Running the tests that start processes, half of them beside the others"
+	@$(call test_both,starts,$(STARTS_BESIDE),tests/integration $(STARTS_BESIDE:%=--ignore=%))
 	@$(PY) -c "$$LAST_LINE"
 
 soak: $(VENV)/.installed-test ## the tests that take long; SOAK_SECONDS=60 makes them short
@@ -79,9 +78,14 @@ $(VENV)/.installed-%: $(VENV)/.created setup.cfg pyproject.toml
 	@$(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary --use-pep517 -e '.[$*]'
 	@touch $@
 
+# $(call test_both,NAME,TESTS,TESTS): what the first of two processes says is shown when the second is done.
+test_both = $(PY) -m pytest --junit-xml=build/tests-$(1)-beside.xml $(2) >build/tests-$(1)-beside.log 2>&1 & beside=$$!; \
+	$(PY) -m pytest --junit-xml=build/tests-$(1).xml $(3); others=$$?; \
+	wait $$beside; beside=$$?; cat build/tests-$(1)-beside.log; exit $$((others || beside))
+
 define LAST_LINE
 from xml.etree import ElementTree
-suites = [ElementTree.parse(f"build/tests-{part}.xml").getroot().find("testsuite") for part in ("beside", "parts", "alone")]
+suites = [ElementTree.parse(f"build/tests-{part}.xml").getroot().find("testsuite") for part in ("parts", "parts-beside", "starts", "starts-beside")]
 count = {name: sum(int(suite.get(name)) for suite in suites) for name in ("tests", "skipped")}
 ran = count["tests"] - count["skipped"]
 skipped = f" ({count['skipped']} skipped)" if count["skipped"] else ""

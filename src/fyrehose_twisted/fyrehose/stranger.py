@@ -29,10 +29,10 @@ STRANGER_ADDRESS: Address = ("10.0.9.9", 6_666)
 EVERY = 0.5
 """Seconds between two of its datagrams."""
 
-FORGED = 0.25
+FORGED = 0.1
 """How often one that forges repairs sends some: four in a row."""
 
-GUESSES = 1_000
+GUESSES = 300
 """Below this it looks for numbers that somebody may have asked for."""
 
 
