@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 from collections.abc import Callable
-from itertools import count
+from contextlib import suppress
+from itertools import count, cycle
 from pathlib import Path
 
 import pytest
 
 Program = Callable[[str, str], Path]
 Browser = Callable[..., list[str]]
+
+# From below those that the kernel gives to whoever dials. Tests that run side by side have neighbouring process ids.
+PORTS = cycle(range(10_000 + os.getpid() % 22 * 1_000, 11_000 + os.getpid() % 22 * 1_000))
 
 
 def pytest_configure() -> None:
@@ -27,6 +32,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         needed, given = mark.kwargs.get("seconds", 0), float(os.environ.get("SOAK_SECONDS", "60"))
         if needed > given:
             pytest.skip(f"it takes about {needed} s, and SOAK_SECONDS is {given:g}")
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """Return ports on loopback that nobody uses over TCP or UDP, another one each time."""
+
+    def found() -> int:
+        for port in PORTS:
+            with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp, suppress(OSError):
+                tcp.bind(("127.0.0.1", port))
+                udp.bind(("127.0.0.1", port))
+                return port
+        raise AssertionError("not reached")
+
+    return found
 
 
 @pytest.fixture

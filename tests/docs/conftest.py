@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import os
-import random
 import re
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+FreePort = Callable[[], int]
+
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds for a command to end and for its output to come."""
 SPARK_PATIENCE = 600.0
 """The same for a command on Spark, which takes all cores for half a minute, if the tests beside it leave it any."""
 
-DEFAULT_PORTS = {
-    "2323": socket.SOCK_DGRAM,
-    "2424": socket.SOCK_DGRAM,
-    "6174": socket.SOCK_STREAM,
-    "6175": socket.SOCK_STREAM,
-    "6176": socket.SOCK_STREAM,
-    "6184": socket.SOCK_STREAM,
-    "6185": socket.SOCK_STREAM,
-    "6186": socket.SOCK_STREAM,
-    "6667": socket.SOCK_STREAM,
-    "9100": socket.SOCK_STREAM,
-}
+DEFAULT_PORTS = ("2323", "2424", "6174", "6175", "6176", "6184", "6185", "6186", "6667", "9100")
 """Ports that the pages name; each page gets free ones in their place."""
 
 DEFAULTS = [
@@ -138,23 +126,12 @@ def pattern_of(shown: str) -> str:
     return "".join(lines)
 
 
-def free_port(kind: int) -> int:
-    """A free port below those that clients get from the kernel, so that none of them takes it meanwhile."""
-    for port in random.sample(range(10_000, 32_768), 100):
-        with socket.socket(socket.AF_INET, kind) as free, suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            return port
-    raise OSError("no port is free")
-
-
 class Terminal:
     """A shell whose output, and that of whatever it starts, comes in one stream, as on a terminal."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, free_port: FreePort) -> None:
         self.directory = directory
-        self.ports: dict[str, str] = {}
-        for name, kind in DEFAULT_PORTS.items():
-            self.ports[name] = str(free_port(kind))
+        self.ports = {name: str(free_port()) for name in DEFAULT_PORTS}
         (directory / "examples").symlink_to(ROOT / "examples")
         environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         self._output, stream = os.pipe()
@@ -305,8 +282,8 @@ def run_page(page: Page, terminal: Terminal) -> None:
     assert not terminal.output, f"{page.path} does not show:\n{terminal.output}"
 
 
-def run_page_in(page: Page, directory: Path) -> None:
-    terminal = Terminal(directory)
+def run_page_in(page: Page, directory: Path, free_port: FreePort) -> None:
+    terminal = Terminal(directory, free_port)
     try:
         run_page(page, terminal)
     finally:
@@ -315,21 +292,21 @@ def run_page_in(page: Page, directory: Path) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def page_runs(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, free_port: FreePort
 ) -> Iterator[dict[str, Future[None]]]:
     """The runs of the selected pages, by name. They mostly wait, so they run side by side, and beside the tests."""
     cases = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
     pages = [case["running_page"] for case in cases if "running_page" in case]
     with ThreadPoolExecutor(max_workers=4) as pool:
         yield {
-            name_of(page.path): pool.submit(run_page_in, page, tmp_path_factory.mktemp(page.path.stem))
+            name_of(page.path): pool.submit(run_page_in, page, tmp_path_factory.mktemp(page.path.stem), free_port)
             for page in pages
         }
 
 
 @pytest.fixture
-def terminal(tmp_path: Path) -> Iterator[Terminal]:
+def terminal(tmp_path: Path, free_port: FreePort) -> Iterator[Terminal]:
     """A shell in an empty directory, from which ``examples`` can be reached."""
-    opened = Terminal(tmp_path)
+    opened = Terminal(tmp_path, free_port)
     yield opened
     opened.close()

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -542,15 +541,6 @@ def relay() -> Iterator[Callable[[Address, Carry], Relay]]:
             pytest_twisted.blockon(maybeDeferred(port.stopListening))
 
 
-def free_port() -> int:
-    """Return a port on loopback that nobody uses, from below those that the kernel gives to whoever dials."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with closing(socket.socket()) as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
 class RunningNode:
     """``twistd parcels-node`` in a process of its own, which is started with the same options each time.
 
@@ -558,12 +548,19 @@ class RunningNode:
     :ivar url: where its HTTP is.
     """
 
-    def __init__(self, start: Start, name: str, root: Path, options: Callable[[RunningNode], list[object]]) -> None:
+    def __init__(
+        self,
+        start: Start,
+        name: str,
+        ports: tuple[int, int],
+        root: Path,
+        options: Callable[[RunningNode], list[object]],
+    ) -> None:
         self._start = start
         self._root = root
         self._options = options
         self.name = name
-        self.port, self.http_port = free_port(), free_port()
+        self.port, self.http_port = ports
         self.address = f"127.0.0.1:{self.port}"
         self.url = f"http://127.0.0.1:{self.http_port}"
         self.context: Any = None
@@ -687,7 +684,7 @@ StartCluster = Callable[..., RunningCluster]
 
 
 @pytest.fixture
-def make_nodes(start: Start, tmp_path: Path) -> StartCluster:
+def make_nodes(start: Start, free_port: Callable[[], int], tmp_path: Path) -> StartCluster:
     """Make nodes of one cluster that are not started yet; the first of them begins it.
 
     Options of all of them may be a function of the node.
@@ -706,7 +703,7 @@ def make_nodes(start: Start, tmp_path: Path) -> StartCluster:
             return [*common, *options(node)]  # Where an option is there twice, the last one counts.
 
         for name in names:
-            cluster[name] = RunningNode(start, name, tmp_path, options_of)
+            cluster[name] = RunningNode(start, name, (free_port(), free_port()), tmp_path, options_of)
         return cluster
 
     return made
@@ -791,13 +788,19 @@ class Ircd:
     """
 
     def __init__(
-        self, start: Start, kind: str, path: str | Path, root: Path, certificate: tuple[Path, Path] | None
+        self,
+        start: Start,
+        kind: str,
+        path: str | Path,
+        ports: tuple[int, int],
+        root: Path,
+        certificate: tuple[Path, Path] | None,
     ) -> None:
         self._start = start
         self._path = str(path)
         self._root = root
         self.kind = kind
-        self.port, self.tls_port = free_port(), free_port()
+        self.port, self.tls_port = ports
         self.address = f"127.0.0.1:{self.port}"
         text = {"ngircd": NGIRCD, "inspircd": INSPIRCD, "ircd-hybrid": HYBRID}[kind].replace("{port}", str(self.port))
         if certificate is not None:
@@ -836,7 +839,9 @@ class Ircd:
 
 
 @pytest.fixture
-def start_ircd(start: Start, program: Callable[[str, str], Path]) -> Iterator[Callable[..., Ircd]]:
+def start_ircd(
+    start: Start, free_port: Callable[[], int], program: Callable[[str, str], Path]
+) -> Iterator[Callable[..., Ircd]]:
     """Start an IRC server; where it is not installed, the test is skipped."""
     roots: list[Path] = []
 
@@ -846,7 +851,7 @@ def start_ircd(start: Start, program: Callable[[str, str], Path]) -> Iterator[Ca
         # Not in pytest's directories: others may not look into these, and ircd-hybrid does not run as root.
         roots.append(Path(tempfile.mkdtemp(prefix="ircd-")))
         roots[-1].chmod(0o777)
-        return Ircd(start, kind, path, roots[-1], certificate).start()
+        return Ircd(start, kind, path, (free_port(), free_port()), roots[-1], certificate).start()
 
     yield started
     for root in roots:

@@ -34,16 +34,6 @@ SERVERS = [
 ]
 
 
-def free_port() -> int:
-    """Return a port on loopback that nobody uses, over TCP and UDP."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with closing(socket.socket()) as tcp, closing(socket.socket(type=socket.SOCK_DGRAM)) as udp, suppress(OSError):
-            tcp.bind(("127.0.0.1", port))
-            udp.bind(("127.0.0.1", port))
-            return port
-
-
 class Asking:
     """A connection to a node's --control."""
 
@@ -76,12 +66,12 @@ class Asking:
 class Node:
     """``twistd hydra-node`` in a process of its own, which is started with the same options each time."""
 
-    def __init__(self, start: Any, await_true: Any, root: Path, tag: str) -> None:
+    def __init__(self, start: Any, await_true: Any, ports: tuple[int, int], root: Path, tag: str) -> None:
         self._start = start
         self._await_true = await_true
         self.root = root
         self.tag = tag
-        self.port, self.control = free_port(), free_port()
+        self.port, self.control = ports
         self.options: list[object] = []
         self.program: Any = None
 
@@ -182,11 +172,11 @@ class Network(dict[str, Node]):
 
 
 @pytest.fixture
-def network(start: Any, await_true: Any, tmp_path: Path) -> Callable[..., Network]:
+def network(start: Any, await_true: Any, free_port: Any, tmp_path: Path) -> Callable[..., Network]:
     """Make nodes that are not started yet. Without links of their own, all link to all others over TCP."""
 
     def made(tags: str, *common: object, links: dict[str, list[str]] | None = None) -> Network:
-        nodes = Network({tag: Node(start, await_true, tmp_path, tag) for tag in tags})
+        nodes = Network({tag: Node(start, await_true, (free_port(), free_port()), tmp_path, tag) for tag in tags})
         for tag, node in nodes.items():
             others = [f"tcp:127.0.0.1:{other.port}" for other in nodes.values() if other is not node]
             node.options = ["--network-size", len(tags), "--listen", f"tcp:{node.port}", *common]
@@ -494,7 +484,13 @@ def test_the_next_server_when_one_is_gone_and_nonsense_on_all_ports(
 
 
 def test_one_network_over_five_kinds_of_links_and_with_a_secret(
-    start_ircd: Any, irc_stranger: Any, network: Any, on_irc: Any, certified: tuple[Path, Path], tmp_path: Path
+    start_ircd: Any,
+    irc_stranger: Any,
+    network: Any,
+    on_irc: Any,
+    free_port: Any,
+    certified: tuple[Path, Path],
+    tmp_path: Path,
 ) -> None:
     ircd, between = start_ircd("ngircd"), start_ircd("ngircd")
     stranger = irc_stranger(ircd, "stranger", "#c")
@@ -553,7 +549,7 @@ def test_one_network_over_five_kinds_of_links_and_with_a_secret(
         node.stop()
 
 
-def test_a_wrong_word_on_the_command_line_is_said_in_one_line(start: Any, tmp_path: Path) -> None:
+def test_a_wrong_word_on_the_command_line_is_said_in_one_line(start: Any, free_port: Any, tmp_path: Path) -> None:
     wrong = start("twistd", "-n", "--pidfile=", "hydra-node", "--tag", "a", "--link", "nonsense", cwd=tmp_path)
     assert wrong.finish() == 1
     assert "'nonsense' is not a link" in wrong.out + wrong.err
