@@ -103,6 +103,7 @@ def test_a_full_disk_has_room_again_when_less_is_kept(
     publish(start, backbone, 101, 3_000)
     stopped_for_want_of_room(small)
     small.start("--retention", "500kB")
+    small.wait_for(3_000)  # What came at once goes at once, so something has to come later.
     publish(start, backbone, 3_001, 3_100)
     last = backbone.sequence
     for journal in (small, whole):
