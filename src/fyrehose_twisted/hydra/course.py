@@ -75,7 +75,7 @@ class Course:
         standing.member_since = now
         standing.was_member = standing.founding = True
         standing.happened("founded", "nobody knew of a network")
-        standing.follow(me, max(standing.vow.term + 1, standing.vow.voted + 1, self._first_term(now)), now)
+        standing.follow(me, self._first_term(now), now)
         parts.hearing.begin_term(whole=True)
         parts.leading.begin(now)
         self._pinged = 1
@@ -223,8 +223,10 @@ class Course:
 
     def _first_term(self, now: float) -> int:
         """Return a term that nobody else founds in, and that elections have not come to: they take far fewer."""
-        first = self._parts.standing.config.first_term
-        if first == 1:
+        standing = self._parts.standing
+        first, known = standing.config.first_term, max(standing.vow.term, standing.vow.voted)
+        if first == 1 and not known:
             return 1
-        passed = int(now - self._born) * TERMS_A_SECOND
-        return first + passed + self._parts.standing.rng.randrange(TERMS_A_SECOND)
+        passed = int(now - self._born) * TERMS_A_SECOND if first > 1 else 0
+        # Those that it knew may have gone on without it.
+        return max(first + passed, known + 1) + standing.rng.randrange(TERMS_A_SECOND)
