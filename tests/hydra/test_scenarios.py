@@ -11,14 +11,12 @@ from fyrehose_twisted.sim.scenario import Outcome, Scenario
 
 pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
-SEEDS = 1
-
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate, fresh_seed: int) -> None:
-    outcomes = simulate(scenario, seeds=range(fresh_seed, fresh_seed + SEEDS))
+def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate) -> None:
+    (outcome,) = simulate(scenario, seeds=[1])  # Fresh ones are for the soak.
     for what in ("lines received", "lines said"):
-        assert sum(outcome.counts[what] for outcome in outcomes) > 0, outcomes
+        assert outcome.counts[what] > 0, outcome
 
 
 def worth_its_seed(outcome: Outcome) -> bool:

@@ -354,7 +354,7 @@ class LinksBind(NetworkInvariant):
                 if tie.node is None and nodes.get(other) in standing.registry:
                     key = host, host.boots, tie.peer
                     now[key] = self._since.get(key, self.network.elapsed)
-                    if self.network.elapsed - now[key] > 6 * host.node.config.timers.max_ping:
+                    if self.network.elapsed - now[key] > 20 * host.node.config.timers.max_ping:
                         self.violated(f"does not know that {nodes[other]} is behind a link", host)
         self._since = now
 
