@@ -154,6 +154,12 @@ def test_what_is_founded_begins_in_a_term_that_was_never_used(net: Any, vow: Vow
         assert term < host.node.term < term + TERMS_A_SECOND
 
 
+def test_who_is_a_network_alone_counts_its_terms(net: Any) -> None:
+    host = net.node("one", 1, found=True, vow=Vow(term=5, voted=9), network_size=1)
+    net.run(0.01)
+    assert host.node.term == 10
+
+
 def test_founders_that_remember_nothing_take_different_terms(net: Any) -> None:
     first = 1_000_000
     hosts = [net.node(str(number), number, found=True, first_term=first) for number in (1, 2, 3)]

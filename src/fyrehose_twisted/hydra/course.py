@@ -227,6 +227,8 @@ class Course:
         first, known = standing.config.first_term, max(standing.vow.term, standing.vow.voted)
         if first == 1 and not known:
             return 1
+        if first == 1 and standing.config.network_size == 1:
+            return known + 1  # There is nobody who could have gone on without it.
         passed = int(now - self._born) * TERMS_A_SECOND if first > 1 else 0
         # Those that it knew may have gone on without it.
         return max(first + passed, known + 1) + standing.rng.randrange(TERMS_A_SECOND)
