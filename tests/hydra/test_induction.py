@@ -311,6 +311,19 @@ def test_a_guardian_that_comes_before_the_news_of_its_node_is_no_link_to_it(coho
     assert 9 not in cohort.node._standing.registry
 
 
+def test_whoever_takes_a_node_in_knows_its_guardian_that_came_first(net: Any) -> None:
+    host = net.node("one", 1, found=True)
+    net.run(0.01)
+    guardian = net.link(host)
+    guardian.take()
+    guardian.send(Knock(7, GUARDIAN_TAG))
+    assert guardian.take() == []
+    net.join(host, 7)
+    assert guardian.take() == [Hello(7, host.id)]
+    guardian.send(Drop(7, "guardian"))
+    assert 7 not in host.node._standing.registry
+
+
 @pytest.mark.parametrize("tag", [GUARDIAN_TAG, "x"])
 def test_a_guardian_does_not_count_as_a_link_to_its_node(cohort: Any, net: Any, tag: str) -> None:
     end = net.link(cohort.host)

@@ -240,6 +240,7 @@ class Induction:
         standing.counts["inducted"] += 1
         self.bind(tie, ind, now)
         self.show_term(tie, now)
+        self.bind_waiting(ind, now)
         return ind
 
     def _give_up(self, why: str, now: float) -> None:

@@ -58,7 +58,7 @@ class NetworkScenario(Scenario):
     """
 
     duration: ClassVar[float] = 240.0
-    patience: ClassVar[float] = 240.0
+    patience: ClassVar[float] = 480.0
     sizes: ClassVar[tuple[int, ...]] = (3, 4, 5, 7, 9)
     scale: ClassVar[float] = 1.0
     states: ClassVar[float] = 0.5
