@@ -140,24 +140,24 @@ def test_a_founder_without_a_quorum_does_not_go_to_irc(net: Any) -> None:
     assert not host.online
 
 
+@pytest.mark.parametrize(("vow", "size", "term"), [(Vow(), 3, 1), (Vow(), 1, 1), (Vow(term=5, voted=9), 1, 10)])
+def test_who_knows_of_nobody_else_counts_its_terms(net: Any, vow: Vow, size: int, term: int) -> None:
+    host = net.node("one", 1, found=True, vow=vow, network_size=size)
+    net.run(0.01)
+    assert host.node.term == term
+
+
 @pytest.mark.parametrize(
-    ("vow", "first", "term"),
-    [(Vow(), 1, 1), (Vow(term=5), 1, 6), (Vow(term=5, voted=9), 1, 10), (Vow(term=10**9), 10**6, 10**9 + 1)],
+    ("vow", "first", "known"), [(Vow(term=5), 1, 5), (Vow(term=5, voted=9), 1, 9), (Vow(term=10**9), 10**6, 10**9)]
 )
-def test_what_is_founded_begins_in_a_term_that_was_never_used(net: Any, vow: Vow, first: int, term: int) -> None:
-    host = net.node("one", 1, found=True, vow=vow, first_term=first)
-    net.run(0.01)
-    if vow == Vow():
-        assert host.node.term == term
-    else:
-        # Those that it knew may have gone on without it, and elect in the very next one.
-        assert term < host.node.term < term + TERMS_A_SECOND
-
-
-def test_who_is_a_network_alone_counts_its_terms(net: Any) -> None:
-    host = net.node("one", 1, found=True, vow=Vow(term=5, voted=9), network_size=1)
-    net.run(0.01)
-    assert host.node.term == 10
+def test_who_founds_again_does_not_take_the_very_next_term(net: Any, vow: Vow, first: int, known: int) -> None:
+    terms = set()
+    for number in range(1, 4):
+        host = net.node(str(number), number, found=True, vow=vow, first_term=first)
+        net.run(0.01)
+        terms.add(host.node.term)
+    assert len(terms) == 3  # Those that it knew may have gone on without it, and elect in that one.
+    assert all(known < term <= known + TERMS_A_SECOND for term in terms)
 
 
 def test_founders_that_remember_nothing_take_different_terms(net: Any) -> None:

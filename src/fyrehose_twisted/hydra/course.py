@@ -225,10 +225,8 @@ class Course:
         """Return a term that nobody else founds in, and that elections have not come to: they take far fewer."""
         standing = self._parts.standing
         first, known = standing.config.first_term, max(standing.vow.term, standing.vow.voted)
-        if first == 1 and not known:
-            return 1
-        if first == 1 and standing.config.network_size == 1:
-            return known + 1  # There is nobody who could have gone on without it.
+        if first == 1 and (not known or standing.config.network_size == 1):
+            return known + 1
         passed = int(now - self._born) * TERMS_A_SECOND if first > 1 else 0
-        # Those that it knew may have gone on without it.
+        # Others that it knew may have gone on without it.
         return max(first + passed, known + 1) + standing.rng.randrange(TERMS_A_SECOND)
