@@ -106,3 +106,24 @@ class EventsNotHeld(LocalError):
         super().__init__(f"event {first} is not held by this node: {held}")
         self.oldest = oldest
         self.last = last
+
+
+class TooManyStreams(LocalError):
+    """A node has as many streams as it may."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"this node has {limit:,} streams already; unsubscribe from one first, or allow more")
+        self.limit = limit
+
+
+class PublishRefused(OperationalError):
+    """A packet is not on the tree, as far as is known.
+
+    :ivar why: short stable name of the reason, such as ``no-stream`` or ``timed-out``; after the latter it may be.
+    :ivar next: after a collision: a packet number that is free.
+    """
+
+    def __init__(self, why: str, detail: str, next: int | None = None) -> None:
+        super().__init__(detail)
+        self.why = why
+        self.next = next

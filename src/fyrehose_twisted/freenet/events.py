@@ -1,0 +1,136 @@
+"""What a node tells its application."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+
+class Packet(NamedTuple):
+    """One packet of a stream."""
+
+    number: int
+    data: bytes
+    """As it was on the wire; of a signed stream, with the signature: see
+    :func:`~fyrehose_twisted.freenet.signing.body`."""
+
+
+class Subscribed(NamedTuple):
+    """A stream that this node's application subscribed to is connected: for the first time, or again."""
+
+    key: bytes
+    root: float
+    """Where the root is."""
+    is_root: bool
+    """Whether it is this node."""
+
+
+class SubscribeFailed(NamedTuple):
+    """A subscription did not succeed: ``overload`` or ``timed-out``. It is tried again if the policy says so."""
+
+    key: bytes
+    reason: str
+
+
+class Restarting(NamedTuple):
+    """A stream of this node has lost its parent: ``parent-lost``, ``parent-rebooted``, ``dismissed``, ``cycle``."""
+
+    key: bytes
+    reason: str
+
+
+class Attached(NamedTuple):
+    """A stream of this node has another parent, or none because this node is the root."""
+
+    key: bytes
+    parent: Any | None
+    """Id of the parent, ``None`` for a root."""
+
+
+class Dropped(NamedTuple):
+    """This node has no part in a stream any more."""
+
+    key: bytes
+
+
+class Delivered(NamedTuple):
+    """New packets of a stream that this node's application subscribed to, each once."""
+
+    key: bytes
+    packets: Sequence[Packet]
+
+
+class Missed(NamedTuple):
+    """Packets ``first`` to ``last`` of a stream did not get here, and are not waited for any longer."""
+
+    key: bytes
+    first: int
+    last: int
+
+
+class Renumbered(NamedTuple):
+    """The numbers of a stream go on somewhere else: two trees have grown together, or everybody has begun anew. Nothing
+    between the old and the new numbers is missing."""
+
+    key: bytes
+    first: int
+    """The number of the next packet that is delivered."""
+
+
+class Published(NamedTuple):
+    """A packet of this node's application is on the tree."""
+
+    token: Any
+    key: bytes
+    number: int
+
+
+class NotPublished(NamedTuple):
+    """It is not, or that is not known.
+
+    ``no-stream``, ``collision``, ``timed-out`` (it may have got to the root), ``queue-full``, ``bad-signature``, or
+    what a node above says.
+    """
+
+    token: Any
+    key: bytes
+    reason: str
+    next: int | None = None
+    """After a collision: a number that is free."""
+
+
+class NeighbourUp(NamedTuple):
+    """A neighbour is there."""
+
+    node: Any
+    location: float
+
+
+class NeighbourDown(NamedTuple):
+    """A neighbour is gone."""
+
+    node: Any
+    reason: str
+
+
+class Complaint(NamedTuple):
+    """Something that an operator should know, once per peer and minute at most."""
+
+    text: str
+
+
+Event = (
+    Subscribed
+    | SubscribeFailed
+    | Restarting
+    | Attached
+    | Dropped
+    | Delivered
+    | Missed
+    | Renumbered
+    | Published
+    | NotPublished
+    | NeighbourUp
+    | NeighbourDown
+    | Complaint
+)

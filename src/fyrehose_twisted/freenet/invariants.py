@@ -1,0 +1,217 @@
+"""What must hold in every run of a simulated network of trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fyrehose_twisted.freenet.cast import Cast
+from fyrehose_twisted.freenet.events import Delivered
+from fyrehose_twisted.freenet.publishing import MAX_BACKLOG
+from fyrehose_twisted.freenet.searching import MAX_PARALLEL
+from fyrehose_twisted.freenet.stream import Stream
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.invariants import Invariant
+
+CYCLE_LASTS = 60.0
+"""Seconds that a cycle may last."""
+
+
+class TreeInvariant(Invariant):
+    """Base: knows the cast, and which keys there are."""
+
+    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
+        super().__init__(cast.network)
+        self.cast = cast
+        self.keys = keys
+
+
+class NoCycle(TreeInvariant):
+    """Nobody is above itself for long."""
+
+    name = "no cycle lasts"
+
+    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
+        super().__init__(cast, keys)
+        self._since: dict[tuple[bytes, frozenset[str]], float] = {}
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        found = {(key, cycle) for key in self.keys for cycle in self._cycles(key)}
+        self._since = {cycle: self._since.get(cycle, self.network.elapsed) for cycle in found}
+        for (key, names), since in self._since.items():
+            if self.network.elapsed - since > CYCLE_LASTS:
+                hosts = [host for host in self.cast.hosts if host.name in names]
+                self.violated(f"above themselves on {key.hex()[:8]} for {CYCLE_LASTS:g} s", *hosts)
+
+    def _cycles(self, key: bytes) -> set[frozenset[str]]:
+        parents = self.cast.parents(key)
+        cycles, done = set(), set()
+        for start in parents:
+            way: list[Host] = []
+            one: Host | None = start
+            while one is not None and one not in done and one not in way:
+                way.append(one)
+                one = parents.get(one)
+            if one is not None and one in way:
+                cycles.add(frozenset(host.name for host in way[way.index(one) :]))
+            done.update(way)
+        return cycles
+
+
+class NobodyIsStuck(TreeInvariant):
+    """Whoever looks for a tree, or waits for somebody who does, comes to an end."""
+
+    name = "nobody is stuck"
+
+    def __init__(self, cast: Cast, keys: list[bytes], limit: float) -> None:
+        super().__init__(cast, keys)
+        self._limit = limit
+        self._since: dict[tuple[str, bytes, int], float] = {}
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        waiting = {}
+        now = self.network.elapsed
+        for host in self.cast.hosts:
+            if not host.running:
+                continue
+            for key, stream in host.node.streams.items():
+                if not stream.settled:
+                    mark = (host.name, key, host.boots)
+                    waiting[mark] = self._since.get(mark, now)
+                    if now - waiting[mark] > self._limit:
+                        self.violated(f"{key.hex()[:8]} is {stream.phase.value} for {self._limit:g} s", host)
+        self._since = waiting
+
+
+class OneTree(TreeInvariant):
+    """In the end all who want a stream are in one tree, both ends of whose links know of one another."""
+
+    name = "one tree"
+
+    def check(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        for key in self.keys:
+            problem = disagreement(self.cast, key)
+            if problem is not None:
+                self.violated(f"{key.hex()[:8]}: {problem[0]}", *problem[1])
+
+
+def disagreement(cast: Cast, key: bytes) -> tuple[str, list[Host]] | None:
+    """Return why those who want ``key`` are not in one tree, and who; ``None`` if they are."""
+    streams, parents = cast.streams(key), cast.parents(key)
+    roots = [host for host, stream in streams.items() if stream.is_root]
+    if len(roots) > 1:
+        return "there are several roots", roots
+    for host, stream in streams.items():
+        if not stream.settled or stream.own_uid is not None:
+            return f"still {stream.phase.value}", [host]
+        above = parents[host]
+        if stream.parent is not None and above is None:
+            return "its parent does not run", [host]
+        if above is not None and not _knows(streams.get(above), host):
+            return "its parent does not know of it", [host, above]
+        seen = [host]
+        while above is not None:
+            if above in seen:
+                return "above itself", seen
+            seen.append(above)
+            above = parents.get(above)
+    for host in cast.hosts:
+        if host.running and key in cast.wishes[host.name] and host not in streams:
+            return "wants it and is not in the tree", [host]
+    return None
+
+
+def _knows(stream: Stream | None, host: Host) -> bool:
+    return stream is not None and host.node.config.node in {one.node for one in stream.subscribers}
+
+
+class DeliveredOnce(TreeInvariant):
+    """An application is given each packet once, and nothing that was not published."""
+
+    name = "delivered once"
+
+    def __init__(self, cast: Cast, keys: list[bytes], *, forged: bool = False) -> None:
+        super().__init__(cast, keys)
+        self._forged = forged
+
+    def told(self, host: Host, event: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if isinstance(event, Delivered):
+            got = self.cast.got[host.name]
+            for number, data in event.packets:
+                if (event.key, number, data) in got:
+                    self.violated(f"packet {number} came twice", host)
+                got[event.key, number, data] = None
+                if not self._forged and data not in self.cast.published:
+                    self.violated(f"packet {number} was never published: {data!r}", host)
+
+
+class NothingVanishes(TreeInvariant):
+    """What was confirmed to be published, somebody got: at least who published it."""
+
+    name = "nothing vanishes"
+
+    def check(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        everything: set[tuple[bytes, bytes]] = set()
+        for host in self.cast.hosts:
+            for key, _, data in self.cast.got[host.name]:
+                everything.add((key, data))
+        confirmed = len(everything)
+        if confirmed < self.cast.confirmed:
+            self.violated(f"{self.cast.confirmed} packets were published, and {confirmed} delivered anywhere")
+
+
+class Arrives(TreeInvariant):
+    """In the end a packet that is published gets to all who want the stream."""
+
+    name = "what is published arrives"
+
+    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
+        super().__init__(cast, keys)
+        self.last: dict[bytes, bytes] = {}
+
+    def missing(self) -> list[Host]:
+        """Return those who want a stream and have not got its last packet."""
+        return [
+            host
+            for key, data in self.last.items()
+            for host in self.cast.hosts
+            if host.running
+            and key in self.cast.wishes[host.name]
+            and data not in {one for of, _, one in self.cast.got[host.name] if of == key}
+        ]
+
+    def check(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        missing = self.missing()
+        if missing:
+            self.violated("they did not get the last packet", *missing)
+
+
+class Bounded(TreeInvariant):
+    """Nothing that a peer can grow is over its limit."""
+
+    name = "limits hold"
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        for host in self.cast.hosts:
+            if not host.running:
+                continue
+            policy = host.node.config.policy
+            if len(host.node.streams) > policy.max_streams:
+                self.violated(f"{len(host.node.streams)} streams", host)
+            for stream in host.node.streams.values():
+                for what, many, limit in (
+                    ("requests", len(stream.searches), MAX_PARALLEL + 2),
+                    ("requests that wait", len(stream.held), policy.max_waiting),
+                    ("packets on their way up", len(stream.upward), policy.max_waiting),
+                    ("packets that wait", len(stream.backlog), MAX_BACKLOG),
+                    ("packets", len(stream.packets), policy.keep_packets),
+                    ("subscribers", len(stream.subscribers), host.node.config.max_neighbours * 2),
+                ):
+                    if many > limit:
+                        self.violated(f"{many} {what} are over the limit of {limit}", host)

@@ -1,0 +1,204 @@
+"""Who belongs to the tree through this node, and through whom this node does (document 003, "Overall Architecture")."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from fyrehose_twisted.freenet.core import Core
+from fyrehose_twisted.freenet.events import Attached, Dropped, Subscribed
+from fyrehose_twisted.freenet.location import distance
+from fyrehose_twisted.freenet.messages import (
+    BetterRoot,
+    Dismissed,
+    RejectedLoop,
+    RejectedOverload,
+    SubscribeData,
+    SubscribeRestarted,
+    SubscribeSucceeded,
+    SubscribeSucceededNewRoot,
+    Unsubscribe,
+)
+from fyrehose_twisted.freenet.neighbour import Neighbour
+from fyrehose_twisted.freenet.search import Search
+from fyrehose_twisted.freenet.stream import Change, Stream
+
+
+class Members:
+    """Parents, subscribers, and streams that come and go with them.
+
+    :ivar rooted: called with a stream of which this node became the root.
+    :ivar attached: called with a stream that has got a parent or become a root, when everybody was told.
+    :ivar closed: called with a stream that is gone.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        # The rooms above put these in.
+        self.rooted: Callable[[Stream, float], None]
+        self.attached: Callable[[Stream, float], None]
+        self.closed: Callable[[Stream], None]
+
+    # Streams
+
+    def make(self, key: bytes, asker: Neighbour | None) -> Stream | None:
+        """Return a new stream, ``None`` if there is no room for what ``asker``, or this node, wants."""
+        core = self._core
+        if len(core.streams) >= core.policy.max_streams and not self._make_room(asker):
+            return None
+        stream = core.streams[key] = Stream(key, core.policy.keep_packets)
+        return stream
+
+    def _make_room(self, asker: Neighbour | None) -> bool:
+        """Let go of a stream of whoever has more than half of them for itself, unless that is the one who asks."""
+        owners: Counter[Neighbour] = Counter()
+        newest: dict[Neighbour, Stream] = {}
+        for stream in self._core.streams.values():
+            owner = _sole_owner(stream)
+            if owner is not None:
+                owners[owner] += 1
+                newest[owner] = stream
+        if not owners:
+            return False
+        hog, many = owners.most_common(1)[0]
+        if hog is asker or many <= self._core.policy.max_streams // 2 or 2 * (owners[asker] if asker else 0) >= many:
+            return False
+        self._core.counts["evicted"] += 1
+        self.close(newest[hog], tell_parent=True)
+        return True
+
+    def close(self, stream: Stream, *, tell_parent: bool) -> None:
+        """Have no part in a stream any more, and tell everybody who counts on it."""
+        core = self._core
+        if core.streams.get(stream.key) is not stream:
+            return
+        del core.streams[stream.key]
+        for search in tuple(stream.searches):
+            self.end(search)
+            if search.origin is not None:
+                core.send(search.origin, RejectedOverload(search.uid))
+        for held in stream.held:
+            core.send(held.origin, RejectedOverload(held.uid))
+        stream.held.clear()
+        for subscriber in stream.subscribers:
+            core.send(subscriber, Dismissed(stream.key))
+        stream.subscribers.clear()
+        if tell_parent and stream.parent is not None:
+            core.send(stream.parent, Unsubscribe(stream.key))
+        self.closed(stream)
+        core.tell(Dropped(stream.key))
+
+    def drop_if_unwanted(self, stream: Stream) -> None:
+        """Leave the tree if nobody here has a use for it."""
+        if not stream.wanted:
+            self.close(stream, tell_parent=True)
+
+    def end(self, search: Search) -> None:
+        """Wait for a request no more."""
+        search.over = True
+        self._core.searches.pop(search.sent_uid, None)
+        search.stream.searches.remove(search)
+
+    # Subscribers
+
+    def join(self, stream: Stream, asker: Neighbour, uid: int, last_seen: int, *, new_root: bool = False) -> None:
+        """Make a neighbour a subscriber, tell it so, and give it the packets that it has not seen."""
+        core = self._core
+        if asker is stream.parent:
+            # Or two nodes were the parents of one another.
+            core.send(asker, RejectedLoop(uid))
+            return
+        if asker.link is None:
+            return
+        assert stream.root is not None, "a stream that is settled has a root"
+        stream.subscribers[asker] = None
+        # Where nothing is known yet, who comes may know how far the numbers have got.
+        stream.packets.resume(last_seen)
+        answer = SubscribeSucceededNewRoot if new_root else SubscribeSucceeded
+        core.send(asker, answer(stream.key, uid, stream.root))
+        for number, data in stream.packets.after(last_seen):
+            core.send(asker, SubscribeData(stream.key, number, data))
+        if stream.own_uid is not None:
+            core.send(asker, SubscribeRestarted(stream.key, stream.own_uid, core.location))
+
+    def left(self, stream: Stream, subscriber: Neighbour) -> None:
+        """A neighbour is no subscriber any more."""
+        if subscriber in stream.subscribers:
+            del stream.subscribers[subscriber]
+            self.drop_if_unwanted(stream)
+
+    # The parent
+
+    def attach(self, stream: Stream, parent: Neighbour | None, root: float, search: Search, now: float) -> None:
+        """Have a parent, or be the root, because of what became of ``search``; tell everybody who waits for that."""
+        core, key = self._core, stream.key
+        old, old_root = stream.parent, stream.root
+        stream.change(Change.ROOTED if parent is None else Change.FOUND)
+        stream.parent, stream.root = parent, root
+        stream.restart_uid = stream.own_uid = None
+        stream.attempts = 0
+        stream.lives += 1
+        if search.must_beat is not None:
+            stream.uids.append(search.sent_uid)
+        if old is not None and old is not parent:
+            # Before anything else: the old parent may learn now that it is below us.
+            core.send(old, Unsubscribe(key))
+            if search.origin is None and old_root is not None and self.nearer(stream, root, old_root):
+                core.send(old, BetterRoot(key, root))
+        if parent is not None and parent in stream.subscribers:
+            del stream.subscribers[parent]
+            core.send(parent, Dismissed(key))
+        for subscriber in stream.subscribers:
+            core.send(subscriber, SubscribeSucceeded(key, search.sent_uid, root))
+        self.end(search)
+        if search.origin is not None:
+            self.join(stream, search.origin, search.uid, search.last_seen, new_root=parent is None)
+        self._answer_others(stream)
+        if parent is None or old is not parent:
+            core.tell(Attached(key, None if parent is None else parent.node))
+        if stream.local:
+            core.tell(Subscribed(key, root, parent is None))
+        if parent is None:
+            self.rooted(stream, now)
+        self.attached(stream, now)
+        self.drop_if_unwanted(stream)
+
+    def _answer_others(self, stream: Stream) -> None:
+        """Answer everybody who asked for the same and waits."""
+        for search in tuple(stream.searches):
+            if search.origin is None:
+                self.end(search)
+            elif search.must_beat is None or self.beats(stream, search.must_beat):
+                self.end(search)
+                self.join(stream, search.origin, search.uid, search.last_seen)
+        self.serve_held(stream)
+
+    def serve_held(self, stream: Stream) -> None:
+        """Let those who were held join."""
+        waiting, stream.held = stream.held, []
+        for held in waiting:
+            self.join(stream, held.origin, held.uid, held.last_seen)
+
+    # Who is nearer
+
+    def nearer(self, stream: Stream, one: float, other: float) -> bool:
+        """Say whether one location is nearer to the key than another."""
+        return distance(one, stream.location) < distance(other, stream.location)
+
+    def beats(self, stream: Stream, must_beat: float) -> bool:
+        """Say whether a resubscriber may be taken in (document 003, "When we get a ResubscribeRequest")."""
+        core = self._core
+        ours = stream.root if core.policy.accept == "root" else core.location
+        return ours is not None and self.nearer(stream, ours, must_beat)
+
+
+def _sole_owner(stream: Stream) -> Neighbour | None:
+    """Return the only one who has a use for a stream, ``None`` if there are several, or this node is one."""
+    if stream.local:
+        return None
+    owners = {
+        *stream.subscribers,
+        *(search.origin for search in stream.searches),
+        *(held.origin for held in stream.held),
+    }
+    return owners.pop() if len(owners) == 1 else None
