@@ -1,0 +1,49 @@
+"""Tables, and fits of growth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import sqrt
+from statistics import mean, stdev
+
+import numpy as np
+
+# Student's quantile for intervals of 95 %, by one less than how many values there are.
+STUDENT = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 14: 2.145, 19: 2.093}
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows under each other; all columns but the first are numbers."""
+    lines = [list(head), *(list(map(str, row)) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    for line in lines:
+        first, *rest = (
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        print("  ".join([first, *rest]).rstrip())
+    print()
+
+
+def over_networks(values: Sequence[float]) -> str:
+    """Return the mean over networks and what it is give or take, in 95 of 100 cases."""
+    if len(values) < 3:
+        return f"{mean(values):.3f}"
+    quantile = STUDENT[max(degrees for degrees in STUDENT if degrees <= len(values) - 1)]
+    return f"{mean(values):.3f} ± {quantile * stdev(values) / sqrt(len(values)):.3f}"
+
+
+def one_network(values: Sequence[float]) -> tuple[float, float]:
+    """Return between what a figure of one more network is to be expected, in 95 of 100 cases."""
+    quantile = STUDENT[max(degrees for degrees in STUDENT if degrees <= len(values) - 1)]
+    half = quantile * stdev(values) * sqrt(1 + 1 / len(values))
+    return mean(values) - half, mean(values) + half
+
+
+def fit(sizes: Sequence[int], values: Sequence[float], growth: Callable[[np.ndarray], np.ndarray]) -> tuple[float, ...]:
+    """Return the line ``a + b * growth(n)`` through the values, and the root of the mean square beside it."""
+    base = growth(np.array(sizes, np.float64))
+    matrix = np.column_stack((np.ones(len(base)), base))
+    (offset, slope), *_ = np.linalg.lstsq(matrix, np.array(values), rcond=None)
+    beside = float(np.sqrt(np.mean((matrix @ [offset, slope] - values) ** 2)))
+    return float(offset), float(slope), beside
