@@ -1,0 +1,146 @@
+"""The run of one network: it grows, is used, perhaps is hurt, and is measured."""
+
+from __future__ import annotations
+
+import math
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fyrehose_twisted.errors import TooManyStreams
+from fyrehose_twisted.freenet.location import KEY_SIZE
+from fyrehose_twisted.sim.invariants import InvariantViolated
+from fyrehose_twisted.spark.experiments.grid import Cell, Seeds
+from fyrehose_twisted.spark.experiments.metrics import RENAMED
+from fyrehose_twisted.spark.experiments.settings import Settings
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.freenet.experiments.experiment import TreeExperiment
+    from fyrehose_twisted.freenet.experiments.topology import Topology
+
+PACKET_SIZE = 100
+HOUR = 3_600.0
+
+
+def run_network(cell: Cell) -> dict[str, Any]:
+    """Simulate a network and return its metrics, as ``took_topology`` how many seconds its links took, and as
+    ``violation`` which invariant was broken.
+
+    Under each key, nodes that are drawn subscribe; then some of those publish. If a share of the nodes is to be killed,
+    that happens next, all at once; when the trees are mended, subscribers that are left publish again. If there is to
+    be churn, it comes then, and packets are published while it lasts, evenly spread. At last, all become quiet. What is
+    drawn comes from the seeds of the network.
+    """
+    from fyrehose_twisted.freenet.experiments.experiment import TreeExperiment
+
+    settings, seeds = cell.settings, cell.seeds()
+    began = perf_counter()
+    topology = make_topology(settings, seeds)
+    took = perf_counter() - began
+    experiment = TreeExperiment(
+        topology, settings.policy, latency=settings.latency, loss=settings.loss, seed=seeds.experiment
+    )
+    run = _Run(experiment, settings, np.random.default_rng(seeds.choices))
+    run.subscribe()
+    run.publish()
+    if settings.kill:
+        run.kill()
+        run.publish()
+    if settings.churn:
+        run.churn()
+    measured = {RENAMED.get(name, name): value for name, value in experiment.metrics().items()}
+    return {**measured, **run.counts(), "violation": run.violation(), "took_topology": took}
+
+
+def make_topology(settings: Settings, seeds: Seeds) -> Topology:
+    """Return the links of a network."""
+    from fyrehose_twisted.freenet.experiments.topology import Topology
+
+    n, degree, seed = settings.n, settings.degree, seeds.topology
+    if settings.topology == "random":
+        return Topology.random(n, degree, seed)
+    if settings.topology == "ring":
+        return Topology.ring(n, int(degree) // 2, seed)
+    if settings.topology == "file":
+        return Topology.from_file(settings.file, seed)
+    made = Topology.kleinberg(n, degree, seed, settings.lattice)
+    if settings.topology == "kleinberg":
+        return made
+    scrambled = np.random.default_rng(seeds.swapping).permutation(made.locations)
+    return Topology.from_edges(made.edges(), scrambled).swap(settings.rounds, seeds.swapping)
+
+
+class _Run:
+    """What is done in a network."""
+
+    def __init__(self, experiment: TreeExperiment, settings: Settings, rng: np.random.Generator) -> None:
+        self._experiment, self._settings, self._rng = experiment, settings, rng
+        keys = [rng.bytes(KEY_SIZE) for _ in range(settings.keys)]
+        self._wanted = {key: rng.choice(settings.n, settings.subscribers, replace=False).tolist() for key in keys}
+        self._refused = self._published = self._tried = 0
+
+    def subscribe(self) -> None:
+        for key, nodes in self._wanted.items():
+            for node in nodes:
+                try:
+                    self._experiment.subscribe(node, key).addErrback(_counted)
+                except TooManyStreams:
+                    self._refused += 1
+                if not self._settings.concurrent:
+                    self._experiment.run("quiet")
+        self._experiment.run("quiet")
+
+    def publish(self) -> None:
+        for _ in range(self._settings.packets):
+            self._publish_to_all()
+            self._experiment.run("quiet")
+
+    def kill(self) -> None:
+        count = round(self._settings.kill * self._settings.n)
+        for node in self._rng.choice(self._settings.n, count, replace=False).tolist():
+            self._experiment.kill(node)
+        self._experiment.run("quiet")
+
+    def churn(self) -> None:
+        settings, began = self._settings, self._experiment.now
+        churn = self._experiment.churn(settings.churn * settings.n / HOUR, HOUR / settings.churn)
+        steps = settings.packets + 1
+        for step in range(1, steps):
+            self._experiment.run(began + settings.duration * step / steps)
+            self._publish_to_all()
+        self._experiment.run(began + settings.duration)
+        churn.stop()
+        self._experiment.run("quiet")
+
+    def counts(self) -> dict[str, float]:
+        """Return what the experiment does not measure."""
+        return {
+            "refused": float(self._refused),
+            "publish_success": self._published / self._tried if self._tried else math.nan,
+        }
+
+    def violation(self) -> str | None:
+        if self._settings.loss:
+            return None  # Where messages are lost, neighbours disagree for a while; that is no fault.
+        try:
+            self._experiment.check()
+        except InvariantViolated as error:
+            return " ".join(str(error).split())
+        return None
+
+    def _publish_to_all(self) -> None:
+        for key in self._wanted:
+            there = self._experiment.subscribers(key)
+            if there:
+                node = there[int(self._rng.integers(len(there)))]
+                self._tried += 1
+                data = self._rng.bytes(PACKET_SIZE)
+                self._experiment.publish(node, key, data).addCallbacks(self._was_published, _counted)
+
+    def _was_published(self, number: int) -> None:
+        self._published += 1
+
+
+def _counted(failure: object) -> None:
+    """What fails is counted; here nobody waits for it."""

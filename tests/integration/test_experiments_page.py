@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow
+import pytest
+
+from fyrehose_twisted.spark.experiments.grid import Cell, make_grid
+from fyrehose_twisted.spark.experiments.results import Results
+from fyrehose_twisted.spark.experiments.rows import batch_of, row_of
+
+Browser = Callable[..., list[str]]
+
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+MAIN = "from fyrehose_twisted.spark.experiments.command import main; main()"
+NAME = "<script>alert(1)</script>"
+GRID: dict[str, Any] = {
+    "replicas": 10,
+    "grid": [
+        {"name": "trees", "topology": ["kleinberg", "random"], "n": [1_000, 3_000, 10_000]},
+        {"name": NAME, "kill": [0.1, 0.3], "accept": ["root", "own"], "on_parent_lost": ["graft", "teardown"]},
+    ],
+}
+
+
+def measure(cell: Cell) -> dict[str, Any]:
+    rng, one = Random(f"{cell.number}/{cell.replica}"), cell.settings
+    bad = (one.topology == "random") + (one.policy.accept == "own") * one.kill * 3
+    return {
+        "roots_per_key": 1 + rng.expovariate(3 / (0.1 + bad)),
+        "reach": 1 - min(1.0, rng.expovariate(20 / (0.1 + bad))),
+        "depth_mean": rng.gauss(5, 0.3) * (one.n / 1_000) ** 0.25,
+        "stretch": 1 + rng.expovariate(1),
+        **({"repair_requests": rng.gauss(8, 1), "repair_time_p50": rng.expovariate(1)} if one.kill else {}),
+    }
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page that the command wrote."""
+    root = tmp_path_factory.mktemp("sweep")
+    grid, results = make_grid(GRID, root), Results(root / "sweep")
+    with results.writing(grid, {"numpy": "2"}):
+        rows = [row_of(cell, measure) for cell in grid.cells()]
+        results.add(pyarrow.Table.from_batches([batch_of(rows)]))
+    out = root / "sweep.html"
+    command = [sys.executable, "-c", MAIN, "report", str(results.directory), "-o", str(out)]
+    ran = subprocess.run(command, capture_output=True, timeout=100, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, f"{out}\n"), ran.stderr
+    return out
+
+
+def test_a_browser_draws_what_the_table_says(browser: Browser, page: Path) -> None:
+    # Virtual time does not wait for frames, which come when the machine has drawn the one before.
+    frames = "<head><script>requestAnimationFrame = (call) => setTimeout(call, 16);</script>"
+    framed = page.with_name("framed.html")
+    framed.write_text(page.read_text("utf-8").replace("<head>", frames, 1), "utf-8")
+    command = browser("--enable-logging=stderr", "--dump-dom", "--window-size=1200,900", framed.as_uri())
+    ran = subprocess.run(command, capture_output=True, timeout=120, text=True, check=True)
+    assert "CONSOLE" not in ran.stderr
+    # Whatever goes wrong in the page, and each request that its policy stops, is put into a list.
+    assert 'id="errors"' not in ran.stdout
+    dom = re.sub(r"<(script|style)\b.*?</\1>", "", ran.stdout, flags=re.DOTALL)
+    assert "alert(1)" not in re.sub(r"&lt;script&gt;alert\(1\)&lt;/script&gt;", "", dom)
+    drawn = dict(re.findall(r'<figure class="card" id="([^"]+)">(.*?)</figure>', dom, re.DOTALL))
+    metrics = ["roots_per_key", "reach", "depth_mean", "stretch"]
+    repaired = [f"{name}-1" for name in (*metrics, "repair_time_p50", "repair_requests")]
+    assert list(drawn) == [*(f"{name}-0" for name in metrics), *repaired]
+    for name, svg in drawn.items():
+        lines, values = (2, 3) if name.endswith("-0") else (4, 2)
+        assert len(re.findall(r'class="point\b', svg)) == lines * values, name
+        assert len(re.findall(r'class="js-fill" [^>]*d="M', svg)) == lines, name
+        assert len(re.findall("<button", svg)) == lines, name
+    text = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", dom)))
+    for said in (
+        "140 networks in 2 grids",
+        "None failed, and no invariant was broken.",
+        "60 networks of 60. Lines go over n.",
+        f"Grid {NAME}",
+        "accept=own, on_parent_lost=teardown",
+        "Share of the living subscribers that are in the largest tree of their key.",
+        "Time to repair, median, in numbers",
+    ):
+        assert said in text, said
+
+
+def test_it_is_light_or_dark_and_fits_a_phone(browser: Browser, page: Path, tmp_path: Path) -> None:
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    dark = "--blink-settings=preferredColorScheme=0"
+    for name, size, options in (("light", "1200,2600", []), ("dark", "1200,2600", [dark]), ("phone", "400,3600", [])):
+        shot = SCREENSHOTS / f"sweep-{name}.png"
+        shot.unlink(missing_ok=True)
+        if name == "phone":
+            # A window is never as narrow; a frame is.
+            frame = (
+                f'<style>body {{ margin: 0 }} iframe {{ border: 0 }}</style><iframe width=400 height=3600 src="{page}">'
+            )
+            page = tmp_path / "phone.html"
+            page.write_text(frame, "utf-8")
+        options = [*options, f"--screenshot={shot}", f"--window-size={size}"]
+        command = browser("--enable-logging=stderr", *options, page.as_uri())
+        ran = subprocess.run(command, capture_output=True, timeout=120, text=True, check=True)
+        assert "CONSOLE" not in ran.stderr
+        png = shot.read_bytes()
+        assert f"{int.from_bytes(png[16:20], 'big')},{int.from_bytes(png[20:24], 'big')}" == size
+        assert len(png) > 100_000

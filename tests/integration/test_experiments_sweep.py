@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.spark.experiments.results import Results
+from fyrehose_twisted.spark.experiments.rows import TOOK
+
+MAIN = "from fyrehose_twisted.spark.experiments.command import main; main()"
+DEADLINE = 120.0
+GRID = """
+replicas = 10
+n = [60, 120]
+keys = 2
+subscribers = 10
+degree = 6
+
+[[grid]]
+name = "trees"
+
+[[grid]]
+name = "repair"
+kill = [0.1, 0.3]
+accept = ["root", "own"]
+"""
+
+Sweep = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    """Begin a sweep: ``sweep(out, workers, *options)``."""
+    path = tmp_path / "grid.toml"
+    path.write_text(GRID)
+
+    def begin(out: Path, workers: int, *options: str) -> subprocess.Popen[str]:
+        arguments = ["sweep", str(path), "--out", str(out), "--workers", str(workers), "--quiet", *options]
+        command = [sys.executable, "-c", MAIN, *arguments]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    return begin
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, err = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, err) == (0, ""), out
+    return out
+
+
+def stable(out: Path) -> Any:
+    return Results(out).read().drop_columns(list(TOOK))
+
+
+def test_a_killed_sweep_goes_on_and_cores_do_not_change_numbers(sweep: Sweep, tmp_path: Path) -> None:
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    process = sweep(killed, 2, "--wave", "0.2")
+    until = monotonic() + DEADLINE
+    # The first wave is there, and others are not.
+    while not list(killed.glob("networks/wave=*")):
+        assert process.poll() is None, process.communicate()
+        assert monotonic() < until
+        sleep(0.02)
+    process.kill()
+    process.wait()
+    process.communicate()
+    before = {path: path.read_bytes() for path in killed.glob("networks/wave=*/*.parquet")}
+    there = len(Results(killed).finished())
+    assert 0 < there < 100
+    said = finish(sweep(killed, 2))
+    assert said.startswith(f"100 networks: {there} were there, {100 - there} simulated in ")
+    assert {path: path.read_bytes() for path in before} == before
+    assert finish(sweep(whole, 1)).startswith("100 networks: 0 were there, 100 simulated in ")
+    one, other = stable(killed), stable(whole)
+    assert one.num_rows == 100
+    assert one.column("error").null_count == 100
+    assert one.equals(other)
