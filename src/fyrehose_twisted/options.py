@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterable
 from errno import EADDRINUSE
 from ipaddress import ip_address
 from pathlib import Path
@@ -33,6 +34,22 @@ def integer(option: str, low: int, high: int) -> Any:
         return value
 
     coerce.coerceDoc = f"a whole number from {low} to {high}"  # type: ignore[attr-defined]  # usage.Options reads it
+    return coerce
+
+
+def number(option: str, low: float, high: float) -> Any:
+    """Return a coercion of the value of ``option`` to a number from ``low`` to ``high``."""
+
+    def coerce(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"--{option} {text!r} is not a number") from None
+        if not low <= value <= high:
+            raise ValueError(f"--{option} {value:g} is outside {low:g} to {high:g}")
+        return value
+
+    coerce.coerceDoc = f"a number from {low:g} to {high:g}"  # type: ignore[attr-defined]  # usage.Options reads it
     return coerce
 
 
@@ -108,6 +125,24 @@ def check_exposed(option: str, listening: Listening, protected: bool, how: str) 
         )
 
 
+def check_local(option: str, listening: Listening, does: str) -> None:
+    """Check that only this machine reaches what nothing protects.
+
+    :param does: what whoever reaches it can do.
+    :raises ConfigurationError: if others do.
+    """
+    if not listening.local:
+        raise ConfigurationError(
+            f"--{option} {listening.description} is not on loopback, and whoever reaches it {does}: choose unix:PATH or"
+            " tcp:PORT"
+        )
+
+
+def description_of(listening: Listening | None) -> str | None:
+    """Return the server endpoint, ``None`` if there is none."""
+    return None if listening is None else listening.description
+
+
 def try_directory(option: str, path: Path) -> None:
     """See whether a directory can be written, or made. :raises ConfigurationError: if not."""
     existing = path
@@ -137,3 +172,19 @@ def try_port(option: str, listening: Listening) -> None:
         raise ConfigurationError(
             f"--{option}: cannot listen on {show_place(address)}: {error.strerror}{hint}"
         ) from None
+
+
+def try_ports(named: Iterable[tuple[str, Listening | None]]) -> None:
+    """See whether all of them can be listened on, each by one option.
+
+    :raises ConfigurationError: if not.
+    """
+    seen: dict[Any, str] = {}
+    for option, listening in named:
+        if listening is None:
+            continue
+        try_port(option, listening)
+        key = listening.address, listening.datagrams
+        if listening.address is not None and listening.address[1] and key in seen:
+            raise ConfigurationError(f"--{seen[key]} and --{option} are the same port; give each its own")
+        seen[key] = option

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from errno import EBADF, EISDIR
 from stat import S_ISDIR, S_ISFIFO, S_ISSOCK
@@ -29,6 +29,19 @@ def complain(problem: object) -> int:
     """Say what went wrong in one line, and return the exit status for it."""
     print(f"fyrehose: {problem}", file=sys.stderr)
     return 1
+
+
+def printable(text: str) -> str:
+    """Return a text as a terminal may be given it, whatever others put in."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[str]:
+    """Return the lines of a table whose columns are as wide as they have to be."""
+    lines = [head, *(list(map(str, row)) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    for line in lines:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
 def secret_of(options: argparse.Namespace) -> bytes | None:

@@ -17,7 +17,8 @@ from twisted.internet.endpoints import TCP4ClientEndpoint, UNIXClientEndpoint
 from twisted.internet.task import Clock
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.hydra.operate import WINDOW, Speaker, client_endpoint, describe_state, problem_of
+from fyrehose_twisted.hydra.operate import WINDOW, Speaker, describe_state, problem_of
+from fyrehose_twisted.net.conversation import client_endpoint
 
 STATE = {
     "network": "default",
@@ -143,7 +144,7 @@ def test_wrong_usage(arguments: str, complaint: str) -> None:
         ("say --control /nowhere/x hi", "no node at /nowhere/x: "),
         (
             "follow --control nonsense:1",
-            "--control 'nonsense:1' is no endpoint such as unix:/run/hydra.sock",
+            "--control 'nonsense:1' is no endpoint such as unix:/run/node.sock",
         ),
     ],
 )
@@ -239,7 +240,7 @@ def test_no_more_lines_are_under_way_than_a_node_takes() -> None:
         def __init__(self) -> None:
             self.sayings: list[Deferred[Any]] = []
 
-        def say(self, line: str, *, retry: bool) -> Deferred[Any]:
+        def demand(self, *, ask: str, line: str, retry: bool) -> Deferred[Any]:
             self.sayings.append(Deferred())
             return self.sayings[-1]
 

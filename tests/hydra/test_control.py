@@ -14,16 +14,10 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import MalformedPacket, PublishQueueFull, UnencodableMessage
-from fyrehose_twisted.hydra.control import (
-    MAX_CLIENTS,
-    MAX_QUESTION,
-    MAX_SAYING,
-    UNREAD,
-    Control,
-    ControlFactory,
-    JsonLines,
-)
+from fyrehose_twisted.hydra.control import MAX_SAYING, Control
 from fyrehose_twisted.hydra.events import LeaderChanged, Missed, Outcome, Received, Said
+from fyrehose_twisted.net.control import MAX_CLIENTS, UNREAD, ControlFactory
+from fyrehose_twisted.net.json_lines import MAX_QUESTION, JsonLines
 
 
 class Service:
@@ -92,7 +86,7 @@ def service() -> Service:
 
 @pytest.fixture
 def factory(service: Service) -> ControlFactory:
-    return ControlFactory(service)
+    return ControlFactory(lambda gone: Control(service, gone))
 
 
 @pytest.fixture

@@ -27,13 +27,13 @@ from fyrehose_twisted.hydra.keeping import Keeping, LineJournal
 from fyrehose_twisted.hydra.lines import untag
 from fyrehose_twisted.hydra.messages import Send
 from fyrehose_twisted.hydra.metrics import HydraCollector
-from fyrehose_twisted.hydra.operate import connect
 from fyrehose_twisted.hydra.promises import Vow
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service import HydraService
 from fyrehose_twisted.interfaces import IIrcListener
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import open_reader
+from fyrehose_twisted.net.conversation import connect
 
 reactor: Any = installed_reactor
 
@@ -397,13 +397,13 @@ async def test_commands_can_ask_it(start: Any, ircd: Ircd, tmp_path: Path) -> No
     waiting = Waiting()
     asking.told = lambda message: (told.append(message), waiting.look())
     assert await asking.ask(ask="follow") == {"following": True}
-    said = await asking.say("PRIVMSG #c :\udcff hi", retry=False)
+    said = await asking.demand(ask="say", line="PRIVMSG #c :\udcff hi", retry=False)
     assert (said["said"], said["why"]) == ("said", "")
     await waiting.until(lambda: len(told) == 2)
     number = node.heard.lines[-1][1]
     assert told[0] == {"leader": node.node.id, "tag": "a", "term": node.node.term}
     assert told[1] == {"line": ":a!u@h PRIVMSG #c :\udcff hi", "term": node.node.term, "number": number}
-    refused = await asking.say("QUIT :x", retry=False)
+    refused = await asking.demand(ask="say", line="QUIT :x", retry=False)
     assert "is not one of" in refused["error"]
     await node.stopService()
     assert (await asking.ended).startswith("the node hung up")

@@ -10,7 +10,7 @@ from fyrehose_twisted.arguments import count, positive
 
 # What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
 if TYPE_CHECKING:
-    from fyrehose_twisted.hydra.operate import Conversation
+    from fyrehose_twisted.net.conversation import Conversation
 
 DESCRIPTION = "Look at a hydra node, have lines said on IRC, and follow what is said there."
 
@@ -91,7 +91,7 @@ async def _asking(
     options: argparse.Namespace, reactor: Any, act: Callable[[Conversation], Coroutine[Any, Any, int]]
 ) -> int:
     """Let ``act`` ask the node, and return its exit status."""
-    from fyrehose_twisted.hydra.operate import connect
+    from fyrehose_twisted.net.conversation import connect
 
     node = await connect(options.control, reactor, options.timeout)
     try:

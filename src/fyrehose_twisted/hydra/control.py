@@ -25,73 +25,18 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.internet.protocol import Factory
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import FyrehoseError, MalformedPacket, UnencodableMessage
+from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.hydra.events import LeaderChanged, Missed, Received, Said
 from fyrehose_twisted.hydra.lines import untag
-from fyrehose_twisted.interfaces import IIrcListener, IStreamCodec, IStreamDecoder
+from fyrehose_twisted.interfaces import IIrcListener
+from fyrehose_twisted.net.control import UNREAD
+from fyrehose_twisted.net.json_lines import MAX_QUESTION, JsonLines
 from fyrehose_twisted.net.link import Link, LinkLimits
 
-MAX_QUESTION = 16_384
-"""Bytes of what is asked."""
-MAX_ANSWER = 4 * 2**20
-"""Bytes of an answer, of which the status of a node is the longest."""
-MAX_CLIENTS = 64
-"""Who may ask at once."""
 MAX_SAYING = 256
 """Lines of one client that may be waited for; then no more is read from it."""
-UNREAD = 8 * 2**20
-"""Bytes that may wait for a client; then it is cut off."""
-
-
-@implementer(IStreamCodec)
-class JsonLines:
-    """Objects, one a line.
-
-    :param limit: bytes of a line.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-
-    def encode(self, message: dict[str, Any]) -> bytes:
-        """Return the line of an object."""
-        try:
-            return json.dumps(message, separators=(",", ":")).encode() + b"\n"
-        except (TypeError, ValueError) as error:
-            raise UnencodableMessage(f"that is no JSON: {error}") from error
-
-    def decoder(self) -> JsonDecoder:
-        """Return what takes the bytes of one connection apart."""
-        return JsonDecoder(self._limit)
-
-
-@implementer(IStreamDecoder)
-class JsonDecoder:
-    """See :class:`~fyrehose_twisted.interfaces.IStreamDecoder`."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[Any]:
-        """Return the objects that are complete now."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > self._limit or any(len(line) > self._limit for line in lines):
-            raise MalformedPacket("overlong-line", f"a line has more than {self._limit:,} bytes")
-        return [_parse(line) for line in lines if line.strip()]
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        raise MalformedPacket("no-json", f"{line[:40]!r} is no line of JSON") from None
-    if not isinstance(message, dict):
-        raise MalformedPacket("no-object", f"{line[:40]!r} is no JSON object")
-    return message
 
 
 @implementer(IIrcListener)
@@ -172,37 +117,6 @@ class Control(Link):
             self.send([{"said": result.outcome.value, "why": result.why, "id": number}])
 
         saying.addCallback(said)
-
-
-class ControlFactory(Factory):
-    """Lets clients in.
-
-    :param service: the :class:`~fyrehose_twisted.hydra.service.HydraService`.
-    """
-
-    noisy = False
-
-    def __init__(self, service: Any) -> None:
-        self._service = service
-        self._clients: set[Control] = set()
-
-    def logPrefix(self) -> str:
-        """Twisted: what to call it in the log."""
-        return "control"
-
-    def buildProtocol(self, addr: Any) -> Control | None:
-        """Twisted: somebody has connected."""
-        if len(self._clients) >= MAX_CLIENTS:
-            return None
-        client = Control(self._service, self._clients.discard)
-        self._clients.add(client)
-        return client
-
-    def close(self) -> None:
-        """Hang up on everybody, once what was written has left."""
-        for client in tuple(self._clients):
-            self._clients.discard(client)
-            client.hang_up()
 
 
 def text_of(line: bytes) -> str:

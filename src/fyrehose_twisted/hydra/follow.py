@@ -9,8 +9,8 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from fyrehose_twisted.hydra.operate import Conversation, answer_to, printable
-from fyrehose_twisted.terminal import StandardOutput, complain
+from fyrehose_twisted.net.conversation import Conversation, answer_to
+from fyrehose_twisted.terminal import StandardOutput, complain, printable
 
 
 class Printer:

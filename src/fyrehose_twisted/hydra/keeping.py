@@ -12,11 +12,8 @@ from twisted.logger import Logger
 from fyrehose_twisted.hydra.events import Missed, Received
 from fyrehose_twisted.interfaces import IJournal
 from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.disk import LOCK_NAME, LocalDirectory
-from fyrehose_twisted.journal.errors import JournalError, JournalInUse
-from fyrehose_twisted.journal.layout import directory_name
 from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
+from fyrehose_twisted.journal.store import Journal, JournalConfig, check_free, open_journal
 from fyrehose_twisted.journal.upkeep import Upkeep
 from fyrehose_twisted.record import Record
 
@@ -110,14 +107,7 @@ class Keeping:
 
         :raises JournalError: if so, or if that cannot be known.
         """
-        journal = self.directory / directory_name(stream_of(network))
-        if (journal / LOCK_NAME).exists():
-            try:
-                LocalDirectory(journal).lock().close()
-            except BlockingIOError:
-                raise JournalInUse(f"{journal} is in use by another process that writes to it") from None
-            except OSError as error:
-                raise JournalError(f"{journal} cannot be locked: {error.strerror}") from None
+        check_free(self.directory, stream_of(network))
 
     def open(self, network: str, reactor: Any, failed: Callable[[Exception], object]) -> LineJournal:
         """Open it.

@@ -5,19 +5,6 @@ from __future__ import annotations
 import os
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.options import Listening
-
-
-def check_local(option: str, listening: Listening) -> None:
-    """Check that only this machine reaches what nothing protects.
-
-    :raises ConfigurationError: if others do.
-    """
-    if not listening.local:
-        raise ConfigurationError(
-            f"--{option} {listening.description} is not on loopback, and whoever reaches it speaks on IRC in this"
-            " node's name: choose unix:PATH or tcp:PORT"
-        )
 
 
 def read_password(option: str, path: str) -> str:

@@ -23,7 +23,7 @@ from fyrehose_twisted.hydra.bots import Bots
 from fyrehose_twisted.hydra.carriers.proving import Proving
 from fyrehose_twisted.hydra.codec import HydraCodec
 from fyrehose_twisted.hydra.config import TERMS_A_SECOND, NodeConfig
-from fyrehose_twisted.hydra.control import ControlFactory
+from fyrehose_twisted.hydra.control import Control
 from fyrehose_twisted.hydra.doors import Doors
 from fyrehose_twisted.hydra.events import (
     CloseIrc,
@@ -49,6 +49,7 @@ from fyrehose_twisted.hydra.promises import Vow
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.state import NodeState
 from fyrehose_twisted.hydra.state_file import StateFile
+from fyrehose_twisted.net.control import ControlFactory
 from fyrehose_twisted.net.link import Link, LinkLimits
 from fyrehose_twisted.net.links import Links
 from fyrehose_twisted.net.process import end_process
@@ -159,7 +160,7 @@ class HydraService(Service):
         self._guarding: Guarding | None = None
         if guardian and self._places.dialable and can_guard():
             self._guarding = Guarding(self.reactor, self._places.dialable, secret, config.timers.scale)
-        self._control = ControlFactory(self)
+        self._control = ControlFactory(lambda gone: Control(self, gone))
         if control is not None:
             self._doors.add("control", control, self._control)
         if metrics is not None:

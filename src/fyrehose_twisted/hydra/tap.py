@@ -8,44 +8,30 @@ from typing import Any
 from twisted.application.service import IService
 from twisted.python import usage
 
-from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
+from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.hydra.active import Channel, IrcConfig
 from fyrehose_twisted.hydra.bots import load_bot
 from fyrehose_twisted.hydra.carriers.spec import parse_link
 from fyrehose_twisted.hydra.config import MAX_NODES, NodeConfig, Quorum, Timers
 from fyrehose_twisted.hydra.keeping import Keeping
-from fyrehose_twisted.hydra.options import check_local, read_password
+from fyrehose_twisted.hydra.options import read_password
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service import DEFAULT_LISTEN, HydraService
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
 from fyrehose_twisted.net.dialling import parse_place
 from fyrehose_twisted.options import (
-    Listening,
     check_exposed,
+    check_local,
+    description_of,
     integer,
+    number,
     parse_listen,
     protocol_class,
     try_directory,
-    try_port,
+    try_ports,
 )
 from fyrehose_twisted.secret import read_secret
-
-
-def _number(option: str, low: float, high: float) -> Any:
-    """Return a coercion of the value of ``option`` to a number from ``low`` to ``high``."""
-
-    def coerce(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise ValueError(f"--{option} {text!r} is not a number") from None
-        if not low <= value <= high:
-            raise ValueError(f"--{option} {value:g} is outside {low:g} to {high:g}")
-        return value
-
-    coerce.coerceDoc = f"a number from {low:g} to {high:g}"  # type: ignore[attr-defined]  # usage.Options reads it
-    return coerce
 
 
 class Options(usage.Options):
@@ -63,14 +49,14 @@ class Options(usage.Options):
         ["network", "n", "default", "name of the network"],
         ["network-size", "s", 3, "nodes that the network has at most", integer("network-size", 1, MAX_NODES)],
         ["quorum", None, "fixed", "who decides: fixed, more than half of --network-size; or registry, which is unsafe"],
-        ["timescale", None, 1.0, "factor of all timers, the same on every node", _number("timescale", 0.001, 100)],
+        ["timescale", None, 1.0, "factor of all timers, the same on every node", number("timescale", 0.001, 100)],
         ["secret-file", None, None, "file with the secret that all nodes share"],
         ["udp-listen", None, None, "HOST:PORT for links over UDP; the same as --listen udp:PORT:interface=HOST"],
         ["nick", None, None, "nick on IRC [default: --tag]"],
         ["irc-password-file", None, None, "file with the password of the IRC server"],
         ["sasl-account", None, None, "account for SASL"],
         ["sasl-password-file", None, None, "file with its password"],
-        ["irc-rate", None, 1.0, "lines a second to say on IRC", _number("irc-rate", 0.01, 1_000_000)],
+        ["irc-rate", None, 1.0, "lines a second to say on IRC", number("irc-rate", 0.01, 1_000_000)],
         ["irc-burst", None, 5, "lines to say at once after a pause", integer("irc-burst", 1, 100_000)],
         ["state", None, None, "file for what this node promised, its alone; without it, each start takes longer"],
         ["journal", "j", None, "directory for a journal of the lines from IRC, of this node alone"],
@@ -168,7 +154,7 @@ class Options(usage.Options):
             text = self[option]
             listening = self[f"{option}-listening"] = parse_listen(option, text, example) if text else None
             if listening is not None and option == "control":
-                check_local(option, listening)
+                check_local(option, listening, "speaks on IRC in this node's name")
 
     def _check_irc(self) -> None:
         servers, channels = self["servers"], self["channels"]
@@ -225,7 +211,8 @@ def makeService(options: Options) -> IService:
     config: NodeConfig = options["config"]
     try:
         # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
-        _try_ports(options)
+        named = [("listen", listening) for listening in options["listening"]]
+        try_ports(named + [(option, options[f"{option}-listening"]) for option in ("control", "metrics")])
         if options["state-path"] is not None:
             try_directory("state", options["state-path"].parent)
         keeping = None
@@ -242,8 +229,8 @@ def makeService(options: Options) -> IService:
             state=options["state-path"],
             sync=bool(options["sync"]),
             keeping=keeping,
-            control=_description(options["control-listening"]),
-            metrics=_description(options["metrics-listening"]),
+            control=description_of(options["control-listening"]),
+            metrics=description_of(options["metrics-listening"]),
             bots=[load_bot(name) for name in options["bots"]],
             guardian=not options["no-guardian"],
             protocol=options["class"],
@@ -251,21 +238,3 @@ def makeService(options: Options) -> IService:
     except FyrehoseError as error:
         raise SystemExit(f"hydra-node: {error}") from None
     return service  # type: ignore[no-any-return]
-
-
-def _description(listening: Listening | None) -> str | None:
-    return None if listening is None else listening.description
-
-
-def _try_ports(options: Options) -> None:
-    seen: dict[Any, str] = {}
-    named = [("listen", listening) for listening in options["listening"]]
-    named += [(option, options[f"{option}-listening"]) for option in ("control", "metrics")]
-    for option, listening in named:
-        if listening is None:
-            continue
-        try_port(option, listening)
-        key = listening.address, listening.datagrams
-        if listening.address is not None and listening.address[1] and key in seen:
-            raise ConfigurationError(f"--{seen[key]} and --{option} are the same port; give each its own")
-        seen[key] = option

@@ -19,7 +19,7 @@ from fyrehose_twisted.interfaces import IDirectory, IFile, IJournal
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.catalog import Catalog
 from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.disk import LOCK_NAME, LocalDirectory
 from fyrehose_twisted.journal.errors import JournalBroken, JournalError, JournalFull, JournalInUse
 from fyrehose_twisted.journal.frames import (
     DENSE,
@@ -34,7 +34,7 @@ from fyrehose_twisted.journal.frames import (
 )
 from fyrehose_twisted.journal.group import Counters, Group
 from fyrehose_twisted.journal.index import write_index
-from fyrehose_twisted.journal.layout import make_directory
+from fyrehose_twisted.journal.layout import directory_name, make_directory
 from fyrehose_twisted.journal.mark import Mark, open_mark, write_mark
 from fyrehose_twisted.journal.recovery import Recovery, recover
 from fyrehose_twisted.journal.reorder import FRAME_RECORDS, reorder, temporary_name
@@ -453,6 +453,23 @@ class Journal:
 def _explained(directory: Any, error: OSError) -> JournalError:
     kind = JournalFull if error.errno in NO_ROOM else JournalError
     return kind(f"{directory} cannot be opened to write: {error.strerror}")
+
+
+def check_free(path: Path, stream: str) -> None:
+    """See whether somebody else writes to the journal of ``stream`` in directory ``path``, as far as that can be known
+    without making anything.
+
+    :raises JournalInUse: if so.
+    :raises JournalError: if that cannot be known.
+    """
+    journal = path / directory_name(stream)
+    if (journal / LOCK_NAME).exists():
+        try:
+            LocalDirectory(journal).lock().close()
+        except BlockingIOError:
+            raise JournalInUse(f"{journal} is in use by another process that writes to it") from None
+        except OSError as error:
+            raise JournalError(f"{journal} cannot be locked: {error.strerror}") from None
 
 
 def open_journal(path: Path, stream: str, *, wrap: int = 0, config: JournalConfig | None = None) -> Journal:

@@ -8,10 +8,7 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from fyrehose_twisted.journal.disk import LOCK_NAME, LocalDirectory
-from fyrehose_twisted.journal.errors import JournalError, JournalInUse
-from fyrehose_twisted.journal.layout import directory_name
-from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
+from fyrehose_twisted.journal.store import Journal, JournalConfig, check_free, open_journal
 from fyrehose_twisted.journal.upkeep import Upkeep
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.journal_history import EPOCH, JournalHistory, stream_of
@@ -50,14 +47,7 @@ class Keeping:
 
         :raises JournalError: if so, or if that cannot be known.
         """
-        journal = self.directory / directory_name(stream_of(config.cluster))
-        if (journal / LOCK_NAME).exists():
-            try:
-                LocalDirectory(journal).lock().close()
-            except BlockingIOError:
-                raise JournalInUse(f"{journal} is in use by another process that writes to it") from None
-            except OSError as error:
-                raise JournalError(f"{journal} cannot be locked: {error.strerror}") from None
+        check_free(self.directory, stream_of(config.cluster))
 
     def open(self, config: NodeConfig, reactor: Any, failed: Callable[[Exception], object]) -> None:
         """Open everything.

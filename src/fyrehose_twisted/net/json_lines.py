@@ -1,0 +1,64 @@
+"""Objects of JSON, one a line: how commands on the same machine and a node speak."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
+from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
+
+MAX_QUESTION = 16_384
+"""Bytes of what a node is asked."""
+MAX_ANSWER = 4 * 2**20
+"""Bytes of an answer, of which the status of a node is the longest."""
+
+
+@implementer(IStreamCodec)
+class JsonLines:
+    """Objects, one a line.
+
+    :param limit: bytes of a line.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def encode(self, message: dict[str, Any]) -> bytes:
+        """Return the line of an object."""
+        try:
+            return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        except (TypeError, ValueError) as error:
+            raise UnencodableMessage(f"that is no JSON: {error}") from error
+
+    def decoder(self) -> JsonDecoder:
+        """Return what takes the bytes of one connection apart."""
+        return JsonDecoder(self._limit)
+
+
+@implementer(IStreamDecoder)
+class JsonDecoder:
+    """See :class:`~fyrehose_twisted.interfaces.IStreamDecoder`."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Any]:
+        """Return the objects that are complete now."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > self._limit or any(len(line) > self._limit for line in lines):
+            raise MalformedPacket("overlong-line", f"a line has more than {self._limit:,} bytes")
+        return [_parse(line) for line in lines if line.strip()]
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        raise MalformedPacket("no-json", f"{line[:40]!r} is no line of JSON") from None
+    if not isinstance(message, dict):
+        raise MalformedPacket("no-object", f"{line[:40]!r} is no JSON object")
+    return message
