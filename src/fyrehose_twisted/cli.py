@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.arguments import count, positive, seconds
+from fyrehose_twisted.freenet import command as freenet
 from fyrehose_twisted.hydra import command as hydra
 from fyrehose_twisted.journal import command as journal
 from fyrehose_twisted.parcels import command as parcels
@@ -149,6 +150,14 @@ def _bare(stream: str, payloads: list[bytes]) -> list[bytes]:
         from fyrehose_twisted.hydra.lines import untag
 
         return [untag(payload)[1] for payload in payloads]
+    if stream.startswith("freenet:"):
+        from fyrehose_twisted.freenet.signing import body
+
+        try:
+            key = bytes.fromhex(stream.removeprefix("freenet://"))
+        except ValueError:
+            return payloads
+        return [body(key, payload) for payload in payloads]
     from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAGIC
 
     if not stream.startswith("fyrehose:"):
@@ -214,6 +223,7 @@ def _parser() -> argparse.ArgumentParser:
     journal.add_parser(commands, _bare)
     parcels.add_parser(commands)
     hydra.add_parser(commands)
+    freenet.add_parser(commands)
     return parser
 
 

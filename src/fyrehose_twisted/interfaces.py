@@ -389,6 +389,21 @@ class IIrcListener(Interface):
         """Another node leads, or none, as :class:`~fyrehose_twisted.hydra.events.LeaderChanged`."""
 
 
+class IFreenetListener(Interface):
+    """Told of the streams of a freenet node."""
+
+    def packets_received(key: bytes, packets: Sequence[Any]) -> None:
+        """New packets of a stream that the application has, as :class:`~fyrehose_twisted.freenet.events.Packet`; each
+        comes once."""
+
+    def packets_missed(key: bytes, first: int, last: int) -> None:
+        """Packets ``first`` to ``last`` did not get here, and are not waited for any longer."""
+
+    def stream_changed(event: Any) -> None:
+        """Something became of a stream: ``Subscribed``, ``Restarting`` and others of
+        :mod:`~fyrehose_twisted.freenet.events`."""
+
+
 class IBot(Interface):
     """Lines in, lines out. It runs on every node, all see the same lines, and the leader's says what it answers."""
 

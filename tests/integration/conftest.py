@@ -729,6 +729,41 @@ def await_true() -> Callable[..., None]:
     return wait_until
 
 
+class Asking:
+    """A connection to a node's --control."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), 30.0)
+        self.file = self.socket.makefile("rb")
+
+    def ask(self, **question: Any) -> dict[str, Any]:
+        """Return the next answer."""
+        self.tell(**question)
+        return self.read()
+
+    def tell(self, **question: Any) -> None:
+        """Ask, and do not wait."""
+        self.socket.sendall(json.dumps(question).encode() + b"\n")
+
+    def read(self) -> dict[str, Any]:
+        """Return the next answer."""
+        line = self.file.readline()
+        assert line, "the node hung up"
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        """Hang up."""
+        self.file.close()
+        self.socket.close()
+
+
+@pytest.fixture
+def asking() -> type[Asking]:
+    """Connect to the --control of a node, given its port."""
+    return Asking
+
+
 NGIRCD = """
 [Global]
 Name=irc.test

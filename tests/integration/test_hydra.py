@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
@@ -34,41 +33,13 @@ SERVERS = [
 ]
 
 
-class Asking:
-    """A connection to a node's --control."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 30.0)
-        self.file = self.socket.makefile("rb")
-
-    def ask(self, **question: Any) -> dict[str, Any]:
-        """Return the next answer."""
-        self.tell(**question)
-        return self.read()
-
-    def tell(self, **question: Any) -> None:
-        """Ask, and do not wait."""
-        self.socket.sendall(json.dumps(question).encode() + b"\n")
-
-    def read(self) -> dict[str, Any]:
-        """Return the next answer."""
-        line = self.file.readline()
-        assert line, "the node hung up"
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def close(self) -> None:
-        """Hang up."""
-        self.file.close()
-        self.socket.close()
-
-
 class Node:
     """``twistd hydra-node`` in a process of its own, which is started with the same options each time."""
 
-    def __init__(self, start: Any, await_true: Any, ports: tuple[int, int], root: Path, tag: str) -> None:
+    def __init__(self, start: Any, await_true: Any, asking: Any, ports: tuple[int, int], root: Path, tag: str) -> None:
         self._start = start
         self._await_true = await_true
+        self._asking = asking
         self.root = root
         self.tag = tag
         self.port, self.control = ports
@@ -96,10 +67,14 @@ class Node:
         assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
         assert "Traceback" not in self.program.out, self.program
 
+    def asking(self) -> Any:
+        """Connect to its --control."""
+        return self._asking(self.control)
+
     def status(self) -> dict[str, Any]:
         """Return how it looks; nothing if it does not answer."""
         try:
-            with closing(Asking(self.control)) as asking:
+            with closing(self.asking()) as asking:
                 found: dict[str, Any] = asking.ask(ask="status")["status"]
                 return found
         except OSError:
@@ -107,7 +82,7 @@ class Node:
 
     def say(self, line: str, **more: Any) -> dict[str, Any]:
         """Have a line said, and return what became of it."""
-        with closing(Asking(self.control)) as asking:
+        with closing(self.asking()) as asking:
             return asking.ask(ask="say", line=line, id=1, **more)
 
     def wait_for(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
@@ -172,11 +147,13 @@ class Network(dict[str, Node]):
 
 
 @pytest.fixture
-def network(start: Any, await_true: Any, free_port: Any, tmp_path: Path) -> Callable[..., Network]:
+def network(start: Any, await_true: Any, asking: Any, free_port: Any, tmp_path: Path) -> Callable[..., Network]:
     """Make nodes that are not started yet. Without links of their own, all link to all others over TCP."""
 
     def made(tags: str, *common: object, links: dict[str, list[str]] | None = None) -> Network:
-        nodes = Network({tag: Node(start, await_true, (free_port(), free_port()), tmp_path, tag) for tag in tags})
+        nodes = Network(
+            {tag: Node(start, await_true, asking, (free_port(), free_port()), tmp_path, tag) for tag in tags}
+        )
         for tag, node in nodes.items():
             others = [f"tcp:127.0.0.1:{other.port}" for other in nodes.values() if other is not node]
             node.options = ["--network-size", len(tags), "--listen", f"tcp:{node.port}", *common]
@@ -234,7 +211,7 @@ class Speaker:
         self.outcomes: dict[str, str] = {}
         self._name = name
         self._over = threading.Event()
-        self._asking = Asking(node.control)
+        self._asking = node.asking()
         self._thread = threading.Thread(target=self._speak, daemon=True)
         self._thread.start()
 
@@ -319,7 +296,7 @@ def test_somebody_is_in_the_channel_whoever_is_killed(
     third = nodes.leader(first, rest)
     stranger.wait_for(rb"^:%b!\S+ PRIVMSG #c :from-%b \d+$" % (third.tag.encode(), rest.tag.encode()))
     outcomes |= speakers.pop(rest).finish()
-    with closing(Asking(rest.control)) as asking:
+    with closing(rest.asking()) as asking:
         assert asking.ask(ask="follow") == {"following": True}
         total = talker.finish()
         stranger.say("PRIVMSG #c :that was all")
@@ -416,7 +393,7 @@ def test_a_leader_that_stood_still_says_nothing_when_its_time_is_over(
     first = nodes.leader()
     others = [node for node in nodes.values() if node is not first]
     nodes.wait_for_guardian(first)
-    with closing(Asking(first.control)) as asking:
+    with closing(first.asking()) as asking:
         assert asking.ask(ask="say", line="PRIVMSG #c :before", id=0)["said"] == "said"
         first.signal(signal.SIGSTOP)
         stopped = monotonic()
@@ -520,7 +497,7 @@ def test_one_network_over_five_kinds_of_links_and_with_a_secret(
     leader = nodes.leader()
     stranger.say("PRIVMSG #c :from far away")
     for node in nodes.values():
-        with closing(Asking(node.control)) as asking:
+        with closing(node.asking()) as asking:
             assert asking.ask(ask="follow") == {"following": True}
             asking.tell(ask="say", line=f"PRIVMSG #c :from {node.tag}", id=1)
             answers: list[dict[str, Any]] = []

@@ -23,7 +23,14 @@ DROP_IN = "twisted/plugins/fyrehose_twisted_plugins.py"
 FOR_SPARK = "pyspark_fyrehose.py"
 READ = {".css", ".html", ".js", ".properties"}
 """Endings of files that are no modules."""
-SERVICES = {"fyrehose-backbone", "fyrehose-client", "fyrehose-journal", "hydra-node", "parcels-node"}
+SERVICES = {
+    "freenet-node",
+    "fyrehose-backbone",
+    "fyrehose-client",
+    "fyrehose-journal",
+    "hydra-node",
+    "parcels-node",
+}
 
 # The console script's first line names the interpreter of the environment it was copied from.
 TWISTD = "from twisted.scripts.twistd import run; run()"
@@ -40,7 +47,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 def services_listed(python: str | Path, cwd: Path) -> set[str]:
     listing = run(python, "-c", TWISTD, "--help", cwd=cwd)
     first_words = (line.split()[0] for line in listing.splitlines() if line.strip())
-    return {word for word in first_words if word.startswith(("fyrehose-", "hydra-", "parcels-"))}
+    return {word for word in first_words if word.startswith(("freenet-", "fyrehose-", "hydra-", "parcels-"))}
 
 
 class Environment:

@@ -36,3 +36,10 @@ hydra_node = ServiceMaker(
     "Elect a leader together with other nodes, which holds the connection to IRC for all of them.",
     "hydra-node",
 )
+
+freenet_node = ServiceMaker(
+    "Freenet node",
+    "fyrehose_twisted.freenet.tap",
+    "Publish and subscribe to streams by key, over trees that grow by routing on a ring and heal by themselves.",
+    "freenet-node",
+)

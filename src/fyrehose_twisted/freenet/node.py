@@ -189,6 +189,7 @@ class FreenetNode:
         :param sign: returns the packet for a number, instead of ``data``; may be called several times.
         :raises MessageTooLarge: if ``data`` has more than
             :data:`~fyrehose_twisted.freenet.messages.MAX_DATA` bytes.
+        :raises UnencodableMessage: if ``number`` is none.
         :raises PublishQueueFull: if too many wait.
         """
         self._publishing.publish(key, data, token, now, number, sign)

@@ -36,6 +36,8 @@ class Policy:
     :ivar cycle_jitter: the same for who finds itself in a cycle.
     :ivar restart_interval: between two restarts of a stream that has a parent, and between two looks of a root for a
         better one.
+    :ivar first_probe: until a new root looks for a better one first; then it takes twice as long each time, up to
+        ``restart_interval``. Where a network is only just growing together, it has several roots at first.
     :ivar link_grace: how long a subscriber whose link is gone stays one.
     :ivar publish_timeout: until a packet must have got to the root.
     :ivar max_waiting: packets of a stream that wait for the root to answer, and requests that wait for another.
@@ -59,6 +61,7 @@ class Policy:
     restart_jitter: float = 1.0
     cycle_jitter: float = 2.0
     restart_interval: float = 300.0
+    first_probe: float = 2.0
     link_grace: float = 60.0
     publish_timeout: float = 60.0
     max_waiting: int = 32
@@ -98,6 +101,7 @@ _TIMES = (
     "restart_jitter",
     "cycle_jitter",
     "restart_interval",
+    "first_probe",
     "link_grace",
     "publish_timeout",
     "suspicion",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull
+from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull, UnencodableMessage
 from fyrehose_twisted.freenet.core import Core
 from fyrehose_twisted.freenet.events import Delivered, Missed, NotPublished, Packet, Published, Renumbered
 from fyrehose_twisted.freenet.messages import (
@@ -46,7 +46,7 @@ class Publishing:
         if len(data) > MAX_DATA:
             raise MessageTooLarge(len(data), MAX_DATA)
         if number is not None and not 0 <= number < NUMBERS:
-            raise ValueError(f"number={number!r} is outside 0 to 2**63 - 1")
+            raise UnencodableMessage(f"number={number!r} is outside 0 to 2**63 - 1")
         core = self._core
         stream = core.streams.get(key)
         if stream is None or not stream.local:

@@ -135,14 +135,17 @@ class Restarts:
 
     def rooted(self, stream: Stream, now: float) -> None:
         """This node is a root: from time to time it looks for a better one, or two trees would never grow together."""
-        core = self._core
-        pause = core.policy.restart_interval * core.rng.uniform(0.9, 1.1)
-        core.at(now + pause, self._probe, stream, stream.lives)
+        policy = self._core.policy
+        self._probe_after(stream, min(policy.first_probe, policy.restart_interval), now)
 
-    def _probe(self, stream: Stream, lives: int, now: float) -> None:
+    def _probe_after(self, stream: Stream, pause: float, now: float) -> None:
+        core = self._core
+        core.at(now + pause * core.rng.uniform(0.9, 1.1), self._probe, stream, stream.lives, pause)
+
+    def _probe(self, stream: Stream, lives: int, pause: float, now: float) -> None:
         if not self._alive(stream) or stream.lives != lives or not stream.is_root:
             return
-        self.rooted(stream, now)
+        self._probe_after(stream, min(2.0 * pause, self._core.policy.restart_interval), now)
         if stream.own_uid is None and self._core.links:
             self._volunteer(stream, now)
 
