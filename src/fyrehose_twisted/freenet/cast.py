@@ -16,6 +16,7 @@ from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.events import Delivered, Missed, NotPublished, Published, Subscribed
 from fyrehose_twisted.freenet.location import key_location
 from fyrehose_twisted.freenet.messages import (
+    NONE_SEEN,
     Accepted,
     BetterRoot,
     DataNotFound,
@@ -27,6 +28,7 @@ from fyrehose_twisted.freenet.messages import (
     Pong,
     Prove,
     PublishData,
+    Recall,
     RejectedBusy,
     RejectedLoop,
     ResubscribeRequest,
@@ -272,7 +274,7 @@ class Stranger:
         rng = self.rng
         key, uid, place = rng.choice(self.keys), rng.getrandbits(64), rng.random()
         number = rng.choice((0, 1, rng.randrange(2**63), 2**63 - 1))
-        match rng.randrange(12):
+        match rng.randrange(13):
             case 0:
                 return [SubscribeSucceeded(key, uid, key_location(key))]
             case 1:
@@ -294,6 +296,8 @@ class Stranger:
             case 9:
                 return [SubscribeRequest(uid, key, 255, -1, place)]
             case 10:
+                return [Recall(key, rng.choice((NONE_SEEN, number)))]
+            case 11:
                 return [ResubscribeRequest(uid, key, 255, -1, place, place)]
             case _:
                 return list(rng.sample(self._heard, min(5, len(self._heard))))

@@ -58,6 +58,7 @@ class Code(IntEnum):
     UNSUBSCRIBE = 23
     DISMISSED = 24
     BETTER_ROOT = 25
+    RECALL = 26
     SUBSCRIBE_DATA = 30
     PUBLISH_DATA = 31
     PUBLISH_SUCCEEDED = 32
@@ -107,6 +108,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "key": _bytes(KEY_SIZE),
     "htl": _whole(0, MAX_HTL),
     "last_seen": _whole(NONE_SEEN, MAX_PACKET),
+    "after": _whole(NONE_SEEN, MAX_PACKET),
     "packet": _PACKET,
     "next": _PACKET,
     "data": _data,

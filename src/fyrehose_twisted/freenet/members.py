@@ -9,8 +9,10 @@ from fyrehose_twisted.freenet.core import Core
 from fyrehose_twisted.freenet.events import Attached, Dropped, Subscribed
 from fyrehose_twisted.freenet.location import distance
 from fyrehose_twisted.freenet.messages import (
+    NONE_SEEN,
     BetterRoot,
     Dismissed,
+    Recall,
     RejectedLoop,
     RejectedOverload,
     SubscribeData,
@@ -20,6 +22,7 @@ from fyrehose_twisted.freenet.messages import (
     Unsubscribe,
 )
 from fyrehose_twisted.freenet.neighbour import Neighbour
+from fyrehose_twisted.freenet.packets import FAR, ahead
 from fyrehose_twisted.freenet.search import Search
 from fyrehose_twisted.freenet.stream import Change, Stream
 
@@ -28,7 +31,8 @@ class Members:
     """Parents, subscribers, and streams that come and go with them.
 
     :ivar rooted: called with a stream of which this node became the root.
-    :ivar attached: called with a stream that has got a parent or become a root, when everybody was told.
+    :ivar attached: called with a stream that has got a parent or become a root, when everybody was told, and with the
+        last packet number that a parent knows this node to have.
     :ivar closed: called with a stream that is gone.
     """
 
@@ -36,7 +40,7 @@ class Members:
         self._core = core
         # The rooms above put these in.
         self.rooted: Callable[[Stream, float], None]
-        self.attached: Callable[[Stream, float], None]
+        self.attached: Callable[[Stream, int | None, float], None]
         self.closed: Callable[[Stream], None]
 
     # Streams
@@ -112,14 +116,31 @@ class Members:
             return
         assert stream.root is not None, "a stream that is settled has a root"
         stream.subscribers[asker] = None
+        recalled = self._lacks(stream, last_seen)
         # Where nothing is known yet, who comes may know how far the numbers have got.
         stream.packets.resume(last_seen)
         answer = SubscribeSucceededNewRoot if new_root else SubscribeSucceeded
         core.send(asker, answer(stream.key, uid, stream.root))
         for number, data in stream.packets.after(last_seen):
             core.send(asker, SubscribeData(stream.key, number, data))
+        if recalled is not None:
+            stream.packets.reopen()
+            core.counts["recalls"] += 1
+            core.send(asker, Recall(stream.key, recalled))
         if stream.own_uid is not None:
             core.send(asker, SubscribeRestarted(stream.key, stream.own_uid, core.location))
+
+    def _lacks(self, stream: Stream, last_seen: int) -> int | None:
+        """Return the last packet number of a root that has fewer packets than who joins it, ``None`` if it has not.
+
+        It is new, or was away, or another tree has grown together with its own.
+        """
+        if stream.parent is not None or last_seen == NONE_SEEN:
+            return None
+        newest = stream.packets.newest
+        if newest is None:
+            return NONE_SEEN
+        return newest if 0 < ahead(last_seen, newest) <= FAR else None
 
     def left(self, stream: Stream, subscriber: Neighbour) -> None:
         """A neighbour is no subscriber any more."""
@@ -160,7 +181,7 @@ class Members:
             core.tell(Subscribed(key, root, parent is None))
         if parent is None:
             self.rooted(stream, now)
-        self.attached(stream, now)
+        self.attached(stream, None if parent is None or search.origin is not None else search.last_seen, now)
         self.drop_if_unwanted(stream)
 
     def _answer_others(self, stream: Stream) -> None:

@@ -171,6 +171,14 @@ class BetterRoot(NamedTuple):
     root: float
 
 
+class Recall(NamedTuple):
+    """The sender lacks packets that the receiver may have. From a parent down; they go up as if they were published."""
+
+    key: bytes
+    after: int
+    """The highest number that the sender has; -1 if it has none."""
+
+
 class SubscribeData(NamedTuple):
     """A packet, from parent to subscriber."""
 
@@ -233,6 +241,7 @@ Message = (
     | Unsubscribe
     | Dismissed
     | BetterRoot
+    | Recall
     | SubscribeData
     | PublishData
     | PublishSucceeded

@@ -65,6 +65,10 @@ class Packets:
             self.newest = self._floor = last_seen
             self._base = (last_seen + 1) % NUMBERS
 
+    def reopen(self) -> None:
+        """Take packets again that somebody else was said to have already."""
+        self._floor = None
+
     def __len__(self) -> int:
         return len(self._held)
 

@@ -14,6 +14,7 @@ from fyrehose_twisted.freenet.messages import (
     PublishData,
     PublishFailed,
     PublishSucceeded,
+    Recall,
     RejectedLoop,
     SubscribeData,
 )
@@ -138,8 +139,12 @@ class Publishing:
             htl = core.policy.max_htl
             core.send(parent, PublishData(uid, stream.key, upward.number, core.location, upward.data, htl))
 
-    def attached(self, stream: Stream, now: float) -> None:
-        """A stream has another parent, or this node is the root now: what the root has not answered for goes there."""
+    def attached(self, stream: Stream, known: int | None, now: float) -> None:
+        """A stream has another parent, or this node is the root now: what the root has not answered for goes there.
+
+        :param known: the last packet number that a new parent knows this node to have. What has come since then, in
+            another tree perhaps, it may lack.
+        """
         core = self._core
         waiting, stream.upward = stream.upward, {}
         for uid in waiting:
@@ -154,7 +159,35 @@ class Publishing:
                 fresh = core.new_uid()
                 core.recent.add(fresh)
             self._send_up(stream, upward, fresh)
+        if known is not None:
+            self._lift(stream, stream.packets.after(known), now)
         self._from_backlog(stream, now)
+
+    def recalled(self, message: Recall, neighbour: Neighbour, now: float) -> None:
+        """The parent lacks packets: it gets those that are here, or those below are asked for theirs."""
+        core = self._core
+        stream = core.streams.get(message.key)
+        if stream is None or stream.parent is not neighbour or stream.recalled == stream.lives:
+            core.counts["strays"] += 1
+            return
+        stream.recalled = stream.lives
+        packets = stream.packets.after(message.after)
+        if packets:
+            self._lift(stream, packets, now)
+            return
+        stream.packets.reopen()
+        for subscriber in stream.subscribers:
+            core.send(subscriber, message)
+
+    def _lift(self, stream: Stream, packets: list[Packet], now: float) -> None:
+        """Send packets up that are published already: the root may be another one, which lacks them."""
+        core = self._core
+        until = now + core.policy.publish_timeout
+        for number, data in packets[: max(0, core.policy.max_waiting - len(stream.upward))]:
+            core.counts["lifted"] += 1
+            uid = core.new_uid()
+            core.recent.add(uid)
+            self._send_up(stream, Upward(uid, None, None, number, data, until, None), uid)
 
     # What becomes of it
 

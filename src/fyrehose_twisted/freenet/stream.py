@@ -75,6 +75,7 @@ class Stream:
     :ivar given: packets that the application was given last.
     :ivar restarted_at: when the last voluntary restart began.
     :ivar hinted_at: when a hint to a better root was passed on last.
+    :ivar recalled: in which of its lives packets were last given to the parent that lacked them.
     :ivar renumbered: whether the next packet is counted from somewhere else.
     :ivar lives: how often it got another parent or became root, so that timers know whether they still matter.
     """
@@ -93,6 +94,7 @@ class Stream:
         "packets",
         "parent",
         "phase",
+        "recalled",
         "renumbered",
         "restart_place",
         "restart_uid",
@@ -126,6 +128,7 @@ class Stream:
         self.restarted_at = float("-inf")
         self.hinted_at = float("-inf")
         self.lives = 0
+        self.recalled = -1
         self.renumbered = False
 
     def change(self, change: Change) -> None:
