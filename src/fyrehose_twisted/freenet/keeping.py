@@ -12,6 +12,7 @@ from twisted.logger import Logger
 
 from fyrehose_twisted.freenet.events import Delivered, Missed, Renumbered
 from fyrehose_twisted.freenet.messages import NONE_SEEN
+from fyrehose_twisted.freenet.packets import HALF
 from fyrehose_twisted.interfaces import IJournal
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.store import Journal, JournalConfig, check_free, open_journal
@@ -35,6 +36,8 @@ class PacketJournal:
     :param clock: UTC seconds since 1970.
     """
 
+    log = Logger()
+
     def __init__(self, journal: IJournal, clock: Callable[[], float] = time.time) -> None:
         self.journal = journal
         self._clock = clock
@@ -54,14 +57,26 @@ class PacketJournal:
         journal = self.journal
         match event:
             case Delivered(_, packets):
-                now, stream, epoch = int(self._clock() * 1_000_000), journal.stream, self._epoch
-                journal.append([Record(stream, epoch, number, now, data) for number, data in packets])
+                now = int(self._clock() * 1_000_000)
+                journal.append(
+                    [Record(journal.stream, self._epoch_of(one.number), one.number, now, one.data) for one in packets]
+                )
             case Missed(_, first, last) if first <= last:
                 journal.lose(self._epoch, first, last)
             case Renumbered(_, first):
                 self._epoch += 1
                 journal.begin(self._epoch, first)
         journal.commit(False)
+
+    def _epoch_of(self, number: int) -> int:
+        """Return the epoch of a packet: the numbers begin anew behind the highest, and so does an epoch."""
+        bounds: Bounds | None = self.journal.bounds(self._epoch)
+        if bounds is not None and bounds.first - number > HALF:
+            self._epoch += 1
+            self.journal.begin(self._epoch, number)
+        elif bounds is not None and number < bounds.first:
+            self.log.warn("packet {number:,} of {stream} came too late", number=number, stream=self.journal.stream)
+        return self._epoch
 
 
 class _Open(NamedTuple):

@@ -110,6 +110,7 @@ class TreeExperiment:
         self.topology = topology
         self.policy = Policy() if policy is None else policy
         self.seed = seed
+        self.loss = loss
         self._world = World(topology, self.policy, latency, loss, seed, self._told)
         self._measures = Measures(self._world)
         self._trace: Trace | None = None

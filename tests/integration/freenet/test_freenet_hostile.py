@@ -1,0 +1,251 @@
+"""Real nodes, and a peer on a real socket that does what it likes: the others are unharmed."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.freenet.codec import MAX_FRAME, FreenetCodec
+from fyrehose_twisted.freenet.location import key_location
+from fyrehose_twisted.freenet.messages import (
+    BetterRoot,
+    Dismissed,
+    Hello,
+    Located,
+    Message,
+    Ping,
+    Pong,
+    Prove,
+    PublishData,
+    PublishFailed,
+    RejectedOverload,
+    SubscribeData,
+    SubscribeRequest,
+    SubscribeRestarted,
+    SubscribeSucceeded,
+    SubscribeSucceededNewRoot,
+    Unsubscribe,
+)
+from fyrehose_twisted.freenet.signing import key_named
+
+KEY = key_named("news")
+PLACE = key_location(KEY)
+PATIENCE = 30.0
+
+
+class Stranger:
+    """A peer that nobody wrote for this network."""
+
+    def __init__(self, port: int, location: float = 0.5, node: int | None = None) -> None:
+        self.rng = random.Random(port)
+        self.node = self.rng.getrandbits(64) if node is None else node
+        self._codec = FreenetCodec()
+        self._decoder = self._codec.decoder()
+        self._messages: list[Message] = []
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self.send(Hello(self.node, self.rng.getrandbits(64), location, self.rng.randbytes(16)))
+        self.wait_for(Hello)
+        self.send(Prove(b""))
+        self.wait_for(Prove)
+
+    def send(self, *messages: Message) -> None:
+        """Say something."""
+        self.socket.sendall(b"".join(map(self._codec.encode, messages)))
+
+    def read(self) -> Message:
+        """Return the next message; who asks whether this peer is there is answered."""
+        while not self._messages:
+            data = self.socket.recv(65_536)
+            if not data:
+                raise EOFError("the node hung up")
+            self._messages += self._decoder.feed(data)
+        message = self._messages.pop(0)
+        if isinstance(message, Ping):
+            self.send(Pong())
+            return self.read()
+        return message
+
+    def wait_for(self, kind: type) -> Any:
+        """Return the next message of a kind."""
+        seen, end = [], monotonic() + PATIENCE
+        while not isinstance(message := self.read(), kind):
+            seen.append(message)
+            assert monotonic() < end, f"no {kind} among {seen}"
+        return message
+
+    def ask(self, key: bytes) -> int:
+        """Want to be a subscriber; return the uid."""
+        uid = self.rng.getrandbits(64)
+        self.send(SubscribeRequest(uid, key, 10, -1, 0.5))
+        return uid
+
+    def flush(self) -> None:
+        """Return when the node has taken in all that was said."""
+        self.send(Ping())
+        self.wait_for(Pong)
+
+    def close(self) -> None:
+        """Go."""
+        self.socket.close()
+
+
+@pytest.fixture
+def nodes(network: Callable[..., Any]) -> Any:
+    """Three nodes with one tree. What is done to the first of them, which is no subscriber, must not matter."""
+    nodes = network(3, subscribers=(1, 2))
+    for node in nodes:
+        node.start()
+    nodes.wait_for_one_tree()
+    return nodes
+
+
+@pytest.fixture
+def replayed() -> list[tuple[int, str]]:
+    """What was delivered before, as it should."""
+    return []
+
+
+@pytest.fixture
+def unharmed(nodes: Any, replayed: list[tuple[int, str]]) -> Iterator[None]:
+    """See that packets get through afterwards, and that nobody was given anything else."""
+    yield
+    packets = [f"packet {count}" for count in range(5)]
+    for node in nodes:
+        node.wait_for(lambda state: len(state["neighbours"]) >= 2)
+    numbers = nodes[1].publish(*packets)
+    nodes[2].wait_for_packet(numbers[-1])
+    for node in nodes:
+        assert node.program.process.poll() is None, node.program
+        node.stop()
+    for node in nodes[1:]:
+        assert node.journal() == [*replayed, *zip(numbers, packets, strict=True)]
+
+
+def counts(node: Any) -> dict[str, int]:
+    found: dict[str, int] = node.status()["counts"]
+    return found
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_what_only_a_parent_may_say(nodes: Any) -> None:
+    forged = [
+        SubscribeData(KEY, 7, b"forged"),
+        SubscribeSucceeded(KEY, 1, PLACE),
+        SubscribeSucceededNewRoot(KEY, 1, PLACE),
+        SubscribeRestarted(KEY, 1, PLACE),
+        Dismissed(KEY),
+        BetterRoot(KEY, PLACE),
+    ]
+    for node in nodes:
+        with closing(Stranger(node.port)) as stranger:
+            for message in forged:
+                stranger.send(message)
+            stranger.flush()
+        assert counts(node)["data_not_from_parent"] >= 1
+        assert counts(node)["strays"] >= 1
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_who_is_no_subscriber_publishes_nothing(nodes: Any) -> None:
+    for node in nodes[1:]:
+        with closing(Stranger(node.port)) as stranger:
+            stranger.send(PublishData(1, KEY, 7, 0.5, b"forged", 10))
+            assert stranger.wait_for(PublishFailed) == PublishFailed(1, "not-subscribed")
+        assert counts(node)["unsubscribed_publishers"] == 1
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_a_subscriber_sends_data_as_if_it_were_the_parent(nodes: Any) -> None:
+    with closing(Stranger(nodes[1].port)) as stranger:
+        uid = stranger.ask(KEY)
+        assert stranger.wait_for(SubscribeSucceeded | SubscribeSucceededNewRoot).uid == uid
+        stranger.send(SubscribeData(KEY, 7, b"forged"))
+        # It is told that it is wrong about who is whose subscriber.
+        assert stranger.wait_for(Unsubscribe) == Unsubscribe(KEY)
+        stranger.send(Unsubscribe(KEY))
+        stranger.flush()
+    assert counts(nodes[1])["data_not_from_parent"] == 1
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_a_flood_of_streams(nodes: Any) -> None:
+    node = nodes[0]
+    with closing(Stranger(node.port)) as stranger:
+        for _ in range(200):
+            stranger.ask(stranger.rng.randbytes(20))
+        stranger.wait_for(RejectedOverload)
+        stranger.flush()
+        state = node.status()
+        assert len(state["streams"]) <= 32
+        assert state["counts"]["overloads"] >= 100
+        # Somebody else finds room.
+        with closing(Stranger(node.port, node=1)) as other:
+            uid = other.ask(KEY)
+            assert other.wait_for(SubscribeSucceeded | SubscribeSucceededNewRoot).uid == uid
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_a_liar_about_its_location_that_knows_no_way(nodes: Any) -> None:
+    key = next(key for count in range(1_000) if abs(key_location(key := key_named(f"stream {count}")) - 0.5) < 0.1)
+    with closing(Stranger(nodes[0].port, location=key_location(key))) as liar:
+        with closing(nodes[0].asking()) as asking:
+            asking.tell(ask="subscribe", key=key.hex())
+            request = liar.wait_for(SubscribeRequest)
+            assert request.key == key
+            # Not even accepted: after ten seconds somebody else is asked.
+            nodes[0].wait_for(lambda state: state["counts"].get("not_accepted"))
+            nodes[0].wait_until_settled(key)
+        liar.send(Located(0.1))
+        liar.flush()
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_replays(nodes: Any, replayed: list[tuple[int, str]]) -> None:
+    with closing(Stranger(nodes[1].port)) as stranger:
+        request = SubscribeRequest(5, KEY, 10, -1, 0.5)
+        packet = PublishData(6, KEY, 2**63 - 1, 0.5, b"again", 10)
+        for _ in range(50):
+            stranger.send(request, packet)
+        stranger.flush()
+        # As a subscriber it may publish, once.
+        nodes[2].wait_for_packet(2**63 - 1)
+    assert counts(nodes[1])["loops"] >= 98
+    replayed.append((2**63 - 1, "again"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0" * 64,
+        (MAX_FRAME + 1).to_bytes(4, "big"),
+        b"\xff" * 4096,
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\0\0\0\x02\x81\x03",
+        b"\0\0\0\x03\xff\xff\xff",
+    ],
+)
+@pytest.mark.usefixtures("unharmed")
+def test_bytes_that_are_no_message(nodes: Any, data: bytes) -> None:
+    before = counts(nodes[0]).get("links_malformed", 0)
+    with closing(Stranger(nodes[0].port)) as stranger:
+        stranger.socket.sendall(data)
+        with pytest.raises((EOFError, ConnectionResetError)):
+            stranger.wait_for(Dismissed)
+    nodes[0].wait_for(lambda state: state["counts"].get("links_malformed", 0) == before + 1)
+
+
+@pytest.mark.usefixtures("unharmed")
+def test_connections_that_say_nothing(nodes: Any) -> None:
+    silent = []
+    for _ in range(200):
+        silent.append(socket.create_connection(("127.0.0.1", nodes[0].port), PATIENCE))
+    nodes[0].wait_for(lambda state: state["counts"].get("links_refused", 0) >= 60)
+    for one in silent:
+        with suppress(OSError):
+            one.close()

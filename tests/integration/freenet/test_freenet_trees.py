@@ -1,0 +1,164 @@
+"""A tree over fifty processes, and what becomes of it when some are killed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from fyrehose_twisted.freenet.location import distance, key_location
+from fyrehose_twisted.freenet.signing import key_named
+
+KEY = key_named("news")
+
+
+def test_fifty_processes_and_a_tree_that_heals(network: Callable[..., Any]) -> None:
+    nodes = network(50, chords=(7, 19), subscribers=range(0, 50, 5))
+    for node in nodes:
+        node.start()
+    tree = nodes.wait_for_one_tree()
+    roots = [node for node, stream in tree.items() if stream["is_root"]]
+    published: list[tuple[int, str]] = []
+
+    def publish(by: Any, *packets: str) -> None:
+        published.extend(zip(by.publish(*packets), packets, strict=True))
+
+    publisher = nodes.subscribers()[0]
+    publish(publisher, *(f"calm {count}" for count in range(10)))
+    nodes.wait_for_packet(published[-1][0])
+    # Whoever has most below it, but the root and who publishes.
+    mine = publisher.status()["node"]
+    inner = max(tree, key=lambda one: (one not in (*roots, mine), len(tree[one]["subscribers"])))
+    killed = [nodes.by_id(inner)]
+    killed[0].kill()
+    publish(publisher, *(f"without an inner node {count}" for count in range(10)))
+    nodes.wait_for_packet(published[-1][0])
+    root = nodes.by_id(next(node for node, stream in nodes.tree().items() if stream["is_root"]))
+    if root is publisher:
+        publisher = nodes.subscribers()[-1]
+    root.kill()
+    killed.append(root)
+    publish(publisher, *(f"without the root {count}" for count in range(10)))
+    nodes.wait_for_packet(published[-1][0])
+    # A node that was never a subscriber belongs to the tree while it has something to publish.
+    stranger = next(node for node in nodes if node.number % 5 and node not in killed)
+    publish(stranger, "from afar")
+    nodes.wait_for_packet(published[-1][0])
+    alive = nodes.subscribers()
+    assert len(alive) >= 8
+    for node in alive:
+        node.stop()
+    assert len(published) == 31
+    for node in alive:
+        assert node.journal() == published, node
+    for node in (one for one in killed if "--journal" in one.options):
+        assert set(node.journal()) <= set(published)
+
+
+def test_the_tree_is_rooted_where_the_key_is(network: Callable[..., Any]) -> None:
+    nodes = network(8, chords=(3,), subscribers=(0, 3, 6))
+    for node in nodes:
+        node.start()
+    tree = nodes.wait_for_one_tree()
+    place = key_location(KEY)
+    nearest = min(nodes, key=lambda node: distance(node.number / 8, place))
+    assert tree[nearest.status()["node"]]["is_root"]
+
+
+def test_who_was_away_gets_what_it_missed(network: Callable[..., Any]) -> None:
+    nodes = network(4, subscribers=(0, 2))
+    for node in nodes:
+        node.start()
+    for node in nodes.subscribers():
+        node.wait_until_settled()
+    away, here = nodes[0], nodes[2]
+    before = away.status()
+    first = here.publish("one", "two")
+    away.wait_for_packet(first[-1])
+    away.kill()
+    second = here.publish("three", "four", "five")
+    away.start().wait_for_packet(second[-1])
+    after = away.status()
+    assert (after["node"], after["location"]) == (before["node"], before["location"])
+    assert after["boot"] != before["boot"]
+    away.stop()
+    assert away.journal() == list(zip([*first, *second], ["one", "two", "three", "four", "five"], strict=True))
+
+
+def test_who_does_not_know_the_secret_is_no_neighbour(network: Callable[..., Any], tmp_path: Path) -> None:
+    for name, secret in (("right", "a" * 32), ("wrong", "b" * 32)):
+        path = tmp_path / name
+        path.write_text(secret)
+        path.chmod(0o600)
+    nodes = network(3, subscribers=(0,))
+    for node, secret in zip(nodes, ("right", "right", "wrong"), strict=True):
+        node.options += ["--secret-file", secret]
+        node.start()
+    nodes[2].wait_for(lambda state: state["counts"].get("refused_wrong_secret", 0) >= 2)
+    nodes[0].wait_for(lambda state: len(state["neighbours"]) == 1)
+    nodes[1].wait_for(lambda state: state["counts"].get("refused_wrong_secret", 0) >= 1)
+    assert nodes[2].status()["neighbours"] == []
+
+
+def test_only_who_has_the_key_publishes(network: Callable[..., Any], start: Any, tmp_path: Path) -> None:
+    def fyrehose(*arguments: object) -> Any:
+        program = start("fyrehose", "freenet", *arguments, cwd=tmp_path)
+        program.finish()
+        return program
+
+    made = fyrehose("key", "--new", "key")
+    key = bytes.fromhex(made.out.split()[0])
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+    assert fyrehose("key", "key").out == made.out
+    fyrehose("key", "--new", "other")
+    nodes = network(3)
+    for node in nodes:
+        node.options += ["--subscribe", key.hex(), "--journal", f"{node.number}.journal"]
+        node.start()
+    for node in nodes:
+        node.wait_until_settled(key)
+    control = f"tcp:{nodes[1].control}"
+    following = start("fyrehose", "freenet", "subscribe", "-c", f"tcp:{nodes[2].control}", key.hex(), "--count", 3)
+    nodes[2].wait_for(lambda state: state["counts"].get("links_accepted"))
+    published = start("fyrehose", "freenet", "publish", "-c", control, "--key-file", "key", key.hex(), cwd=tmp_path)
+    assert published.finish(b"first\nsecond\n") == 0, published
+    third = fyrehose("publish", "-c", control, "--key-file", "key", key.hex(), "third", "one")
+    numbers = [*map(int, published.out.split()), int(third.out)]
+    assert numbers == list(range(numbers[0], numbers[0] + 3))
+    refused = fyrehose("publish", "-c", control, key.hex(), "unsigned")
+    assert "have to be signed" in refused.err
+    refused = fyrehose("publish", "-c", control, "--key-file", "other", key.hex(), "not mine")
+    assert "is the key of" in refused.err
+    with closing(nodes[0].asking()) as asking:
+        # Signed for another number.
+        forged = nodes[0].journal
+        answer = asking.ask(ask="publish", key=key.hex(), data="x" * 200, number=numbers[-1] + 1, id=1)
+    assert answer["why"] == "bad-signature", forged
+    for node in nodes:
+        node.wait_for_packet(numbers[-1], key)
+        node.stop()
+    expected = list(zip(numbers, ["first", "second", "third one"], strict=True))
+    assert [node.journal(key) for node in nodes] == [expected] * 3
+    following.finish()
+    assert following.out.splitlines()[-1:] == ["third one"] or following.out == "", following
+
+
+def test_what_cannot_work_is_said_before_it_starts(start: Any, free_port: Any, tmp_path: Path) -> None:
+    port = free_port()
+
+    def refused(*options: object) -> str:
+        program = start("twistd", "-n", "--pidfile=", "freenet-node", *options, cwd=tmp_path)
+        assert program.finish() == 1, program
+        return str(program.out + program.err)
+
+    assert "is not on loopback, and everybody could use it" in refused("--listen", f"tcp:{port}:interface=0.0.0.0")
+    assert "publishes in this node's name" in refused("--listen", f"tcp:{port}", "--control", "tcp:1:interface=0.0.0.0")
+    assert "--location 1.0: a location goes from 0" in refused("--location", "1.0")
+    assert "'x' is no key" in refused("--subscribe", "x")
+    assert "--peer 'nobody' is neither HOST:PORT" in refused("--listen", f"tcp:{port}", "--peer", "nobody")
+    (tmp_path / "bad").write_text("{}")
+    assert "is not one of a freenet node" in refused("--listen", f"tcp:{port}", "--state", "bad")
+    assert "coalesce='never': choose one of queue, reject, parallel" in refused("--coalesce", "never")
+    assert not os.path.exists(tmp_path / "twistd.pid")
