@@ -102,6 +102,8 @@ def nodes(network: Callable[..., Any]) -> Any:
     for node in nodes:
         node.start()
     nodes.wait_for_one_tree()
+    for node in nodes:
+        node.wait_for(lambda state: len(state.get("neighbours", [])) == 2)
     return nodes
 
 
@@ -128,7 +130,7 @@ def unharmed(nodes: Any, replayed: list[tuple[int, str]]) -> Iterator[None]:
 
 
 def counts(node: Any) -> dict[str, int]:
-    found: dict[str, int] = node.status()["counts"]
+    found: dict[str, int] = node.wait_for(lambda state: "counts" in state)["counts"]
     return found
 
 
