@@ -173,7 +173,7 @@ class Members:
             core.send(subscriber, SubscribeSucceeded(key, search.sent_uid, root))
         self.end(search)
         if search.origin is not None:
-            self.join(stream, search.origin, search.uid, search.last_seen, new_root=parent is None)
+            self.join(stream, search.origin, search.uid, search.last_seen, new_root=parent is None or search.new_root)
         self._answer_others(stream)
         if parent is None or old is not parent:
             core.tell(Attached(key, None if parent is None else parent.node))

@@ -82,6 +82,7 @@ class FreenetNode:
         members.closed = publishing.closed
         searching.refreshed = restarts.refreshed
         searching.own_ended = restarts.own_ended
+        searching.begin_later = restarts.begin_later
         searching.better_known = restarts.better_known
         meeting.arrived = self._arrived
         meeting.rebooted = self._rebooted

@@ -97,6 +97,7 @@ class Packets:
             if ahead(number, newest) > FAR:
                 # It is not that so many are missing: they are counted from somewhere else.
                 self._before, self._base, missed = newest, number, []
+                self._held.clear()
             self.newest = number
             self._held[number] = data
             return missed
@@ -149,16 +150,11 @@ class Packets:
         """The highest number below which none is missing of those that are kept; -1 if there is none."""
         if self.newest is None:
             return NONE_SEEN
-        one = self._base
-        if ahead(one, self.newest) > 0:
-            return self.newest
-        while one != self.newest:
-            following = (one + 1) % NUMBERS
-            if following not in self._held:
-                break
-            one = following
-        # The edge may be a number that is missing itself.
-        return one if one in self._held else (one - 1) % NUMBERS
+        # The first number may be one that is missing itself.
+        one = (self._base - 1) % NUMBERS
+        while one != self.newest and (one + 1) % NUMBERS in self._held:
+            one = (one + 1) % NUMBERS
+        return one
 
     def after(self, last_seen: int) -> list[Packet]:
         """Return the packets that come after a number, oldest first; all for -1."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -59,8 +60,16 @@ class Publishing:
         self._from_backlog(stream, now)
 
     def _from_backlog(self, stream: Stream, now: float) -> None:
-        while stream.backlog and len(stream.upward) < self._core.policy.max_waiting:
-            self._number(stream, stream.backlog.popleft(), None, now)
+        core = self._core
+        while (stream.lifted or stream.backlog) and len(stream.upward) < core.policy.max_waiting:
+            if not stream.lifted:
+                self._number(stream, stream.backlog.popleft(), None, now)
+                continue
+            number, data = stream.lifted.popleft()
+            core.counts["lifted"] += 1
+            uid = core.new_uid()
+            core.recent.add(uid)
+            self._send_up(stream, Upward(uid, None, None, number, data, now + core.policy.publish_timeout, None), uid)
 
     def _number(self, stream: Stream, own: Backlog, suggested: int | None, now: float) -> None:
         number = own.number
@@ -159,9 +168,7 @@ class Publishing:
                 fresh = core.new_uid()
                 core.recent.add(fresh)
             self._send_up(stream, upward, fresh)
-        if known is not None:
-            self._lift(stream, stream.packets.after(known), now)
-        self._from_backlog(stream, now)
+        self._lift(stream, [] if known is None else stream.packets.after(known), now)
 
     def recalled(self, message: Recall, neighbour: Neighbour, now: float) -> None:
         """The parent lacks packets: it gets those that are here, or those below are asked for theirs."""
@@ -181,13 +188,8 @@ class Publishing:
 
     def _lift(self, stream: Stream, packets: list[Packet], now: float) -> None:
         """Send packets up that are published already: the root may be another one, which lacks them."""
-        core = self._core
-        until = now + core.policy.publish_timeout
-        for number, data in packets[: max(0, core.policy.max_waiting - len(stream.upward))]:
-            core.counts["lifted"] += 1
-            uid = core.new_uid()
-            core.recent.add(uid)
-            self._send_up(stream, Upward(uid, None, None, number, data, until, None), uid)
+        stream.lifted = deque(packets)
+        self._from_backlog(stream, now)
 
     # What becomes of it
 
@@ -198,6 +200,13 @@ class Publishing:
             return
         stream, upward = found
         known = stream.packets.look(upward.number, upward.data)
+        checked = known is Arrival.CONFLICT or (known is Arrival.NEW and stream.local)
+        if checked and not self._signature_is_right(stream.key, upward.number, upward.data):
+            # The root should have seen it.
+            self._core.counts["bad_signatures"] += 1
+            self._fails(stream, upward, "bad-signature")
+            self._from_backlog(stream, now)
+            return
         if known is Arrival.CONFLICT or (known is Arrival.OLD and not is_signed(stream.key)):
             # The root knows better.
             known = self._retreat(stream, upward.number, upward.data)
@@ -281,18 +290,19 @@ class Publishing:
             return
         known = stream.packets.look(number, data)
         newest = stream.packets.newest
-        if known is Arrival.CONFLICT or (known is Arrival.OLD and not is_signed(key)):
-            # The root has counted otherwise than we were told; a signed one may be old, and repeated.
-            known = self._retreat(stream, number, data)
-        if known is not Arrival.NEW:
+        # The root may have counted otherwise than we were told; a signed one may be old, and repeated.
+        otherwise = known is Arrival.CONFLICT or (known is Arrival.OLD and not is_signed(key))
+        if known is not Arrival.NEW and not otherwise:
             core.counts[f"data_{known.value}"] += 1
             return
-        # A number far ahead would make everybody below deaf to all that follows.
-        checked = stream.local or (newest is not None and ahead(number, newest) > FAR)
+        # A number far ahead would make everybody below deaf to all that follows, and a retreat forgets what is here.
+        checked = stream.local or otherwise or (newest is not None and ahead(number, newest) > FAR)
         if checked and not self._signature_is_right(key, number, data):
             core.counts["bad_signatures"] += 1
-        else:
-            self._spread(stream, number, data, None)
+            return
+        if otherwise:
+            self._retreat(stream, number, data)
+        self._spread(stream, number, data, None)
 
     def _retreat(self, stream: Stream, number: int, data: bytes) -> Arrival:
         """Forget where the numbers were, so that a packet fits."""

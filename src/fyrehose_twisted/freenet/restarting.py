@@ -281,13 +281,20 @@ class Restarts:
         stream.attempts += 1
         core.tell(SubscribeFailed(stream.key, reason))
         if core.policy.retry:
-            core.at(now + self._pause(stream), self._subscribe_again, stream)
+            self.begin_later(stream, now)
         else:
             stream.local = False
             self._members.drop_if_unwanted(stream)
 
+    def begin_later(self, stream: Stream, now: float) -> None:
+        """Look for a stream that the application wants again, later each time."""
+        if stream.again_at <= now:
+            stream.again_at = now + self._pause(stream)
+            self._core.at(stream.again_at, self._subscribe_again, stream)
+
     def _pause(self, stream: Stream) -> float:
-        return min(self._core.rng.uniform(1.0, 2.0) * 2.0 ** min(stream.attempts, 10), LONGEST_PAUSE)
+        # Those who failed together must not try again together, however often they did.
+        return self._core.rng.uniform(0.5, 1.0) * min(2.0 ** min(stream.attempts + 1, 10), LONGEST_PAUSE)
 
     def _alive(self, stream: Stream) -> bool:
         return self._core.streams.get(stream.key) is stream

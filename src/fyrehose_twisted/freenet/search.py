@@ -22,6 +22,7 @@ class Search:
     :ivar attempt: how often it was sent, so that timers know whether they still matter.
     :ivar confirming: whether this is the second look.
     :ivar busy: nearest place to the key of those that restart themselves.
+    :ivar new_root: whether the tree that was found began with it.
     """
 
     __slots__ = (
@@ -34,6 +35,7 @@ class Search:
         "htl",
         "last_seen",
         "must_beat",
+        "new_root",
         "next",
         "origin",
         "over",
@@ -70,6 +72,7 @@ class Search:
         self.confirming = False
         self.over = False
         self.busy: float | None = None
+        self.new_root = False
 
 
 class Held(NamedTuple):

@@ -21,6 +21,7 @@ from fyrehose_twisted.freenet.messages import (
     RouteNotFound,
     SubscribeRequest,
     SubscribeRestarted,
+    SubscribeSucceededNewRoot,
     Succeeded,
 )
 from fyrehose_twisted.freenet.neighbour import Neighbour
@@ -38,6 +39,8 @@ class Searching:
     :ivar better_known: called with a stream and a place that may become a better root than it has, and the time.
     :ivar own_ended: called with a request of this node's own that found nothing: why not, or ``None`` if there is
         nothing nearer.
+    :ivar begin_later: called with a stream of the application that nothing is under way for: after a while it is
+        looked for again.
     """
 
     def __init__(self, core: Core, members: Members) -> None:
@@ -46,6 +49,7 @@ class Searching:
         self.refreshed: Callable[[Stream, Succeeded, float], None]
         self.better_known: Callable[[Stream, float, float], None]
         self.own_ended: Callable[[Search, str | None, float], None]
+        self.begin_later: Callable[[Stream, float], None]
 
     # What comes in
 
@@ -286,6 +290,7 @@ class Searching:
         search = self._waiting_for(message.uid, neighbour)
         if search is not None and search.stream.key == message.key:
             neighbour.suspected_until = 0.0
+            search.new_root = isinstance(message, SubscribeSucceededNewRoot)
             self._found(search, neighbour, message.root, now)
             return
         stream = core.streams.get(message.key)
@@ -371,13 +376,14 @@ class Searching:
     def _look_twice(self, search: Search, now: float) -> None:
         core = self._core
         core.counts["confirmations"] += 1
-        if search.must_beat is None:
+        if search.must_beat is None and core.policy.coalesce != "reject":
             del core.searches[search.sent_uid]
             search.sent_uid = core.new_uid()
             core.searches[search.sent_uid] = search
             core.recent.add(search.sent_uid)
             search.tried.clear()
-        # A resubscription is let through below its originator under its own uid only: whom it has not been to is asked.
+        # A resubscription is let through below its originator under its own uid only, and where requests are rejected,
+        # another one would be by those who wait for this one: whom it has not been to is asked.
         search.confirming = True
         search.htl = core.policy.max_htl
         self._advance(search, now)
@@ -403,7 +409,11 @@ class Searching:
         if core.streams.get(stream.key) is not stream:
             return
         if stream.local and stream.phase is Phase.SEARCHING and not stream.searches and ended.origin is not None:
-            self.begin(stream, core.new_uid(), None, now)
+            if core.policy.coalesce == "reject":
+                # Where nobody waits for anybody, those who begin together reject one another, again and again.
+                self.begin_later(stream, now)
+            else:
+                self.begin(stream, core.new_uid(), None, now)
         else:
             self._members.drop_if_unwanted(stream)
 

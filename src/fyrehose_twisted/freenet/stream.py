@@ -6,6 +6,7 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from fyrehose_twisted.freenet.events import Packet
 from fyrehose_twisted.freenet.location import key_location
 from fyrehose_twisted.freenet.packets import Packets
 from fyrehose_twisted.freenet.recent import Recent
@@ -70,7 +71,9 @@ class Stream:
     :ivar searches: requests for this key that this node waits for.
     :ivar held: requests that wait for one of these.
     :ivar upward: packets on their way to the root, by the uid that the parent knows.
+    :ivar lifted: packets that are published, and that the parent lacks: they wait like those of the backlog.
     :ivar backlog: packets of the application that wait until there is room among them.
+    :ivar again_at: when this node looks for it again, if nothing is under way.
     :ivar attempts: how often this node's own search failed in a row.
     :ivar given: packets that the application was given last.
     :ivar restarted_at: when the last voluntary restart began.
@@ -81,12 +84,14 @@ class Stream:
     """
 
     __slots__ = (
+        "again_at",
         "attempts",
         "backlog",
         "given",
         "held",
         "hinted_at",
         "key",
+        "lifted",
         "lives",
         "local",
         "location",
@@ -122,7 +127,9 @@ class Stream:
         self.searches: list[Search] = []
         self.held: list[Held] = []
         self.upward: dict[int, Upward] = {}
+        self.lifted: deque[Packet] = deque()
         self.backlog: deque[Backlog] = deque()
+        self.again_at = float("-inf")
         self.attempts = 0
         self.given = Recent(GIVEN_KEPT)
         self.restarted_at = float("-inf")

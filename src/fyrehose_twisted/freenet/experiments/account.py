@@ -24,7 +24,7 @@ MEANINGS = {
     "subscribe_requests_later": "the same, of all others",
     "subscribe_messages_first": "messages of a subscription, the first for its stream",
     "subscribe_messages_later": "the same, of all others",
-    "overload_rate": "share of the requests for which there was no room",
+    "overload_rate": "share of the requests that were answered with: no room",
     "depth_mean": "links from a subscriber to its root, on average",
     "depth_max": "the same, at most",
     "stretch": "depth by links of the shortest way to the root",
@@ -41,10 +41,10 @@ MEANINGS = {
     "latency_p99": "the same, 99 of 100 take no longer",
     "repair_time_p50": "seconds without a parent after losing it, half take no longer",
     "repair_time_p99": "the same, 99 of 100 take no longer",
-    "repair_requests": "times that a request was passed on, by lost parent",
-    "repair_restarted": "notices to a subtree, by lost parent",
+    "repair_requests": "times that a resubscription was passed on, by lost parent; voluntary ones too",
+    "repair_restarted": "notices to a subtree, by lost parent; of voluntary restarts too",
     "lost_in_repair": "deliveries that are missing of what was published after something broke",
-    "restarts_per_stream_hour": "restarts in an hour of a node's membership",
+    "restarts_per_stream_hour": "restarts in an hour of a node's membership, and looks of roots for a better one",
     "messages": "messages that were sent",
     "simulated": "seconds that passed in the network",
 }
@@ -129,7 +129,7 @@ class Account:
         keys = len(trial.keys)
         parts = [
             f"{trial.subscribed:,} of {trial.tried:,} subscriptions to {keys:,} {'key' if keys == 1 else 'keys'}",
-            f"{_shown(metrics['roots_per_key'])} roots a key",
+            f"{_shown(metrics['roots_per_key'])} {'root' if metrics['roots_per_key'] == 1 else 'roots'} a key",
             f"{_percent(metrics['reach'])} of the subscribers in the largest tree",
         ]
         if trial.offered:

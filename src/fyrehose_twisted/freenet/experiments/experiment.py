@@ -30,6 +30,7 @@ from fyrehose_twisted.freenet.experiments.trees import tree_of
 from fyrehose_twisted.freenet.experiments.world import Latency, World
 from fyrehose_twisted.freenet.location import check_key
 from fyrehose_twisted.freenet.policy import Policy
+from fyrehose_twisted.freenet.stream import Phase
 
 LATENCY = 0.05
 """Seconds that a message takes, if nothing else is said."""
@@ -72,7 +73,7 @@ class Subscription:
 
 @dataclass(slots=True)
 class _Waiting:
-    done: Deferred[Subscription]
+    done: list[Deferred[Subscription]]
     uid: int | None
     cost: list[int] = field(default_factory=lambda: [0, 0])
 
@@ -116,7 +117,7 @@ class TreeExperiment:
         self._trace: Trace | None = None
         self._wanted: dict[bytes, dict[int, None]] = {}
         self._waiting: dict[tuple[int, bytes], _Waiting] = {}
-        self._publishing: dict[int, Deferred[int]] = {}
+        self._publishing: dict[int, tuple[int, bytes, Deferred[int]]] = {}
         self._tokens = 0
 
     @property
@@ -152,9 +153,13 @@ class TreeExperiment:
         done: Deferred[Subscription] = Deferred()
         earlier = self._waiting.get((node, key))
         if earlier is not None:
-            earlier.done.chainDeferred(done)
+            earlier.done.append(done)
             return done
-        waiting = self._waiting[node, key] = _Waiting(done, None)
+        present = world.node(node).streams.get(key)
+        if present is not None and present.local and present.connected:
+            done.callback(self._subscription(node, key, [0, 0]))
+            return done
+        waiting = self._waiting[node, key] = _Waiting([done], None)
         self._wanted.setdefault(key, {})[node] = None
         self._measures.wanted(node, key)
         self._trace_line("subscribed", key=key.hex(), node=node)
@@ -175,6 +180,7 @@ class TreeExperiment:
     def unsubscribe(self, node: int, key: bytes) -> None:
         """Let the application of a node have no use for a stream any more."""
         self._check_node(node)
+        check_key(key)
         self._gave_up(node, key)
         self._fail_waiting(node, key, "unsubscribed")
         if self.is_up(node):
@@ -185,15 +191,23 @@ class TreeExperiment:
         :class:`~fyrehose_twisted.errors.PublishRefused`.
 
         :raises ConfigurationError: if there is no such node, or it does not run.
+        :raises MessageTooLarge: if ``data`` is longer than a packet may be.
+        :raises PublishQueueFull: if too many packets of the node wait.
+        :raises UnencodableMessage: if ``number`` is none.
         """
         self._check_node(node, running=True)
         check_key(key)
         self._tokens += 1
         token = self._tokens
         done: Deferred[int] = Deferred()
-        self._publishing[token] = done
+        self._publishing[token] = node, key, done
         self._measures.publishing(token, node, key, data)
-        self._world.act(node, lambda one, now: one.publish(key, data, token, now, number=number))
+        try:
+            self._world.act(node, lambda one, now: one.publish(key, data, token, now, number=number))
+        except FyrehoseError:
+            del self._publishing[token]
+            self._measures.not_published(token)
+            raise
         return done
 
     # What happens to nodes and links
@@ -207,6 +221,8 @@ class TreeExperiment:
         self._measures.died(node)
         for key in [key for one, key in self._waiting if one == node]:
             self._fail_waiting(node, key, "node-died")
+        for token in [token for token, (one, _, _) in self._publishing.items() if one == node]:
+            self._not_published(token, "node-died", None)
 
     def restart(self, node: int, new_boot_id: bool = True) -> None:
         """Let a node that died run again, and its application want what it wanted.
@@ -216,7 +232,7 @@ class TreeExperiment:
         self._check_node(node)
         if self.is_up(node):
             raise ConfigurationError(f"node {node} runs already")
-        self._trace_line("up", node=node)
+        self._trace_line("up", node=node, **({} if new_boot_id else {"kept": True}))
         self._world.restart(node, new_boot=new_boot_id)
         if new_boot_id:
             for key, nodes in self._wanted.items():
@@ -290,7 +306,7 @@ class TreeExperiment:
 
     def metrics(self) -> dict[str, float]:
         """Return what was measured; see :mod:`~fyrehose_twisted.freenet.experiments.measures`."""
-        wanted = {key: self.subscribers(key) for key in self._wanted}
+        wanted = {key: self.subscribers(key) for key, nodes in self._wanted.items() if nodes}
         return self._measures.metrics(wanted)
 
     def check(self) -> None:
@@ -304,9 +320,27 @@ class TreeExperiment:
         check_world(self._world, self._measures)
 
     def trace(self, file: str | Path | IO[str]) -> None:
-        """Write what happens from now on to a file, as JSON lines; see
-        :mod:`~fyrehose_twisted.freenet.experiments.trace`."""
-        self._trace = Trace(file, self)
+        """Write how everything is, and what happens from now on, to a file, as JSON lines; see
+        :mod:`~fyrehose_twisted.freenet.experiments.trace`.
+
+        :param file: a path, or a text file that is open; it is not closed, and after each line it is complete.
+        :raises OSError: if it cannot be written.
+        """
+        world = self._world
+        self._trace = Trace(file, self, world.links())
+        for node in sorted(world.down):
+            self._trace_line("down", node=node)
+        for key, nodes in self._wanted.items():
+            for node in nodes:
+                self._trace_line("subscribed", key=key.hex(), node=node)
+        for node, one in world.nodes.items():
+            for key, stream in one.streams.items():
+                if stream.parent is not None:
+                    self._trace_line("attached", key=key.hex(), node=node, parent=stream.parent.node)
+                elif stream.is_root:
+                    self._trace_line("root", key=key.hex(), node=node)
+                elif stream.phase is Phase.RESTARTING:
+                    self._trace_line("detached", key=key.hex(), node=node)
 
     # Within
 
@@ -319,10 +353,13 @@ class TreeExperiment:
                 self._fail_waiting(node, key, reason)
             case Published(token, key, number):
                 self._trace_line("published", key=key.hex(), node=node, number=number)
-                self._publishing.pop(token).callback(number)
-            case NotPublished(token, key, reason, free):
-                problem = f"node {node} could not publish to {key.hex()}: {reason}"
-                self._publishing.pop(token).errback(PublishRefused(reason, problem, free))
+                if isinstance(token, int) and token in self._publishing:
+                    _, _, done = self._publishing.pop(token)
+                    done.callback(number)
+            case NotPublished(token, _, reason, free):
+                # Who was only cut off may tell what became of it after all.
+                if isinstance(token, int) and token in self._publishing:
+                    self._not_published(token, reason, free)
             case _ if self._trace is not None:
                 self._trace_event(node, event)
             case _:
@@ -350,24 +387,33 @@ class TreeExperiment:
         waiting = self._waiting.pop((node, key), None)
         if waiting is None:
             return
+        found = self._subscription(node, key, waiting.cost)
+        self._close_account(waiting)
+        self._measures.subscribed(node, key, waiting.cost, found.hops)
+        for done in waiting.done:
+            done.callback(found)
+
+    def _subscription(self, node: int, key: bytes, cost: list[int]) -> Subscription:
         tree, path = self._world, [node]
         while True:
             stream = tree.nodes[path[-1]].streams.get(key) if path[-1] in tree.nodes else None
             if stream is None or stream.parent is None or stream.parent.node in path:
                 break
             path.append(stream.parent.node)
-        self._close_account(waiting)
-        self._measures.subscribed(node, key, waiting.cost, len(path) - 1)
-        waiting.done.callback(
-            Subscription(node, key, tuple(path), path[-1], len(path) - 1, waiting.cost[0], waiting.cost[1])
-        )
+        return Subscription(node, key, tuple(path), path[-1], len(path) - 1, cost[0], cost[1])
+
+    def _not_published(self, token: int, reason: str, free: int | None) -> None:
+        node, key, done = self._publishing.pop(token)
+        self._measures.not_published(token)
+        done.errback(PublishRefused(reason, f"node {node} could not publish to {key.hex()}: {reason}", free))
 
     def _fail_waiting(self, node: int, key: bytes, reason: str) -> None:
         waiting = self._waiting.pop((node, key), None)
         if waiting is not None:
             self._close_account(waiting)
             self._measures.not_subscribed(node, key, waiting.cost)
-            waiting.done.errback(SubscriptionFailed(node, key, reason))
+            for done in waiting.done:
+                done.errback(SubscriptionFailed(node, key, reason))
 
     def _close_account(self, waiting: _Waiting) -> None:
         if waiting.uid is not None:

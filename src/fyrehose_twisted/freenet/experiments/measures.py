@@ -11,7 +11,8 @@ part of any), ``fan_out_mean`` and ``_max`` (subscribers of a member that has an
 
 Of subscriptions: ``subscribe_success``, ``subscribe_hops`` (depth at that moment), ``subscribe_requests_first`` and
 ``_later`` (how often a request was passed on: the first one for a key, and the others), ``subscribe_messages_first``
-and ``_later`` (all messages on its behalf), ``overload_rate`` (of requests: how often there was no room).
+and ``_later`` (all messages on its behalf), ``overload_rate`` (of requests, each link counting as one: how many were
+answered with no room, by whoever had none or on its way back).
 
 Of packets: ``delivery_ratio`` (of the subscribers that ran when a packet was published and still do),
 ``duplicates`` (packets that a node had already, by packet that was new), ``latency_p50`` and ``_p99`` (seconds from
@@ -19,7 +20,8 @@ publishing to delivery), ``lost_in_repair`` (deliveries that are missing of what
 
 Of repairs, each being a node that has lost its parent: ``repair_time_p50`` and ``_p99`` (seconds until it has one, or
 is a root), ``repair_requests`` and ``repair_restarted`` (resubscriptions that were passed on, and notices to subtrees,
-by repair), ``restarts_per_stream_hour`` (restarts, voluntary ones too, in an hour of one node's membership).
+by repair; those of voluntary restarts, and of roots that look for a better one, are among them), ``restarts_per_stream_hour`` (restarts, voluntary ones and looks of roots for a better one too, in an hour
+of one node's membership).
 
 Besides: ``messages`` (sent) and ``simulated`` (seconds).
 """
@@ -114,6 +116,10 @@ class Measures:
         expected = frozenset(one for one in self._wanting.get(key, ()) if one not in down)
         self._under_way[token] = node, key, self._world.now, expected, self._broken
 
+    def not_published(self, token: int) -> None:
+        """Nothing came of it."""
+        self._under_way.pop(token, None)
+
     def failed(self) -> None:
         """Something breaks."""
         self._broken = True
@@ -163,6 +169,8 @@ class Measures:
 
     def _published(self, token: object, key: bytes, number: int) -> None:
         assert isinstance(token, int), "tokens are the experiment's"
+        if token not in self._under_way:
+            return
         _, _, at, expected, in_repair = self._under_way.pop(token)
         sent = self._sent[key, number] = _Sent(key, at, expected, in_repair)
         for node, when in self._early.pop((key, number), ()):
@@ -276,7 +284,8 @@ def _trees(world: World, wanted: Mapping[bytes, Sequence[int]]) -> dict[str, flo
         for number, parent in tree.items():
             if parent is not None:
                 stress[min(number, parent), max(number, parent)] += 1
-        fan_outs += [len(one.subscribers) for one in streams.values() if one.subscribers]
+        # Of those that are no children any more, some are kept for when they come back.
+        fan_outs += Counter(parent for parent in tree.values() if parent is not None).values()
     per_node = [len(node.streams) for node in world.nodes.values() if node.streams]
     return {
         "keys": float(len(wanted)),

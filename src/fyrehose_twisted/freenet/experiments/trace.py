@@ -7,7 +7,9 @@ The first line is the network::
 Each other one has ``t``, seconds since the start, and says ``what`` happened: ``subscribed`` and ``unsubscribed``
 (``key``, ``node``: what the application wants), ``attached`` (and ``parent``), ``root``, ``detached`` (the parent is
 lost), ``dropped`` (no member any more), ``published`` and ``delivered`` (and ``number``), ``down``, ``up``, ``moved``
-(and ``location``), ``linked`` and ``unlinked`` (``a``, ``b``). Equal experiments have equal traces.
+(and ``location``), ``linked`` and ``unlinked`` (``a``, ``b``). Who comes ``up`` and was only cut off has ``kept``
+(true) its streams. A trace that does not begin with the experiment says first how everything is. Equal experiments have
+equal traces.
 """
 
 from __future__ import annotations
@@ -25,16 +27,17 @@ class Trace:
     """Writes lines.
 
     :param file: a path, or a text file that is open.
+    :param links: that there are now.
     """
 
-    def __init__(self, file: str | Path | IO[str], experiment: TreeExperiment) -> None:
+    def __init__(self, file: str | Path | IO[str], experiment: TreeExperiment, links: list[list[int]]) -> None:
         self._file: IO[str] = open(file, "w", encoding="utf-8") if isinstance(file, str | Path) else file  # noqa: SIM115
         self.write(
             experiment.now,
             "network",
             seed=experiment.seed,
             locations=experiment.locations,
-            links=experiment.topology.edges().tolist(),
+            links=links,
             policy=asdict(experiment.policy),
         )
 

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from fyrehose_twisted.effects import Write
+from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.events import Event
 from fyrehose_twisted.freenet.experiments.topology import Topology
@@ -105,6 +106,16 @@ class World:
             others = [other for other in others if other not in self.down]
         return others
 
+    def links(self) -> list[list[int]]:
+        """Return all links in ascending order, the lower node first; those of nodes that do not run are among them."""
+        cut, added = self._cut, self._added
+        found: list[list[int]] = self.topology.edges().tolist()
+        if cut or added:
+            pairs = {(one, other) for one, other in found if other not in cut.get(one, ())}
+            pairs |= {(one, other) for one, others in added.items() for other in others if one < other}
+            found = [list(pair) for pair in sorted(pairs)]
+        return found
+
     def act(self, number: int, command: Callable[[FreenetNode, float], None]) -> None:
         """Let the application of a node do something."""
         node = self.node(number)
@@ -114,7 +125,7 @@ class World:
     # What changes
 
     def kill(self, number: int) -> None:
-        """Let a node die. Its neighbours notice when the last of what it sent has come."""
+        """Let a node die. What it has sent is lost on the way; its neighbours notice after the time of a message."""
         others = self.linked(number)
         self.down.add(number)
         node = self.nodes.pop(number, None)
@@ -175,12 +186,12 @@ class World:
             if who in self.nodes:
                 whom = other if who == one else one
                 self._changing += 1
-                self.call_at(self.now + self._delay(whom, who), self._lose, who, whom)
+                self.call_at(self._arrival(whom, who), self._lose, who, self.nodes[who], whom)
 
-    def _lose(self, who: int, whom: int) -> None:
+    def _lose(self, who: int, node: FreenetNode, whom: int) -> None:
         self._changing -= 1
-        node = self.nodes.get(who)
-        if node is not None:
+        # Who was made since then knows it already.
+        if self.nodes.get(who) is node:
             node.disconnected(whom, "gone", self.now)  # type: ignore[arg-type]  # Here, links are numbers.
             self._flush(who, node)
 
@@ -188,12 +199,11 @@ class World:
         for who, whom in ((one, other), (other, one)):
             if who in self.nodes:
                 self._changing += 1
-                self.call_at(self.now + self._delay(whom, who), self._meet, who, whom)
+                self.call_at(self._arrival(whom, who), self._meet, who, self.nodes[who], whom)
 
-    def _meet(self, who: int, whom: int) -> None:
+    def _meet(self, who: int, node: FreenetNode, whom: int) -> None:
         self._changing -= 1
-        node = self.nodes.get(who)
-        if node is not None and whom not in self.down and whom in self.linked(who):
+        if self.nodes.get(who) is node and whom not in self.down and whom in self.linked(who):
             node.introduce(whom, whom, self._boots.get(whom, 0), self.locations[whom], self.now)
             self._flush(who, node)
 
@@ -301,15 +311,20 @@ class World:
             if self._loss and self._link_rng.random() < self._loss:
                 self.lost += 1
                 continue
-            arrives = self.now + self._delay(source, destination)
+            arrives = self._arrival(source, destination)
             if fixed:
                 self._line.append((arrives, next(numbers), source, destination, life, message))
-                continue
-            # Links keep the order.
-            arrives = max(arrives, self._last.get((source, destination), 0.0))
-            self._last[source, destination] = arrives
-            heappush(self._heap, (arrives, next(numbers), source, destination, life, message))
+            else:
+                heappush(self._heap, (arrives, next(numbers), source, destination, life, message))
 
-    def _delay(self, source: int, destination: int) -> float:
+    def _arrival(self, source: int, destination: int) -> float:
+        """Return when something comes that goes now: links keep the order, of what tells that they changed too."""
         latency = self._latency
-        return latency if isinstance(latency, float) else latency(source, destination, self._link_rng)
+        if isinstance(latency, float):
+            return self.now + latency
+        delay = latency(source, destination, self._link_rng)
+        if not 0.0 <= delay < inf:
+            raise ConfigurationError(f"latency({source}, {destination}, rng) is {delay!r}: a time is 0 or more seconds")
+        arrives = max(self.now + delay, self._last.get((source, destination), 0.0))
+        self._last[source, destination] = arrives
+        return arrives
