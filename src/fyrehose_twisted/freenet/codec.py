@@ -147,7 +147,7 @@ class FreenetCodec:
             raise UnencodableMessage(f"a {type(message).__name__} is not sent")
         for check, value, name in zip(kind.checks, message, kind.names, strict=True):
             if not check(value):
-                raise UnencodableMessage(f"{name}={value!r:.60} does not fit a {type(message).__name__}")
+                raise UnencodableMessage(f"{name}={_shown(value)} does not fit a {type(message).__name__}")
         data = cbor2.dumps([int(kind.code), *message])
         return len(data).to_bytes(_PREFIX, "big") + data
 
@@ -212,14 +212,19 @@ def _message(data: bytes) -> Message:
         raise MalformedPacket("no-array", "a message is no array that begins with a number")
     kind = _BY_CODE.get(items[0])
     if kind is None:
-        raise MalformedPacket("unknown-code", f"messages of kind {items[0]} are not known")
+        raise MalformedPacket("unknown-code", f"messages of kind {_shown(items[0])} are not known")
     if len(items) != len(kind.checks) + 1:
         raise MalformedPacket("fields", f"a {kind.code.name} has {len(items) - 1} fields instead of {len(kind.checks)}")
     for check, value, name in zip(kind.checks, items[1:], kind.names, strict=True):
         if not check(value):
-            raise MalformedPacket("bad-value", f"a {kind.code.name} has {name}={value!r:.60}")
-    if len(cbor2.dumps(items)) != len(data):
-        raise MalformedPacket(
-            "not-plain", f"a {kind.code.name} is longer than it has to be, or something stands behind it"
-        )
+            raise MalformedPacket("bad-value", f"a {kind.code.name} has {name}={_shown(value)}")
+    if cbor2.dumps(items) != data:
+        raise MalformedPacket("not-plain", f"a {kind.code.name} is not written as it has to be, or goes on behind")
     return kind.make(*items[1:])
+
+
+def _shown(value: Any) -> str:
+    try:
+        return f"{value!r:.60}"
+    except ValueError:  # Of numbers of thousands of digits, Python makes no text.
+        return f"a very long {type(value).__name__}"

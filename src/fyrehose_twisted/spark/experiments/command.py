@@ -14,6 +14,8 @@ from fyrehose_twisted.spark.errors import one_line
 IMPOSSIBLE = 3
 """Exit status if something could not be done; 1 says that networks of a sweep failed."""
 
+INTERRUPTED = "interrupted; the same command goes on where it was"
+
 PARTS = ("sweep_command", "report_command")
 """Modules that add a command each."""
 
@@ -33,13 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = options.run(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        status = _complain("interrupted; the same command goes on where it was")
+        status = _complain(INTERRUPTED)
     except BrokenPipeError:
         # Nobody reads what we print any more, and Python would say so again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = IMPOSSIBLE
     except Exception as error:
-        line = one_line(error)
+        # A session that is left because of an interrupt may fail to stop.
+        line = INTERRUPTED if isinstance(error.__context__, KeyboardInterrupt) else one_line(error)
         if line is None:
             raise
         status = _complain(line)

@@ -18,7 +18,7 @@ WAVE_SECONDS = 60.0
 """Other waves take so long. This is what is lost when a sweep is killed."""
 
 # As measured on one core: seconds for a link, a node, an attempt to swap and a message.
-_LINK, _NODE, _SWAP, _MESSAGE = 2e-7, 5e-6, 9e-6, 25e-6
+_LINK, _NODE, _SWAP, _MESSAGE = 2e-7, 5e-6, 9e-6, 18e-6
 
 
 class Task(NamedTuple):
@@ -39,9 +39,11 @@ def estimate(cell: Cell) -> float:
     hops = log2(one.n)
     members = one.keys * min(one.n, one.subscribers * hops / 4)
     phases = 1 + bool(one.kill) + bool(one.churn)
-    messages = one.keys * one.subscribers * 2 * hops + members * one.packets * phases
-    # Who goes had a place in each stream that it was a member of; to mend one takes some 60 messages.
-    messages += 60 * members * (one.kill + one.churn * one.duration / 3_600)
+    messages = one.keys * one.subscribers * 6 * hops + members * one.packets * phases
+    # Who goes had a place in each stream that it was a member of; to mend one takes some 80 messages.
+    messages += 80 * members * (one.kill + one.churn * one.duration / 3_600)
+    # Neighbours that disagree for want of a message ask one another over and over.
+    messages *= 4 if one.loss else 1
     return one.n * (_NODE + one.degree * _LINK) + swaps * _SWAP + messages * _MESSAGE
 
 

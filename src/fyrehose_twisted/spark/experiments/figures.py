@@ -43,7 +43,7 @@ def plot_of(panel: Panel, part: Part, name: str) -> Plot:
     if metric.least or metric.most <= 1.0:
         # Where 0 says nothing, it would only press together what differs; plotly has it on the axis beside bars.
         figure.update_yaxes(range=_range(panel))
-    figure.update_xaxes(title_text=panel.axis, hoverformat=None, fixedrange=True)
+    figure.update_xaxes(title_text=panel.axis, hoverformat=None, fixedrange=True, zeroline=False)
     figure.update_layout(margin={"b": 48}, hovermode="closest")
     places = list(dict.fromkeys(point.at for series in panel.series for point in series.points))
     if is_number:

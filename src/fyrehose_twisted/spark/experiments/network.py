@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 PACKET_SIZE = 100
 HOUR = 3_600.0
+STEP = 1.0
+"""Simulated seconds between two looks for the answer to a subscriber, where messages are lost."""
 
 
 def run_network(cell: Cell) -> dict[str, Any]:
@@ -29,8 +31,9 @@ def run_network(cell: Cell) -> dict[str, Any]:
 
     Under each key, nodes that are drawn subscribe; then some of those publish. If a share of the nodes is to be killed,
     that happens next, all at once; when the trees are mended, subscribers that are left publish again. If there is to
-    be churn, it comes then, and packets are published while it lasts, evenly spread. At last, all become quiet. What is
-    drawn comes from the seeds of the network.
+    be churn, it comes then, and packets are published while it lasts, evenly spread. At last, all become quiet. A
+    network that loses messages need not become quiet, and is given a time instead. What is drawn comes from the seeds
+    of the network.
     """
     from fyrehose_twisted.freenet.experiments.experiment import TreeExperiment
 
@@ -84,23 +87,24 @@ class _Run:
         for key, nodes in self._wanted.items():
             for node in nodes:
                 try:
-                    self._experiment.subscribe(node, key).addErrback(_counted)
+                    answer = self._experiment.subscribe(node, key).addErrback(_counted)
                 except TooManyStreams:
                     self._refused += 1
+                    continue
                 if not self._settings.concurrent:
-                    self._experiment.run("quiet")
-        self._experiment.run("quiet")
+                    self._wait_for(answer)
+        self._settle()
 
     def publish(self) -> None:
         for _ in range(self._settings.packets):
             self._publish_to_all()
-            self._experiment.run("quiet")
+            self._settle()
 
     def kill(self) -> None:
         count = round(self._settings.kill * self._settings.n)
         for node in self._rng.choice(self._settings.n, count, replace=False).tolist():
             self._experiment.kill(node)
-        self._experiment.run("quiet")
+        self._settle()
 
     def churn(self) -> None:
         settings, began = self._settings, self._experiment.now
@@ -111,7 +115,7 @@ class _Run:
             self._publish_to_all()
         self._experiment.run(began + settings.duration)
         churn.stop()
-        self._experiment.run("quiet")
+        self._settle()
 
     def counts(self) -> dict[str, float]:
         """Return what the experiment does not measure."""
@@ -128,6 +132,20 @@ class _Run:
         except InvariantViolated as error:
             return " ".join(str(error).split())
         return None
+
+    def _settle(self) -> None:
+        if self._settings.loss:
+            self._experiment.run(self._experiment.now + self._settings.settle)
+        else:
+            self._experiment.run("quiet")
+
+    def _wait_for(self, answer: Any) -> None:
+        if not self._settings.loss:
+            self._experiment.run("quiet")
+            return
+        until = self._experiment.now + self._settings.settle
+        while not answer.called and self._experiment.now < until:
+            self._experiment.run(min(self._experiment.now + STEP, until))
 
     def _publish_to_all(self) -> None:
         for key in self._wanted:

@@ -105,9 +105,17 @@ class Results:
         tables = []
         for path in self._waves():
             try:
-                tables += [parquet.ParquetFile(part).read(wanted.names) for part in sorted(path.glob("*.parquet"))]
+                found = [parquet.ParquetFile(part).read(wanted.names) for part in sorted(path.glob("*.parquet"))]
             except (OSError, pyarrow.ArrowInvalid) as error:
                 raise OperationalError(f"{path} cannot be read: {error}; remove it, and it is done again") from error
+            for table in found:
+                missing = set(wanted.names).difference(table.schema.names)
+                if missing:
+                    raise OperationalError(
+                        f"{path} has no column {min(missing)}: another version has written it; read it with that one,"
+                        " or sweep into another directory"
+                    )
+            tables += found
         whole = pyarrow.concat_tables(tables) if tables else wanted.empty_table()
         return whole.sort_by([(name, "ascending") for name in KEYS])
 

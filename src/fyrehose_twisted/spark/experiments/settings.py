@@ -28,6 +28,8 @@ class Settings:
     :ivar rounds: attempts of each node of ``swapped`` to swap, on average.
     :ivar latency: from a node to the next one.
     :ivar loss: chance that a message is lost on its way.
+    :ivar settle: how long a network that loses messages, and so need not become quiet, is given where others are
+        given until they are; a subscriber waits no longer for its answer.
     :ivar keys: streams.
     :ivar subscribers: nodes that subscribe to each.
     :ivar concurrent: whether all subscribe at once; otherwise each waits until the one before has been answered.
@@ -46,6 +48,7 @@ class Settings:
     rounds: int = 100
     latency: float = 0.05
     loss: float = 0.0
+    settle: float = 120.0
     keys: int = 40
     subscribers: int = 100
     concurrent: bool = False
@@ -61,7 +64,7 @@ class Settings:
         for name, (least, most) in _RANGES.items():
             if not least <= getattr(self, name) <= most:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r} is outside {least:,} to {most:,}")
-        for name in ("latency", "duration"):
+        for name in ("latency", "settle", "duration"):
             if not 0.0 <= getattr(self, name) < math.inf:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r}: a time is 0 or more seconds")
         if not 0.0 <= self.churn <= 1_000.0:

@@ -103,14 +103,16 @@ class _Cells(NamedTuple):
 
 
 class _Job:
-    """Runs waves.
-
-    :ivar cores: how many tasks run at once.
-    """
+    """Runs waves."""
 
     def __init__(self, spark: SparkSession, run: RunNetwork, meter: Meter) -> None:
         self._spark, self._run_network, self._meter = spark, run, meter
-        self.cores = spark.sparkContext.defaultParallelism
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at once. Machines of a cluster may come later."""
+        cores: int = self._spark.sparkContext.defaultParallelism
+        return cores
 
     def run(self, tasks: Sequence[_Cells]) -> Any:
         """Return the rows of all networks of these tasks, as an Arrow table."""
@@ -151,8 +153,8 @@ class _Job:
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
                     cells, seconds = tasks[number]
-                    for cell in cells:
-                        yield batch_of([row_of(cell, run)])
+                    # Each batch costs as much as a small network.
+                    yield batch_of([row_of(cell, run) for cell in cells])
                     tell(len(cells), seconds)
 
         frame = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, SCHEMA)

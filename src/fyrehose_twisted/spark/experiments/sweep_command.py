@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.findings import counted
@@ -75,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
         cells = unfinished(grid, results)
         began = time.monotonic()
         if cells:
-            with spark_session("fyrehose sweep", options) as spark:
+            with spark_session("fyrehose sweep", options) as spark, _interruptible():
                 began = time.monotonic()
                 sweep(spark, cells, results, quiet=options.quiet, wave_seconds=options.wave)
         seconds = time.monotonic() - began
@@ -87,6 +92,29 @@ def run(options: argparse.Namespace) -> int:
         f" {there.failed:,} failed, {there.violated:,} broke an invariant. Table: {results.table}"
     )
     return FAILED if there.failed or there.violated else 0
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGINT raise KeyboardInterrupt, as it does without Spark.
+
+    Spark's handler asks Java first to cancel what it does, over a connection that is in use, and raises what comes of
+    that.
+    """
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        # Py4J logs a stack for each call that is cut short by this; the command ends now.
+        logging.disable()
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _described(grid: Grid, workers: int | None) -> list[str]:
