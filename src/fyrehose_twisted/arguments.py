@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
+from typing import Any
 
 
 def seconds(text: str) -> float:
@@ -27,3 +29,32 @@ def count(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def asking_commands(parsers: Any) -> Callable[[str, Callable[..., Any], str], argparse.ArgumentParser]:
+    """Return what makes the parser of a command that asks a node: from its name, a coroutine function that takes the
+    options and a reactor, and what it is about.
+
+    :param parsers: the result of :meth:`argparse.ArgumentParser.add_subparsers`.
+    """
+
+    def command(name: str, run: Callable[..., Any], about: str) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = parsers.add_parser(name, help=about.partition(".")[0] + ".", description=about)
+        made.add_argument(
+            "-c",
+            "--control",
+            required=True,
+            metavar="ENDPOINT",
+            help="the node's --control: unix:PATH, tcp:PORT or another client endpoint",
+        )
+        made.set_defaults(command=run, run=None)
+        return made
+
+    return command
+
+
+def add_timeout(parser: argparse.ArgumentParser, default: float) -> None:
+    """Let a command wait for an answer for so many seconds, unless it is told otherwise."""
+    parser.add_argument(
+        "--timeout", type=positive, default=default, metavar="S", help="wait S seconds for an answer [%(default)g]"
+    )

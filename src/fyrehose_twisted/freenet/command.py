@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fyrehose_twisted.arguments import count, positive
+from fyrehose_twisted.arguments import add_timeout, asking_commands, count
 
 # What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
-if TYPE_CHECKING:
-    from fyrehose_twisted.net.conversation import Conversation
 
 DESCRIPTION = "Look at a freenet node, publish packets through it, and print those of others."
 KEY_HELP = "40 hexadecimal digits, or name:NAME"
@@ -25,28 +22,17 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser("freenet", help=DESCRIPTION, description=DESCRIPTION)
     inner = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[..., Any], about: str) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = inner.add_parser(name, help=about.partition(".")[0] + ".", description=about)
-        made.add_argument(
-            "-c",
-            "--control",
-            required=True,
-            metavar="ENDPOINT",
-            help="the node's --control: unix:PATH, tcp:PORT or another client endpoint",
-        )
-        made.set_defaults(command=run, run=None)
-        return made
-
+    command = asking_commands(inner)
     status = command("status", _status, "Show a node, its neighbours and its streams.")
     status.add_argument("--json", action="store_true", help="print everything that the node tells, as JSON")
-    _add_timeout(status, 10.0)
+    add_timeout(status, 10.0)
 
     subscribe = command("subscribe", _subscribe, "Print the packets of a stream as they come, until interrupted.")
     subscribe.add_argument("key", metavar="KEY", help=KEY_HELP)
     subscribe.add_argument("--after", type=int, metavar="N", help="begin behind packet N, as far as the network has it")
     subscribe.add_argument("--json", action="store_true", help="print numbers, gaps and changes too, as JSON")
     subscribe.add_argument("--count", type=count, metavar="N", help="stop after N packets")
-    _add_timeout(subscribe, 10.0)
+    add_timeout(subscribe, 10.0)
 
     publish = command(
         "publish", _publish, "Publish a packet, or each line of standard input as one. Prints their numbers."
@@ -55,7 +41,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     publish.add_argument("packet", nargs="*", metavar="WORD", help="the packet [each line of standard input]")
     publish.add_argument("--number", type=int, metavar="N", help="its number; not with standard input")
     publish.add_argument("--key-file", metavar="FILE", help="file with the key to sign with (fyrehose freenet key)")
-    _add_timeout(publish, 90.0)
+    add_timeout(publish, 90.0)
 
     about = "Show the key of a stream, and where on the ring it lies, or make a key that only its holder can sign with."
     key = inner.add_parser("key", help="Show the key of a stream, or make one to sign with.", description=about)
@@ -65,50 +51,25 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_timeout(parser: argparse.ArgumentParser, default: float) -> None:
-    parser.add_argument(
-        "--timeout", type=positive, default=default, metavar="S", help="wait S seconds for an answer [%(default)g]"
-    )
-
-
 async def _status(options: argparse.Namespace, reactor: Any) -> int:
-    async def act(node: Conversation) -> int:
-        from fyrehose_twisted.freenet.operate import show_status
+    from fyrehose_twisted.freenet.operate import show_status
+    from fyrehose_twisted.net.conversation import asking
 
-        return await show_status(options, node, reactor)
-
-    return await _asking(options, reactor, act)
+    return await asking(options, reactor, show_status)
 
 
 async def _publish(options: argparse.Namespace, reactor: Any) -> int:
-    async def act(node: Conversation) -> int:
-        from fyrehose_twisted.freenet.operate import publish
+    from fyrehose_twisted.freenet.operate import publish
+    from fyrehose_twisted.net.conversation import asking
 
-        return await publish(options, node, reactor)
-
-    return await _asking(options, reactor, act)
+    return await asking(options, reactor, publish)
 
 
 async def _subscribe(options: argparse.Namespace, reactor: Any) -> int:
-    async def act(node: Conversation) -> int:
-        from fyrehose_twisted.freenet.follow import follow
+    from fyrehose_twisted.freenet.follow import follow
+    from fyrehose_twisted.net.conversation import asking
 
-        return await follow(options, node, reactor)
-
-    return await _asking(options, reactor, act)
-
-
-async def _asking(
-    options: argparse.Namespace, reactor: Any, act: Callable[[Conversation], Coroutine[Any, Any, int]]
-) -> int:
-    """Let ``act`` ask the node, and return its exit status."""
-    from fyrehose_twisted.net.conversation import connect
-
-    node = await connect(options.control, reactor, options.timeout)
-    try:
-        return await act(node)
-    finally:
-        node.hang_up()
+    return await asking(options, reactor, follow)
 
 
 def _key(options: argparse.Namespace) -> int:

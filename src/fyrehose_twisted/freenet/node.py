@@ -52,7 +52,7 @@ from fyrehose_twisted.freenet.restarting import Restarts
 from fyrehose_twisted.freenet.searching import Searching
 from fyrehose_twisted.freenet.signing import can_verify, is_signed
 from fyrehose_twisted.freenet.state import NodeState
-from fyrehose_twisted.freenet.stream import Stream
+from fyrehose_twisted.freenet.stream import Phase, Stream
 from fyrehose_twisted.interfaces import Drained, ILinkNode
 
 
@@ -162,7 +162,7 @@ class FreenetNode:
             packets = [one for one in stream.packets.after(last_seen) if stream.given.add(identity(*one))]
             if packets:
                 core.tell(Delivered(key, packets))
-        elif not stream.searches:
+        elif stream.phase is Phase.SEARCHING and not stream.searches:
             stream.packets.resume(last_seen)
             self._searching.begin(stream, core.new_uid(), None, now)
 

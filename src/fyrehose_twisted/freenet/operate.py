@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from fyrehose_twisted.errors import ConfigurationError, MalformedPacket, OperationalError, PublishRefused
+from fyrehose_twisted.errors import ConfigurationError, OperationalError, PublishRefused
 from fyrehose_twisted.freenet.messages import MAX_DATA
 from fyrehose_twisted.freenet.signing import SigningKey, is_signed, parse_key
 from fyrehose_twisted.net.conversation import Conversation, answer_to
-from fyrehose_twisted.terminal import LinePublisher, complain, open_input, printable, table
+from fyrehose_twisted.net.told import print_status
+from fyrehose_twisted.terminal import LinePublisher, complain, open_input, table
 
 WINDOW = 100
 """Packets that are waited for at once."""
@@ -26,19 +26,7 @@ TRIES = 16
 
 async def show_status(options: argparse.Namespace, node: Conversation, reactor: Any) -> int:
     """Run the command and return its exit status."""
-    answer = await answer_to(node.ask(ask="status"), reactor, options.timeout)
-    state = answer.get("status")
-    if not isinstance(state, dict):
-        return complain(answer.get("error", "the node answers something that is no status"))
-    if options.json:
-        print(json.dumps(state))
-        return 0
-    try:
-        lines = [printable(line) for line in describe_state(state)]
-    except (KeyError, TypeError, ValueError):
-        raise MalformedPacket("status", "a node describes itself in a way that is not known here; try --json") from None
-    print("\n".join(lines))
-    return 0
+    return await print_status(describe_state, options, node, reactor)
 
 
 def describe_state(state: dict[str, Any]) -> Iterable[str]:

@@ -37,7 +37,7 @@ from fyrehose_twisted.freenet.keeping import Keeping, PacketJournal
 from fyrehose_twisted.freenet.listeners import Listeners, log_event
 from fyrehose_twisted.freenet.location import check_key
 from fyrehose_twisted.freenet.messages import MAX_UID, NONE_SEEN
-from fyrehose_twisted.freenet.metrics import metrics_site
+from fyrehose_twisted.freenet.metrics import FreenetCollector
 from fyrehose_twisted.freenet.node import FreenetNode
 from fyrehose_twisted.freenet.places import endpoint_for, parse_peer
 from fyrehose_twisted.freenet.policy import Policy
@@ -49,6 +49,7 @@ from fyrehose_twisted.net.control import ControlFactory
 from fyrehose_twisted.net.entrances import Entrances
 from fyrehose_twisted.net.link import Link, LinkLimits
 from fyrehose_twisted.net.links import Links
+from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.net.process import end_process
 from fyrehose_twisted.net.steady import SteadyClock
 
@@ -156,7 +157,7 @@ class FreenetService(Service):
         if control is not None:
             self._entrances.add("control", control, self._control)
         if metrics is not None:
-            self._entrances.add("metrics", metrics, metrics_site(self))
+            self._entrances.add("metrics", metrics, metrics_site(FreenetCollector(self)))
 
     # For applications
 

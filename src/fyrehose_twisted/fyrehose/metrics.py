@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.twisted import MetricsResource
-from twisted.web.resource import Resource
-from twisted.web.server import Site
 
 from fyrehose_twisted.fyrehose.messages import Flags
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
@@ -59,12 +55,3 @@ class BackboneCollector(Collector):
                 value=sum(not client.flags & flag for client in clients),
             )
         yield GaugeMetricFamily("fyrehose_backbone_sequence", "The last number given", value=node.numbering.last)
-
-
-def metrics_site(protocol: BackboneProtocol) -> Site:
-    """Return a web site that serves ``/metrics``."""
-    registry = CollectorRegistry()
-    registry.register(BackboneCollector(protocol))
-    root = Resource()
-    root.putChild(b"metrics", MetricsResource(registry))
-    return Site(root)

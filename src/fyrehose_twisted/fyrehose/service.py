@@ -17,9 +17,10 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.errors import FyrehoseError, NotConnected, OperationalError
 from fyrehose_twisted.fyrehose.config import check_exposure
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS
-from fyrehose_twisted.fyrehose.metrics import metrics_site
+from fyrehose_twisted.fyrehose.metrics import BackboneCollector
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, ClientProtocol
 from fyrehose_twisted.interfaces import ISequenceStore
+from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.net.names import loopback_endpoint, resolve
 from fyrehose_twisted.net.process import end_process
 from fyrehose_twisted.net.shell import DatagramNodeProtocol
@@ -189,7 +190,7 @@ class BackboneService(DatagramService):
                 last=self.protocol.state.hole[1],
             )
         if self._metrics is not None:
-            listening = self._metrics.listen(metrics_site(self.protocol))
+            listening = self._metrics.listen(metrics_site(BackboneCollector(self.protocol)))
             listening.addCallbacks(self._metrics_listening, self._metrics_failed)
 
     async def _stop(self) -> None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
-from prometheus_client.twisted import MetricsResource
-from twisted.web.resource import Resource
-from twisted.web.server import Site
 
 from fyrehose_twisted.hydra.events import Role
+from fyrehose_twisted.net.metrics import choices, counted, gauges
 
 
 class HydraCollector(Collector):
@@ -29,11 +26,9 @@ class HydraCollector(Collector):
         state = self._service.state()
         if state is None:
             return
-        roles = GaugeMetricFamily("fyrehose_hydra_role", "1 for the role that the node has", labels=["role"])
-        for role in Role:
-            roles.add_metric([role.value], state.role is role)
-        yield roles
-        for name, description, value in (
+        roles = {role.value: float(state.role is role) for role in Role}
+        yield choices("fyrehose_hydra_role", "1 for the role that the node has", "role", roles)
+        rows = (
             ("term", "The highest term that is known", state.term),
             ("leader_known", "Whether somebody leads", state.leader is not None),
             ("lease_seconds", "What is left of the lease of this node", state.lease or 0.0),
@@ -42,18 +37,6 @@ class HydraCollector(Collector):
             ("irc_open", "Whether this node is on IRC", state.irc == "open"),
             ("waiting", "Lines for IRC that wait here", state.waiting),
             ("expected", "Number of the next line from IRC", state.expected),
-        ):
-            yield GaugeMetricFamily(f"fyrehose_hydra_{name}", description, value=value)
-        counted = CounterMetricFamily("fyrehose_hydra_counted", "What was counted since the start", labels=["what"])
-        for what, count in sorted(state.counts.items()):
-            counted.add_metric([what], count)
-        yield counted
-
-
-def metrics_site(service: Any) -> Site:
-    """Return a web site that serves ``/metrics``."""
-    registry = CollectorRegistry()
-    registry.register(HydraCollector(service))
-    root = Resource()
-    root.putChild(b"metrics", MetricsResource(registry))
-    return Site(root)
+        )
+        yield from gauges("fyrehose_hydra", rows)
+        yield counted("fyrehose_hydra", state.counts)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from fyrehose_twisted.errors import MalformedPacket, OperationalError
+from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.net.conversation import Conversation, answer_to
+from fyrehose_twisted.net.told import print_status
 from fyrehose_twisted.terminal import LinePublisher, complain, open_input, printable, table
 
 WINDOW = 100
@@ -23,19 +23,7 @@ MAX_SAID = 4_096
 
 async def show_status(options: argparse.Namespace, node: Conversation, reactor: Any) -> int:
     """Run the command and return its exit status."""
-    answer = await answer_to(node.ask(ask="status"), reactor, options.timeout)
-    state = answer.get("status")
-    if not isinstance(state, dict):
-        return complain(answer.get("error", "the node answers something that is no status"))
-    if options.json:
-        print(json.dumps(state))
-        return 0
-    try:
-        lines = list(describe_state(state))
-    except (KeyError, TypeError, ValueError):
-        raise MalformedPacket("status", "a node describes itself in a way that is not known here; try --json") from None
-    print("\n".join(lines))
-    return 0
+    return await print_status(describe_state, options, node, reactor)
 
 
 def describe_state(state: dict[str, Any]) -> Iterable[str]:

@@ -42,7 +42,7 @@ from fyrehose_twisted.hydra.events import (
 from fyrehose_twisted.hydra.guarding import Guarding, can_guard
 from fyrehose_twisted.hydra.keeping import Keeping
 from fyrehose_twisted.hydra.listeners import Listeners, log_event
-from fyrehose_twisted.hydra.metrics import metrics_site
+from fyrehose_twisted.hydra.metrics import HydraCollector
 from fyrehose_twisted.hydra.node import HydraNode
 from fyrehose_twisted.hydra.places import PATIENCE, Places
 from fyrehose_twisted.hydra.promises import Vow
@@ -52,6 +52,7 @@ from fyrehose_twisted.hydra.state_file import StateFile
 from fyrehose_twisted.net.control import ControlFactory
 from fyrehose_twisted.net.link import Link, LinkLimits
 from fyrehose_twisted.net.links import Links
+from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.net.process import end_process
 from fyrehose_twisted.net.steady import SteadyClock
 
@@ -164,7 +165,7 @@ class HydraService(Service):
         if control is not None:
             self._doors.add("control", control, self._control)
         if metrics is not None:
-            self._doors.add("metrics", metrics, metrics_site(self))
+            self._doors.add("metrics", metrics, metrics_site(HydraCollector(self)))
 
     # For applications
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -101,6 +102,19 @@ async def connect(place: str, reactor: Any, timeout: float) -> Conversation:
         reason = describe(error)
         raise NotConnected(f"no node at {place}: {reason}; is that its --control, and may you use it?") from error
     return node
+
+
+async def asking(
+    options: argparse.Namespace,
+    reactor: Any,
+    act: Callable[[argparse.Namespace, Conversation, Any], Coroutine[Any, Any, int]],
+) -> int:
+    """Let a command ask the node that ``options.control`` names, and return its exit status."""
+    node = await connect(options.control, reactor, options.timeout)
+    try:
+        return await act(options, node, reactor)
+    finally:
+        node.hang_up()
 
 
 def client_endpoint(place: str, reactor: Any) -> Any:
