@@ -135,11 +135,12 @@ async def _ping(options: argparse.Namespace, reactor: Any) -> int:
 
 
 def _scenarios() -> Iterable[type[Scenario]]:
+    from fyrehose_twisted.freenet.scenarios import SCENARIOS as FREENET
     from fyrehose_twisted.fyrehose.scenarios import SCENARIOS as FYREHOSE
     from fyrehose_twisted.hydra.scenarios import SCENARIOS as HYDRA
     from fyrehose_twisted.parcels.scenarios import SCENARIOS as PARCELS
 
-    return (*FYREHOSE, *HYDRA, *PARCELS)
+    return (*FYREHOSE, *HYDRA, *FREENET, *PARCELS)
 
 
 def _bare(stream: str, payloads: list[bytes]) -> list[bytes]:

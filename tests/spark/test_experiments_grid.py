@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
 import math
+import re
+import tomllib
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,12 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.spark.experiments.cost import TASK_SECONDS, estimate, make_tasks, wave
 from fyrehose_twisted.spark.experiments.grid import Grid, make_grid, read_grid
-from fyrehose_twisted.spark.experiments.settings import DEFAULTS, TOPOLOGIES, Settings
+from fyrehose_twisted.spark.experiments.metrics import METRICS
+from fyrehose_twisted.spark.experiments.settings import DEFAULTS, OF_POLICY, TOPOLOGIES, Settings
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "sweep.toml"
+PAGE = HERE.parents[1] / "docs" / "howto" / "sweeps.md"
 
 
 def grid(said: dict[str, Any], directory: Path = HERE) -> Grid:
@@ -140,7 +145,8 @@ def test_a_file_of_links_says_how_many_nodes_there_are(tmp_path: Path) -> None:
     elsewhere.mkdir()
     (elsewhere / "links.txt").write_bytes(links.read_bytes())
     assert grid(said, elsewhere).digest() == before
-    links.write_text("a b\nb c\nc d\nd a\n")
+    # As many nodes and links, and other ones.
+    links.write_text("a b\nb c\nb d\n")
     assert grid(said, tmp_path).digest() != before
 
 
@@ -213,3 +219,13 @@ def test_each_topology_has_a_cost(tmp_path: Path) -> None:
 def test_the_example_can_be_read() -> None:
     made = read_grid(EXAMPLE)
     assert [part.name for part in made.parts] == ["trees", "trees, each hop counted", "repair"]
+
+
+def test_the_page_has_all_settings_and_metrics() -> None:
+    text = PAGE.read_text("utf-8")
+    said = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", text, re.MULTILINE))
+    assert said == {name: json.dumps(value) for name, value in DEFAULTS.items() if name not in OF_POLICY}
+    listed = text.partition("- the metrics, ")[2].partition(";\n")[0]
+    assert re.findall(r"`(\w+)`", listed) == list(METRICS)
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert len(make_grid(tomllib.loads(example), HERE)) == (4 + 8) * 20

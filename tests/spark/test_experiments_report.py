@@ -135,6 +135,12 @@ def test_the_numbers_of_the_page_are_those_of_the_table(write: Write) -> None:
     ).fetchall()
     assert [y for line in lines for y in line["y"]] == pytest.approx([mean for (mean,) in found])
     assert [line["x"] for line in lines] == [[1_000, 3_000, 10_000]] * 2
+    bands = [one for one in figures["reach-0"]["data"] if one.get("fill") == "toself"]
+    assert [one["x"] for one in bands] == [[1_000, 3_000, 10_000, 10_000, 3_000, 1_000]] * 2
+    assert [one["fillcolor"] for one in bands] == [faint(line["line"]["color"]) for line in lines]
+    for band, line in zip(bands, lines, strict=True):
+        highs, lows = band["y"][:3], band["y"][:2:-1]
+        assert all(low < mean < high for low, mean, high in zip(lows, line["y"], highs, strict=True))
 
 
 def test_what_is_said_of_a_sweep(write: Write) -> None:
@@ -158,6 +164,15 @@ def test_what_is_said_of_a_sweep(write: Write) -> None:
     assert "alert(1)</script>" not in page
     assert "<b>title" not in page
     assert 'class="card verdict good"' in page
+
+
+def test_names_of_files_are_no_markup(write: Write, tmp_path: Path) -> None:
+    names = ["<script>alert(2)", "<b>links"]
+    for name in names:
+        (tmp_path / name).write_text("a b\n")
+    page = render(gather(write({"topology": "file", "file": names, "subscribers": 1})), "A", NOON)
+    assert not [name for name in names if name in page]
+    assert [row[0] for row in rows_of(page, "reach-0-numbers")[1:]] == [str(tmp_path.resolve() / one) for one in names]
 
 
 def test_failures_and_violations_are_shown(write: Write) -> None:
@@ -191,6 +206,26 @@ def test_the_axis_can_be_chosen(write: Write) -> None:
     assert list(figure.layout.xaxis.categoryarray) == ["kleinberg", "random"]
     low, high = figure.layout.yaxis.range
     assert 0.8 < low < high < 2.5
+
+
+def test_the_axis_is_a_number_if_there_is_one(write: Write) -> None:
+    results = write({"topology": ["kleinberg", "random", "swapped"], "n": [3_000, 1_000], "kill": [0.2, 0.1]})
+    (part,) = gather(results).parts
+    assert (part.axis, part.varying) == ("n", ("topology", "kill"))
+    assert {tuple(point.at for point in one.points) for one in part.panels[0].series} == {(1_000, 3_000)}
+
+
+def test_nothing_is_a_value_and_what_was_not_measured_is_none(tmp_path: Path) -> None:
+    grid, results = make_grid({"replicas": 3, "keys": [1, 2]}, tmp_path), Results(tmp_path / "out")
+    lost = {(0, 0): 0.0, (0, 1): 3.0, (0, 2): math.nan, (1, 0): 0.0, (1, 1): 0.0}
+    with results.writing(grid, {}):
+        rows = [
+            row_of(one, lambda one: {"lost_in_repair": lost.get((one.number, one.replica))}) for one in grid.cells()
+        ]
+        results.add(pyarrow.Table.from_batches([batch_of(rows)]))
+    (part,) = gather(results, metrics=["lost_in_repair"]).parts
+    ((series,),) = [panel.series for panel in part.panels]
+    assert [(point.at, point.said.networks, point.said.mean) for point in series.points] == [(1, 2, 1.5), (2, 2, 0.0)]
 
 
 def test_metrics_and_networks_can_be_chosen(write: Write) -> None:

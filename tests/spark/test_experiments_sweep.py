@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,9 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow.parquet as parquet
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError, StateFileError
+from fyrehose_twisted.spark.experiments import sweep_command
 from fyrehose_twisted.spark.experiments.command import main
 from fyrehose_twisted.spark.experiments.grid import Cell, Grid, make_grid
 from fyrehose_twisted.spark.experiments.metrics import METRICS, RENAMED
@@ -21,6 +26,7 @@ from fyrehose_twisted.spark.experiments.results import Results
 from fyrehose_twisted.spark.experiments.rows import TOOK, RunNetwork, arrow_schema, batch_of, row_of
 from fyrehose_twisted.spark.experiments.settings import DEFAULTS
 from fyrehose_twisted.spark.experiments.sweep import count, sweep, unfinished
+from fyrehose_twisted.spark.experiments.sweep_command import _interruptible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -168,6 +174,15 @@ def test_a_damaged_wave_is_named(run_sweep: Sweep) -> None:
     assert count(run_sweep("out")).networks == 60
 
 
+def test_a_table_of_another_version_is_named(run_sweep: Sweep) -> None:
+    results = run_sweep("out", {"n": 200, "subscribers": 10})
+    path = Path(results.table) / "wave=00000" / "part-0.parquet"
+    parquet.write_table(parquet.read_table(path, partitioning=None).drop_columns(["settle"]), path)
+    assert results.finished() == {(0, 0)}
+    with pytest.raises(OperationalError, match=r"wave=00000 has no column settle: another version has written it"):
+        results.read()
+
+
 def test_failures_are_simulated_again_if_asked_for(run_sweep: Sweep, fake: RunNetwork) -> None:
     def fixed(cell: Cell) -> dict[str, Any]:
         return {"messages": 3.0}
@@ -182,9 +197,6 @@ def test_failures_are_simulated_again_if_asked_for(run_sweep: Sweep, fake: RunNe
 
 def test_a_worker_that_dies_takes_no_other_network_with_it(run_sweep: Sweep) -> None:
     def run(cell: Cell) -> dict[str, Any]:
-        import os
-        import signal
-
         if cell.number == 1 and cell.replica == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return {"messages": float(cell.replica)}
@@ -232,6 +244,7 @@ def test_a_network_is_measured() -> None:
         {"kill": 0.2, "on_parent_lost": "teardown"},
         {"churn": 1.0, "duration": 600},
         {"packets": 0, "latency": 0.0},
+        {"loss": 0.1, "kill": 0.1, "settle": 30.0},
     ],
     ids=str,
 )
@@ -249,6 +262,20 @@ def test_the_share_that_is_killed_is_gone() -> None:
     found = run_network(cells({"kill": 0.25, "subscribers": 60}).cell(0))
     assert found["living_subscribers"] == 2 * 45
     assert found["repair_requests"] > 0
+
+
+def test_a_network_that_loses_messages_is_given_a_time() -> None:
+    lossy = {"loss": 0.5, "settle": 50.0}
+    found = run_network(cells(lossy | {"concurrent": True, "kill": 0.1}).cell(0))
+    # To subscribe, to publish, to mend and to publish.
+    assert (found["simulated"], found["violation"]) == (200.0, None)
+    # Whoever is answered lets the next one subscribe at once.
+    found = run_network(cells(lossy | {"loss": 1e-9}).cell(0))
+    assert found["subscribe_success"] == 1.0
+    assert found["simulated"] < 100.0 + 16 * 5.0
+    # Whoever is not does not keep it from doing so.
+    found = run_network(cells(lossy | {"loss": 0.999}).cell(0))
+    assert 100.0 < found["simulated"] <= 100.0 + 16 * 50.0
 
 
 def test_a_node_with_all_its_streams_refuses() -> None:
@@ -332,6 +359,34 @@ def test_what_the_command_cannot_do(
     assert problem in capsys.readouterr().err
 
 
+def test_an_interrupt_is_only_that() -> None:
+    theirs = signal.signal(signal.SIGINT, lambda number, frame: pytest.fail("Spark was asked"))
+    try:
+        with pytest.raises(KeyboardInterrupt), _interruptible():
+            os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+        assert not logging.getLogger("py4j").isEnabledFor(logging.CRITICAL)
+    finally:
+        signal.signal(signal.SIGINT, theirs)
+        logging.disable(logging.NOTSET)
+
+
+def test_a_session_that_does_not_stop_is_no_news_after_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read(path: Path) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise OSError("Broken pipe")
+
+    monkeypatch.setattr(sweep_command, "read_grid", read)
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", "a.toml"])
+    said = "fyrehose-experiments: interrupted; the same command goes on where it was\n"
+    assert (ended.value.code, capsys.readouterr().err) == (3, said)
+
+
 def test_the_command_sweeps(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, out = tmp_path / "a.toml", tmp_path / "out"
     path.write_text("replicas = 2\nn = 60\nsubscribers = 5\nkeys = 1\ndegree = 6\n")
@@ -345,3 +400,21 @@ def test_the_command_sweeps(spark: SparkSession, tmp_path: Path, capsys: pytest.
         assert ("sweep: 2 of 2 networks" in told) is bool(simulated)
     manifest = json.loads((out / "sweep.json").read_text())
     assert manifest["grids"] == [{"name": "", "axes": {"n": [60], "degree": [6.0], "keys": [1], "subscribers": [5]}}]
+
+
+def test_the_command_tells_of_networks_that_fail(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "slow.toml"
+    path.write_text("n = 60\nsubscribers = 5\nkeys = 1\ndegree = 6\nlatency = [0.05, 1e5]\n")
+    for arguments, were_there, simulated in ([], 0, "2 simulated"), ([], 2, "0 simulated"), (["--retry"], 1, "1 simul"):
+        with pytest.raises(SystemExit) as ended:
+            main(["sweep", str(path), "--quiet", *arguments])
+        said, told = capsys.readouterr()
+        assert (ended.value.code, told) == (1, "")
+        assert said.startswith(f"2 networks: {were_there} were there, {simulated}")
+        assert ("(1 of them again)" in said) is bool(arguments)
+        assert "; 1 failed, 0 broke an invariant." in said
+    errors = Results(tmp_path / "slow").read(["error"]).column("error").to_pylist()
+    assert errors[0] is None
+    assert "the network is not quiet after" in errors[1]

@@ -210,6 +210,7 @@ class Bounded(TreeInvariant):
                     ("requests that wait", len(stream.held), policy.max_waiting),
                     ("packets on their way up", len(stream.upward), policy.max_waiting),
                     ("packets that wait", len(stream.backlog), MAX_BACKLOG),
+                    ("packets to be lifted", len(stream.lifted), policy.keep_packets),
                     ("packets", len(stream.packets), policy.keep_packets),
                     ("subscribers", len(stream.subscribers), host.node.config.max_neighbours * 2),
                 ):

@@ -44,7 +44,7 @@ MEANINGS = {
     "repair_requests": "times that a resubscription was passed on, by lost parent; voluntary ones too",
     "repair_restarted": "notices to a subtree, by lost parent; of voluntary restarts too",
     "lost_in_repair": "deliveries that are missing of what was published after something broke",
-    "restarts_per_stream_hour": "restarts in an hour of a node's membership, and looks of roots for a better one",
+    "restarts_per_stream_hour": "restarts in an hour of membership; looks of roots for a better one too",
     "messages": "messages that were sent",
     "simulated": "seconds that passed in the network",
 }

@@ -231,9 +231,12 @@ def _run(options: argparse.Namespace) -> int:
         print(*account.lines(), sep="\n")
     sys.stdout.flush()
     print(account.sentence(), file=sys.stderr if options.csv or options.json else sys.stdout)
-    took = monotonic() - began
-    rate = experiment.messages / max(took, 1e-9)
-    print(f"tree-experiment: {experiment.messages:,} messages in {took:.1f} s, {rate:,.0f} a second", file=sys.stderr)
+    if sys.stderr.isatty():
+        took = monotonic() - began
+        rate = experiment.messages / max(took, 1e-9)
+        print(
+            f"tree-experiment: {experiment.messages:,} messages in {took:.1f} s, {rate:,.0f} a second", file=sys.stderr
+        )
     return 0 if trial.violation is None else FAILED
 
 

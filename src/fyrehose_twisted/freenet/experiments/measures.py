@@ -20,8 +20,9 @@ publishing to delivery), ``lost_in_repair`` (deliveries that are missing of what
 
 Of repairs, each being a node that has lost its parent: ``repair_time_p50`` and ``_p99`` (seconds until it has one, or
 is a root), ``repair_requests`` and ``repair_restarted`` (resubscriptions that were passed on, and notices to subtrees,
-by repair; those of voluntary restarts, and of roots that look for a better one, are among them), ``restarts_per_stream_hour`` (restarts, voluntary ones and looks of roots for a better one too, in an hour
-of one node's membership).
+by repair; those of voluntary restarts, and of roots that look for a better one, are among them),
+``restarts_per_stream_hour`` (restarts, voluntary ones and looks of roots for a better one too, in an hour of one node's
+membership).
 
 Besides: ``messages`` (sent) and ``simulated`` (seconds).
 """

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from fyrehose_twisted.freenet.scenarios import SCENARIOS, Calm, Crowd, Storm
+from fyrehose_twisted.sim.pytest_plugin import Simulate
+from fyrehose_twisted.sim.runner import soak
+from fyrehose_twisted.sim.scenario import Outcome, Scenario
+
+pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate) -> None:
+    (outcome,) = simulate(scenario, seeds=[1])  # Fresh ones are for the soak.
+    for what in ("packets published", "packets delivered"):
+        assert outcome.counts[what] > 0, outcome
+
+
+def worth_its_seed(outcome: Outcome) -> bool:
+    return outcome.simulated >= 300 and outcome.faults >= 5 and outcome.operations >= 100
+
+
+def test_a_storm_is_one(simulate: Simulate) -> None:
+    outcomes = simulate(Storm, seeds=range(4))
+    assert all(map(worth_its_seed, outcomes)), outcomes
+    for what in ("parents lost", "rooted", "volunteered", "packets missed", "not published"):
+        assert sum(outcome.counts[what] for outcome in outcomes) > 0, what
+
+
+def test_where_nothing_goes_wrong_nothing_is_missed(simulate: Simulate) -> None:
+    class Small(Calm):
+        name = "freenet.small"
+        sizes = (4,)
+
+    for outcome in simulate(Small, seeds=range(5)):
+        counts = outcome.counts
+        assert counts["parents lost"] == counts["cycles"] == counts["overloads"] == counts["not published"] == 0
+        assert counts["packets delivered"] >= counts["packets published"] > 30
+
+
+def test_messages_travel_as_bytes_too(simulate: Simulate) -> None:
+    class Bytes(Crowd):
+        name = "freenet.bytes"
+        bytes_travel = 1.0
+
+    simulate(Bytes, seeds=range(2))
+
+
+@pytest.mark.parametrize("scenario", [Crowd, Storm], ids=lambda scenario: scenario.name)
+def test_equal_seeds_have_equal_runs(scenario: type[Scenario]) -> None:
+    first, second, other = (scenario(seed).run() for seed in (3, 3, 4))
+    assert (first.counts, first.simulated) == (second.counts, second.simulated)
+    assert (first.counts, first.simulated) != (other.counts, other.simulated)
+
+
+def test_names_begin_with_the_wing_and_are_unique() -> None:
+    names = [scenario.name for scenario in SCENARIOS]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("freenet.") for name in names)
+
+
+@pytest.mark.soak
+def test_random_seeds() -> None:
+    summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
+    for name, summary in summaries.items():
+        print(
+            f"{name}: {summary.count:,} seeds, {summary.simulated / 3600:,.1f} hours simulated,"
+            f" {summary.operations:,} operations, {summary.faults:,} faults"
+        )
+    failures = [outcome for summary in summaries.values() for outcome in summary.failures]
+    assert not failures, "\n".join(
+        f"fyrehose simulate {outcome.scenario} --seed {outcome.seed}\n  {outcome.violation}" for outcome in failures
+    )
