@@ -40,6 +40,9 @@ DEFAULTS = [
 LOOKS = ("cat ", "fyrehose journal ls ", "grep ", "head ", "ls ", "tail ")
 """Commands that only look. They are repeated until they show what the page shows."""
 
+ON_SPARK = "fyrehose-pipeline ", "fyrehose-experiments "
+"""How commands begin that start Spark."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -114,7 +117,7 @@ class Page:
     def takes_long(self) -> bool:
         """Whether what there is to run starts Spark."""
         commands = [command for block in self.blocks if block.language == "console" for command, _ in block.commands]
-        return any(command.startswith("fyrehose-pipeline") for command in commands)
+        return any(command.startswith(ON_SPARK) for command in commands)
 
 
 def pattern_of(shown: str) -> str:
@@ -167,7 +170,7 @@ class Terminal:
 
     def run(self, command: str, shown: str = "") -> None:
         """Run a command and wait for what is shown after it."""
-        on_spark = command.startswith("fyrehose-pipeline ")
+        on_spark = command.startswith(ON_SPARK)
         deadline = time.monotonic() + (SPARK_PATIENCE if on_spark else PATIENCE)
         # Pages run side by side, and the others have less patience.
         command, shown = ("nice " if on_spark else "") + self.spell_out(command), self.spell_ports(shown)
