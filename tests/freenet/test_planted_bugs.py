@@ -22,7 +22,6 @@ from fyrehose_twisted.freenet.invariants import (
 from fyrehose_twisted.freenet.meeting import Meeting
 from fyrehose_twisted.freenet.members import Members
 from fyrehose_twisted.freenet.messages import Dismissed, RejectedLoop, SubscribeSucceeded
-from fyrehose_twisted.freenet.node import FreenetNode
 from fyrehose_twisted.freenet.packets import Arrival, Packets
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.publishing import Publishing
@@ -193,10 +192,6 @@ def never_ends_its_own_restart(patch: Patch) -> None:
 # Neighbours
 
 
-def does_not_look_at_boot_ids(patch: Patch) -> None:
-    patch.setattr(FreenetNode, "_rebooted", nothing)
-
-
 def never_dials_again(patch: Patch) -> None:
     patch.setattr(Meeting, "_dial_later", nothing)
     patch.setattr(Meeting, "_gone", dial_nobody(Meeting._gone))
@@ -335,13 +330,12 @@ BUGS = [
     Bug(sees_no_cycle, TREE, Swaps),
     Bug(stays_the_parent_of_its_parent, TREE, Swaps),
     Bug(never_looks_for_a_better_root, (OneTree.name, Arrives.name), Islands),
-    Bug(does_not_hear_that_it_was_dismissed, (OneTree.name, Arrives.name)),
+    Bug(does_not_hear_that_it_was_dismissed, TREE),
     Bug(tells_nobody_that_it_lets_go, TREE),
     Bug(does_not_notice_that_its_parent_is_gone, (OneTree.name, Arrives.name), Deaths),
     Bug(looks_for_a_parent_only_once, (NobodyIsStuck.name, OneTree.name), Deaths),
     Bug(never_hears_that_a_restart_is_over, (NobodyIsStuck.name, OneTree.name), Deaths),
     Bug(never_ends_its_own_restart, TREE, Islands),
-    Bug(does_not_look_at_boot_ids, (OneTree.name, Arrives.name), Deaths),
     Bug(never_dials_again, (OneTree.name, Arrives.name)),
     Bug(has_any_number_of_streams, (Bounded.name,), Strangers),
     Bug(delivers_what_it_has, (DeliveredOnce.name,)),

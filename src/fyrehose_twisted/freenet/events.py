@@ -26,14 +26,16 @@ class Subscribed(NamedTuple):
 
 
 class SubscribeFailed(NamedTuple):
-    """A subscription did not succeed: ``overload`` or ``timed-out``. It is tried again if the policy says so."""
+    """A subscription did not succeed: ``overload``, ``timed-out``, or ``busy`` where somebody nearer to the key looks
+    for the tree itself. It is tried again if the policy says so."""
 
     key: bytes
     reason: str
 
 
 class Restarting(NamedTuple):
-    """A stream of this node has lost its parent: ``parent-lost``, ``parent-rebooted``, ``dismissed``, ``cycle``."""
+    """A stream of this node has lost its parent: ``parent-lost``, ``parent-rebooted``, ``parent-restarting`` (for too
+    long), ``dismissed``, ``cycle``."""
 
     key: bytes
     reason: str

@@ -286,6 +286,11 @@ class FreenetNode:
     # Neighbours
 
     def _arrived(self, neighbour: Neighbour, now: float) -> None:
+        core = self._core
+        for stream in core.streams.values():
+            if neighbour in stream.subscribers and stream.settled and stream.root is not None:
+                # It may have another parent by now, and what it said of that may be lost: it corrects us.
+                core.send(neighbour, SubscribeSucceeded(stream.key, core.new_uid(), stream.root))
         self._restarts.peers_changed(now)
 
     def _rebooted(self, neighbour: Neighbour, now: float) -> None:

@@ -1,0 +1,98 @@
+"""Trees that are none are noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.freenet.experiments import Policy, TreeExperiment
+from fyrehose_twisted.freenet.messages import SubscribeData
+from fyrehose_twisted.freenet.stream import Stream
+from fyrehose_twisted.sim.invariants import InvariantViolated
+
+KEY = bytes(20)
+Make = Callable[..., TreeExperiment]
+
+
+@pytest.fixture
+def broken(line: Make, grown: Make) -> Callable[[Callable[[list[Stream]], object]], InvariantViolated]:
+    """Return what is said of a tree of five nodes to which something is done; it is given their streams."""
+
+    def violated(plant: Callable[[list[Stream]], object]) -> InvariantViolated:
+        experiment = grown(line(), 0, 2)
+        experiment.check()
+        plant([experiment._world.nodes[node].streams[KEY] for node in range(5)])
+        with pytest.raises(InvariantViolated) as caught:
+            experiment.check()
+        return caught.value
+
+    return violated
+
+
+def test_a_cycle(broken: Any) -> None:
+    def plant(streams: list[Stream]) -> None:
+        streams[3].parent = next(iter(streams[3].subscribers))
+
+    error = broken(plant)
+    assert error.invariant == "no cycle"
+    assert "node 2, node 3" in str(error)
+
+
+def test_a_parent_that_does_not_know_of_its_child(broken: Any) -> None:
+    error = broken(lambda streams: streams[3].subscribers.clear())
+    assert error.invariant == "symmetry"
+    assert "the parent of 2 does not know of it" in str(error)
+
+
+def test_a_child_that_does_not_know_of_its_parent(broken: Any) -> None:
+    def plant(streams: list[Stream]) -> None:
+        streams[0].subscribers[streams[0].parent] = None  # type: ignore[index]
+
+    error = broken(plant)
+    assert error.invariant == "symmetry"
+    assert "1 is no subscriber of 0 any more, which does not know that" in str(error)
+
+
+def test_a_member_without_a_root(line: Make, grown: Make) -> None:
+    experiment = grown(line(Policy(restart_jitter=100.0), seed=2), 0)
+    experiment.kill(3)
+    # It has noticed, and waits a while before it looks for another parent.
+    experiment.run(experiment.now + 0.06)
+    with pytest.raises(InvariantViolated, match="does not") as caught:
+        experiment.check()
+    assert caught.value.invariant == "everybody reaches a root"
+    experiment.run()
+    experiment.check()
+
+
+def test_a_node_with_too_many_streams(line: Make, grown: Make) -> None:
+    experiment = grown(line(Policy(max_streams=1)), 0)
+    node = experiment._world.nodes[4]
+    node._core.streams[b"\1" * 20] = stream = Stream(b"\1" * 20, 32)
+    stream.local = True
+    stream.phase = node.streams[KEY].phase
+    with pytest.raises(InvariantViolated, match="2 streams are over the limit of 1") as caught:
+        experiment.check()
+    assert caught.value.invariant == "limits"
+
+
+def test_a_packet_that_is_delivered_twice(line: Make, grown: Make, published: Callable[..., int]) -> None:
+    experiment = grown(line(), 0, 2)
+    number = published(experiment, 0, b"hello")
+    experiment.check()
+    stream = experiment._world.nodes[2].streams[KEY]
+    stream.packets = type(stream.packets)(32)
+    stream.given = type(stream.given)(32)
+    experiment._world.act(2, lambda node, now: node.receive(SubscribeData(KEY, number, b"hello"), 3, now))
+    with pytest.raises(InvariantViolated, match=f"packet {number} of {KEY.hex()} was delivered twice") as caught:
+        experiment.check()
+    assert caught.value.invariant == "delivered once"
+
+
+def test_nodes_that_are_gone_are_not_missed(line: Make, grown: Make) -> None:
+    experiment = grown(line(), 0)
+    experiment.kill(0)
+    experiment.run(experiment.now + 0.06)
+    experiment.check()

@@ -1,0 +1,215 @@
+"""Metrics of networks that are so small that one can count by hand. A message takes 0.05 seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isnan
+
+import pytest
+
+from fyrehose_twisted.freenet.experiments import Policy, Topology, TreeExperiment
+from fyrehose_twisted.freenet.messages import SubscribeData
+
+KEY = bytes(20)
+OTHER = bytes(range(20))
+LEAST_JITTER = Policy(restart_jitter=0.0)
+
+Make = Callable[..., TreeExperiment]
+Publish = Callable[..., int]
+
+
+def picked(experiment: TreeExperiment, *names: str) -> tuple[float, ...]:
+    metrics = experiment.metrics()
+    return tuple(metrics[name] for name in names)
+
+
+class TestTrees:
+    def test_where_nobody_did_anything_there_is_nothing_to_measure(self, line: Make) -> None:
+        metrics = line().metrics()
+        zero = {name for name, value in metrics.items() if value == 0.0}
+        assert zero == {"keys", "subscribers", "members", "cycles", "messages", "simulated"}
+        assert all(isnan(value) for name, value in metrics.items() if name not in zero)
+
+    def test_who_belongs_to_a_tree(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(), 0, 2)
+        assert picked(experiment, "keys", "subscribers", "members") == (1.0, 2.0, 5.0)
+        assert picked(experiment, "members_per_subscriber", "roots_per_key", "reach") == (2.5, 1.0, 1.0)
+
+    def test_depth_is_that_of_subscribers(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(), 0, 2)
+        assert picked(experiment, "depth_mean", "depth_max") == (3.0, 4.0)
+
+    def test_stretch_is_depth_by_the_shortest_way(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(), 0, 2)
+        assert picked(experiment, "stretch") == (1.0,)
+        experiment.link(0, 4)
+        experiment.run()
+        # 4 links where 1 would do, and 2 where 2 have to be.
+        assert picked(experiment, "stretch", "depth_max") == (2.5, 4.0)
+
+    def test_a_root_has_depth_but_no_stretch(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(), 4)
+        assert picked(experiment, "depth_mean", "depth_max") == (0.0, 0.0)
+        assert isnan(experiment.metrics()["stretch"])
+
+    def test_stress_is_the_trees_of_a_link(self, line: Make, grown: Make) -> None:
+        experiment = grown(grown(line(), 0), 2, key=OTHER)
+        # Four links of the one, and of these two of the other too.
+        assert picked(experiment, "link_stress_mean", "link_stress_max") == (6 / 4, 2.0)
+
+    def test_streams_are_counted_by_node(self, line: Make, grown: Make) -> None:
+        experiment = grown(grown(line(), 0), 2, key=OTHER)
+        assert picked(experiment, "streams_per_node_mean", "streams_per_node_max") == (8 / 5, 2.0)
+        assert picked(experiment, "keys", "subscribers", "members", "members_per_subscriber") == (2.0, 2.0, 8.0, 4.0)
+
+    def test_fan_out_is_the_children_of_those_that_have_any(self, grown: Make) -> None:
+        star = Topology.from_edges([(0, 1), (0, 2), (0, 3), (3, 4)], [0.71, 0.1, 0.2, 0.3, 0.35])
+        experiment = grown(TreeExperiment(star), 1, 2, 4)
+        assert picked(experiment, "fan_out_mean", "fan_out_max") == ((3 + 1) / 2, 3.0)
+        experiment.kill(1)
+        experiment.run()
+        # The root still keeps a place for it, but it is no child any more.
+        assert picked(experiment, "fan_out_mean", "fan_out_max") == ((2 + 1) / 2, 2.0)
+
+    def test_a_tree_that_is_split_reaches_a_part(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(LEAST_JITTER), 0, 2, 4)
+        experiment.kill(3)
+        experiment.run()
+        assert picked(experiment, "roots_per_key", "reach", "subscribers") == (2.0, 2 / 3, 3.0)
+        assert picked(experiment, "depth_mean", "depth_max") == ((2 + 0 + 0) / 3, 2.0)
+
+    def test_while_a_tree_looks_for_a_parent_it_reaches_nobody(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(Policy(restart_jitter=100.0), seed=2), 0, 2)
+        experiment.kill(3)
+        experiment.run(experiment.now + 0.06)
+        assert picked(experiment, "reach") == (0.0,)
+
+    def test_streams_that_nobody_wants_any_more_do_not_count(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(), 0)
+        experiment.unsubscribe(0, KEY)
+        experiment.run()
+        assert picked(experiment, "keys", "subscribers", "members") == (0.0, 0.0, 0.0)
+
+    def test_cycles_are_those_who_are_above_themselves(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(), 0)
+        nodes = experiment._world.nodes
+        parent = nodes[2].streams[KEY].parent
+        nodes[3].streams[KEY].parent = next(one for one in nodes[3].streams[KEY].subscribers if one.node == 2)
+        assert parent is not None
+        assert picked(experiment, "cycles", "reach") == (2.0, 0.0)
+
+
+class TestSubscriptions:
+    def test_the_first_one_for_a_key_is_told_from_others(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(), 2, 0, 3)
+        names = ("requests_first", "requests_later", "messages_first", "messages_later")
+        # The first one passes 2 links, over each of which 4 messages go. The next passes 2 as well; the node at the
+        # end of the second one has the stream, and says so at once. The last one has it already.
+        assert picked(experiment, *(f"subscribe_{name}" for name in names)) == (2.0, (2 + 0) / 2, 8.0, (4 + 2 + 0) / 2)
+        assert picked(experiment, "subscribe_hops", "subscribe_success") == ((2 + 4 + 1) / 3, 1.0)
+
+    def test_keys_have_first_ones_of_their_own(self, line: Make, grown: Make) -> None:
+        experiment = grown(grown(line(), 0), 3, key=OTHER)
+        assert picked(experiment, "subscribe_requests_first") == ((4 + 1) / 2,)
+        assert isnan(experiment.metrics()["subscribe_requests_later"])
+
+    def test_those_that_failed_count(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(Policy(max_streams=1, retry=False)), 2)
+        experiment.subscribe(0, OTHER).addErrback(lambda _: None)
+        experiment.run()
+        assert picked(experiment, "subscribe_success") == (0.5,)
+        # Each request went over two links. That there is no room goes back over both.
+        assert picked(experiment, "overload_rate") == (2 / 4,)
+
+
+class TestPackets:
+    def test_latency_is_from_publishing_to_delivery(self, line: Make, grown: Make, published: Publish) -> None:
+        experiment = grown(line(), 0, 2, 4)
+        published(experiment, 0, b"hello")
+        # Four links up to the root, which has it then; down again two links, and four.
+        assert picked(experiment, "latency_p50", "latency_p99") == pytest.approx((6 * 0.05, 8 * 0.05))
+        assert picked(experiment, "delivery_ratio", "duplicates") == (1.0, 0.0)
+        assert isnan(experiment.metrics()["lost_in_repair"])
+
+    def test_what_does_not_come_to_another_part_is_missing(self, line: Make, grown: Make, published: Publish) -> None:
+        experiment = grown(line(LEAST_JITTER), 0, 2, 4)
+        published(experiment, 4, b"before")
+        experiment.kill(3)
+        experiment.run()
+        published(experiment, 4, b"after")
+        assert picked(experiment, "delivery_ratio", "lost_in_repair") == ((3 + 1) / (3 + 3), 2.0)
+
+    def test_who_died_or_gave_up_misses_nothing(self, line: Make, grown: Make, published: Publish) -> None:
+        experiment = grown(line(), 0, 1, 4)
+        experiment.publish(4, KEY, b"hello")
+        experiment.kill(0)
+        experiment.unsubscribe(1, KEY)
+        experiment.run()
+        assert picked(experiment, "delivery_ratio", "lost_in_repair") == (1.0, 0.0)
+
+    def test_who_comes_later_is_not_waited_for(self, line: Make, grown: Make, published: Publish) -> None:
+        experiment = grown(line(), 2)
+        published(experiment, 2, b"hello")
+        experiment.run(100.0)
+        # It gets what was kept.
+        grown(experiment, 0)
+        assert picked(experiment, "delivery_ratio") == (1.0,)
+        assert experiment.metrics()["latency_p99"] < 1.0
+
+    def test_duplicates_are_counted_by_delivery(self, line: Make, grown: Make, published: Publish) -> None:
+        experiment = grown(line(), 0, 2)
+        number = published(experiment, 0, b"hello")
+        experiment._world.nodes[2].receive(SubscribeData(KEY, number, b"hello"), 3, experiment.now)
+        assert picked(experiment, "duplicates") == (1 / 2,)
+
+
+class TestRepairs:
+    def test_a_repair_is_measured_from_the_notice_to_the_new_parent(self, ring: Make, grown: Make) -> None:
+        experiment = grown(ring(LEAST_JITTER), 1, 0)
+        experiment.kill(2)
+        experiment.run()
+        # Its other neighbour is on the tree: a request there, and the answer.
+        assert picked(experiment, "repair_time_p50", "repair_time_p99") == pytest.approx((0.1, 0.1))
+        assert picked(experiment, "repair_requests", "repair_restarted") == (1.0, 0.0)
+
+    def test_the_subtree_is_told_and_asked(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(LEAST_JITTER), 0, 2)
+        experiment.kill(3)
+        experiment.run()
+        # The request goes down two links, and comes back as often: then the highest one is root itself.
+        assert picked(experiment, "repair_time_p50") == pytest.approx((0.2,))
+        assert picked(experiment, "repair_requests", "repair_restarted") == (2.0, 2.0)
+
+    def test_restarts_are_counted_by_hour_of_membership(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(Policy(restart_jitter=0.0, first_probe=1e6, restart_interval=1e6)), 0)
+        # They became members 0.2, 0.25, 0.3, 0.35 and 0.4 seconds after the start.
+        experiment.run(10.0)
+        assert picked(experiment, "restarts_per_stream_hour") == (0.0,)
+        experiment.kill(3)
+        experiment.run()
+        hours = (5 * 10.0 - 1.5 + 4 * (experiment.now - 10.0)) / 3_600.0
+        assert picked(experiment, "restarts_per_stream_hour") == pytest.approx((1 / hours,))
+
+    def test_a_root_that_looks_for_a_better_one_restarts(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(Policy(first_probe=2.0)), 0)
+        experiment.run(10.0)
+        # After 2 seconds, and 4 after that, more or less.
+        assert picked(experiment, "restarts_per_stream_hour") == pytest.approx((2 / (5 * 10.0 - 1.5) * 3_600.0,))
+
+    def test_who_is_still_looking_is_no_repair_yet(self, line: Make, grown: Make) -> None:
+        experiment = grown(line(Policy(restart_jitter=100.0), seed=2), 0, 2)
+        experiment.kill(3)
+        experiment.run(experiment.now + 0.16)
+        assert isnan(experiment.metrics()["repair_time_p50"])
+        assert picked(experiment, "repair_requests", "repair_restarted") == (0.0, 2.0)
+
+
+def test_messages_and_time_are_counted_from_the_start(line: Make, grown: Make) -> None:
+    experiment = grown(line(Policy(first_probe=1e6, restart_interval=1e6)), 0)
+    experiment.run(7.0)
+    assert picked(experiment, "messages", "simulated") == (16.0, 7.0)
+    assert experiment.messages == 16
+
+
+def test_what_is_measured_is_a_number(ring: Make, grown: Make) -> None:
+    assert all(type(value) is float for value in grown(ring(), 0, 1).metrics().values())

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from zope.interface.verify import verifyObject
+
+from fyrehose_twisted.freenet import packets, stream
+from fyrehose_twisted.freenet.config import NodeConfig
+from fyrehose_twisted.freenet.core import MANY_TIMERS
+from fyrehose_twisted.freenet.messages import DataNotFound, SubscribeRestarted, SubscribeSucceeded
+from fyrehose_twisted.freenet.node import FreenetNode
+from fyrehose_twisted.freenet.state import NeighbourState, StreamState
+from fyrehose_twisted.freenet.stream import Change, Phase, Stream
+from fyrehose_twisted.interfaces import ILinkNode
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(20, "big")
+
+
+def test_a_node_is_what_drivers_drive() -> None:
+    verifyObject(ILinkNode, FreenetNode(NodeConfig(1, 1, 0.5), Random(1), 0.0))
+
+
+def test_requests_that_are_over_leave_no_timers(bench: Any) -> None:
+    for number in range(1_000):
+        bench.request(3, key=key(number), best=0.0)
+        asked, request = bench.asked()
+        bench.say(asked, DataNotFound(request.uid))
+    assert bench.node.streams == {}
+    assert len(bench.node._core._timers) <= 2 * MANY_TIMERS
+
+
+def test_timers_that_matter_stay(bench: Any) -> None:
+    for number in range(100):
+        bench.request(3, key=key(number % 32), best=0.0)
+    bench.take()
+    bench.wait(1_000.0)
+    assert bench.node.streams == {}
+    assert bench.node.next_deadline() is None
+
+
+def test_a_stream_keeps_32_packets(member: Any) -> None:
+    for number in range(1_000):
+        member.give(1, number)
+    assert len(member.stream.packets) == 32
+    member.request(3)
+    assert len(member.take(3)) == 1 + 32
+
+
+def test_what_the_application_was_given_is_forgotten_in_the_end(member: Any) -> None:
+    for number in range(stream.GIVEN_KEPT + 100):
+        member.give(1, number)
+    assert len(member.stream.given._seen) == stream.GIVEN_KEPT
+
+
+def test_a_stream_remembers_16_restarts(member: Any) -> None:
+    for _ in range(40):
+        member.lose(member.stream.parent.node)
+        member.wait(1.0)
+        number, request = member.asked()
+        member.say(number, SubscribeSucceeded(member.key, request.uid, member.at(0.0)))
+        for absent in {1, 2, 3, 4} - set(member.node.neighbours()):
+            member.meet(absent, 0.3)
+    assert len(member.stream.uids) == stream.UIDS_KEPT
+
+
+def test_neighbours_that_do_not_come_back_are_forgotten(bench: Any) -> None:
+    for number in range(100, 200):
+        bench.meet(number, 0.3)
+        bench.lose(number)
+    bench.wait(61.0)
+    assert set(bench.node._core.neighbours) == {1, 2, 3, 4}
+
+
+def test_numbers_that_jump_leave_nothing_behind(member: Any) -> None:
+    for number in range(50):
+        member.give(1, number * (packets.FAR + 1))
+    assert len(member.stream.packets) == 1
+
+
+def test_restarts_of_whoever_likes_cost_one_timer_each_until_it_is_over(member: Any) -> None:
+    for uid in range(1_000):
+        member.say(1, SubscribeRestarted(member.key, uid, member.at(0.1)))
+        member.say(1, SubscribeSucceeded(member.key, uid, member.at(0.0)))
+    member.wait(130.0)
+    assert member.node.next_deadline() is None
+
+
+# How a node looks
+
+
+def test_a_node_shows_what_it_has(member: Any) -> None:
+    member.adopt(3)
+    member.give(1, 5)
+    member.lose(4)
+    member.now += 3.0
+    state = member.node.state(member.now)
+    assert (state.node, state.boot, state.location, state.requests) == (100, 1, member.at(0.2), 0)
+    assert state.neighbours[0] == NeighbourState(1, member.at(0.1), True, 3.0)
+    assert [one.linked for one in state.neighbours] == [True, True, True, False]
+    (shown,) = state.streams
+    location = member.at(0.0)
+    assert shown == StreamState(member.key, location, "settled", 1, False, location, [3], True, 5)
+    assert state.counts["requests"] == 1
+
+
+def test_a_node_is_busy_while_it_waits_for_others(bench: Any) -> None:
+    assert not bench.node.busy
+    bench.call("subscribe", bench.key)
+    assert bench.node.busy
+    bench.succeed()
+    assert not bench.node.busy
+    bench.call("publish", bench.key, b"x", None)
+    assert bench.node.busy
+
+
+def test_neighbours_are_shown_by_where_they_are(bench: Any) -> None:
+    assert repr(bench.node._core.links[1]) == f"<Neighbour 1 at {bench.at(0.1):.4f}>"
+
+
+@pytest.mark.parametrize("change", [Change.LOST, Change.TORN_DOWN])
+def test_what_cannot_happen_to_a_stream_is_a_mistake_of_ours(change: Change) -> None:
+    with pytest.raises(KeyError):
+        Stream(key(1), 32).change(change)
+    assert Stream(key(1), 32).phase is Phase.SEARCHING

@@ -1,0 +1,604 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull, UnencodableMessage
+from fyrehose_twisted.freenet import publishing as publishing_module
+from fyrehose_twisted.freenet.events import Delivered, Missed, NotPublished, Packet, Published, Renumbered
+from fyrehose_twisted.freenet.messages import (
+    MAX_DATA,
+    MAX_PACKET,
+    PublishCollision,
+    PublishData,
+    PublishFailed,
+    PublishSucceeded,
+    Recall,
+    RejectedLoop,
+    SubscribeData,
+    SubscribeRestarted,
+    SubscribeSucceeded,
+    Unsubscribe,
+)
+from fyrehose_twisted.freenet.packets import FAR
+
+
+def data(bench: Any, uid: int, number: int, what: bytes = b"x", key: bytes = bytes(20)) -> PublishData:
+    return PublishData(uid, key, number, bench.at(0.3), what, 5)
+
+
+def numbers(bench: Any) -> list[int]:
+    """Return the numbers of the packets that the application was given."""
+    return [packet.number for told in bench.of(Delivered) for packet in told.packets]
+
+
+@pytest.fixture
+def relay(member: Any) -> Any:
+    """A node with parent 1 and subscribers 3 and 4, whose newest packet is 9."""
+    member.adopt(3, 4)
+    member.give(1, 9, b"nine")
+    member.take()
+    member.told.clear()
+    return member
+
+
+@pytest.fixture
+def top(root: Any) -> Any:
+    """A root with subscribers 3 and 4, whose newest packet is 9."""
+    root.adopt(3, 4)
+    root.say(3, data(root, 900, 9, b"nine"))
+    root.take()
+    root.told.clear()
+    return root
+
+
+# At the root
+
+
+def test_the_root_takes_a_packet_and_gives_it_to_all_others(top: Any) -> None:
+    top.say(3, data(top, 901, 10))
+    assert top.take(3) == [PublishSucceeded(901)]
+    assert top.take(4) == [SubscribeData(top.key, 10, b"x")]
+    assert top.of(Delivered) == [Delivered(top.key, [Packet(10, b"x")])]
+
+
+def test_the_root_takes_what_its_own_application_publishes(top: Any) -> None:
+    top.call("publish", top.key, b"own", "token")
+    assert top.of(Published) == [Published("token", top.key, 10)]
+    assert top.take() == [SubscribeData(top.key, 10, b"own")] * 2
+    assert numbers(top) == [10]
+
+
+def test_the_first_number_of_a_stream_is_drawn(make_bench: Any) -> None:
+    drawn = set()
+    for seed in range(5):
+        bench = make_bench(0.1, {}, seed=seed)
+        bench.call("subscribe", bench.key)
+        bench.call("publish", bench.key, b"x", None)
+        (told,) = bench.of(Published)
+        drawn.add(told.number)
+    assert len(drawn) == 5
+    assert all(0 <= number < 2**62 for number in drawn)
+
+
+def test_0_follows_the_highest_number(make_bench: Any) -> None:
+    bench = make_bench(0.1, {})
+    bench.call("subscribe", bench.key)
+    bench.call("publish", bench.key, b"x", 1, number=MAX_PACKET)
+    bench.call("publish", bench.key, b"y", 2)
+    assert [told.number for told in bench.of(Published)] == [MAX_PACKET, 0]
+    assert numbers(bench) == [MAX_PACKET, 0]
+
+
+@pytest.mark.parametrize(("number", "what"), [(9, b"other"), (9 - 32, b"old"), (9 + FAR + 1, b"far")])
+def test_the_root_refuses_another_packet_with_a_number_that_is_taken_or_absurd(
+    top: Any, number: int, what: bytes
+) -> None:
+    top.say(3, data(top, 901, number % 2**63, what))
+    assert top.take() == [PublishCollision(901, 10)]
+    assert numbers(top) == []
+
+
+def test_a_number_that_was_left_out_may_still_come(top: Any) -> None:
+    for uid, number in ((901, 11), (902, 10)):
+        top.say(3, data(top, uid, number))
+    assert top.take(3) == [PublishSucceeded(901), PublishSucceeded(902)]
+
+
+# Below the root
+
+
+def test_who_is_not_the_root_sends_a_packet_up_and_holds_it_until_the_root_has_it(relay: Any) -> None:
+    relay.say(3, data(relay, 901, 10))
+    assert relay.take() == [PublishData(901, relay.key, 10, relay.at(0.2), b"x", 10)]
+    assert numbers(relay) == []
+    relay.say(1, PublishSucceeded(901))
+    assert relay.take(3) == [PublishSucceeded(901)]
+    assert relay.take(4) == [SubscribeData(relay.key, 10, b"x")]
+    assert relay.of(Delivered) == [Delivered(relay.key, [Packet(10, b"x")])]
+
+
+def test_a_packet_that_is_here_is_published_already(relay: Any) -> None:
+    relay.say(3, data(relay, 901, 9, b"nine"))
+    assert relay.take() == [PublishSucceeded(901)]
+
+
+def test_a_packet_whose_number_is_taken_here_collides(relay: Any) -> None:
+    relay.say(3, data(relay, 901, 9, b"other"))
+    assert relay.take() == [PublishCollision(901, 10)]
+
+
+def test_whether_an_old_number_is_taken_is_for_the_root_to_say(relay: Any) -> None:
+    relay.give(1, 100)
+    relay.take()
+    relay.say(3, data(relay, 901, 50))
+    assert [type(one) for one in relay.take(1)] == [PublishData]
+
+
+@pytest.mark.parametrize(
+    ("answer", "passed_on"),
+    [
+        (PublishCollision(901, 44), PublishCollision(901, 44)),
+        (PublishFailed(901, "bad-signature"), PublishFailed(901, "bad-signature")),
+        (RejectedLoop(901), PublishFailed(901, "loop")),
+    ],
+)
+def test_what_the_root_says_goes_down_to_the_publisher(relay: Any, answer: Any, passed_on: Any) -> None:
+    relay.say(3, data(relay, 901, 10))
+    relay.take()
+    relay.say(1, answer)
+    assert relay.take() == [passed_on]
+    assert relay.stream.upward == {}
+
+
+def test_only_the_parent_answers_for_the_root(relay: Any) -> None:
+    relay.say(3, data(relay, 901, 10))
+    relay.take()
+    relay.say(2, PublishSucceeded(901), PublishCollision(901, 44), PublishFailed(901, "no"), RejectedLoop(901))
+    assert relay.take() == []
+    assert list(relay.stream.upward) == [901]
+
+
+def test_a_packet_that_is_not_answered_for_in_a_minute_has_failed(relay: Any) -> None:
+    relay.say(3, data(relay, 901, 10))
+    relay.call("publish", relay.key, b"own", "token")
+    relay.take()
+    relay.wait(60.1)
+    assert relay.take() == [PublishFailed(901, "timed-out")]
+    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "timed-out")]
+    relay.say(1, PublishSucceeded(901))
+    assert relay.take() == []
+
+
+def test_a_packet_for_no_stream_fails(bench: Any) -> None:
+    bench.say(3, data(bench, 901, 10))
+    assert bench.take() == [PublishFailed(901, "no-stream")]
+
+
+def test_a_packet_of_somebody_who_is_no_subscriber_fails(member: Any) -> None:
+    member.say(3, data(member, 901, 10))
+    assert member.take() == [PublishFailed(901, "not-subscribed")]
+    assert member.node.counts["unsubscribed_publishers"] == 1
+
+
+def test_a_packet_that_was_here_is_a_loop(relay: Any) -> None:
+    relay.say(3, data(relay, 901, 10))
+    relay.take()
+    relay.say(4, data(relay, 901, 10))
+    assert relay.take() == [RejectedLoop(901)]
+
+
+def test_32_packets_wait_for_the_root(relay: Any) -> None:
+    for uid in range(901, 901 + 33):
+        relay.say(3, data(relay, uid, uid))
+    assert relay.take(3) == [PublishFailed(933, "queue-full")]
+    assert len(relay.take(1)) == 32
+
+
+# What the application publishes
+
+
+def test_a_packet_gets_the_next_number(relay: Any) -> None:
+    for token in range(3):
+        relay.call("publish", relay.key, b"%d" % token, token)
+    sent = relay.take(1)
+    assert [(one.packet, one.data) for one in sent] == [(10, b"0"), (11, b"1"), (12, b"2")]
+    relay.say(1, *(PublishSucceeded(one.uid) for one in sent))
+    assert relay.of(Published) == [Published(token, relay.key, 10 + token) for token in range(3)]
+
+
+def test_after_a_collision_the_number_that_is_suggested_is_tried(relay: Any) -> None:
+    relay.call("publish", relay.key, b"own", "token")
+    (first,) = relay.take()
+    relay.say(1, PublishCollision(first.uid, 31))
+    (second,) = relay.take()
+    assert second.packet == 31
+    assert second.uid != first.uid
+    relay.say(1, PublishSucceeded(second.uid))
+    assert relay.of(Published) == [Published("token", relay.key, 31)]
+
+
+def test_after_too_many_collisions_it_is_given_up(relay: Any) -> None:
+    relay.call("publish", relay.key, b"own", "token")
+    tries = 0
+    while sent := relay.take():
+        tries += 1
+        relay.say(1, PublishCollision(sent[0].uid, 100 + tries))
+    assert tries == publishing_module.TRIES + 1
+    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "collision", 100 + tries)]
+
+
+def test_a_number_that_the_application_insists_on_stays(relay: Any) -> None:
+    relay.call("publish", relay.key, b"own", "token", number=9)
+    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "collision", 10)]
+
+
+def test_a_number_that_the_application_insists_on_is_tried_once(relay: Any) -> None:
+    relay.call("publish", relay.key, b"own", "token", number=20)
+    (sent,) = relay.take()
+    relay.say(1, PublishCollision(sent.uid, 31))
+    assert relay.take() == []
+    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "collision", 31)]
+
+
+def test_what_is_signed_is_signed_for_the_number(relay: Any) -> None:
+    relay.call("publish", relay.key, b"", "token", sign=lambda number: b"signed %d" % number)
+    (first,) = relay.take()
+    assert first.data == b"signed 10"
+    relay.say(1, PublishCollision(first.uid, 31))
+    assert relay.take()[0].data == b"signed 31"
+
+
+def test_a_signature_that_makes_a_packet_too_large_is_told(relay: Any) -> None:
+    relay.call("publish", relay.key, b"", "token", sign=lambda number: bytes(MAX_DATA + 1))
+    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "too-large")]
+    assert relay.take() == []
+
+
+def test_who_is_not_subscribed_does_not_publish(bench: Any) -> None:
+    bench.call("publish", bench.key, b"x", "token")
+    bench.request(3)
+    bench.succeed()
+    bench.call("publish", bench.key, b"x", "token")
+    assert bench.of(NotPublished) == [NotPublished("token", bench.key, "no-stream")] * 2
+
+
+def test_packets_of_the_application_wait_until_there_is_room(relay: Any) -> None:
+    for token in range(40):
+        relay.call("publish", relay.key, b"x", token)
+    sent = relay.take()
+    assert len(sent) == 32
+    for answer in (PublishSucceeded(sent[0].uid), PublishFailed(sent[1].uid, "no"), RejectedLoop(sent[2].uid)):
+        relay.say(1, answer)
+    assert [one.packet for one in relay.take(1)] == [42, 43, 44]
+
+
+def test_too_many_packets_are_refused(relay: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing_module, "MAX_BACKLOG", 3)
+    for token in range(35):
+        relay.call("publish", relay.key, b"x", token)
+    with pytest.raises(PublishQueueFull, match="wait"):
+        relay.call("publish", relay.key, b"x", 35)
+
+
+def test_a_packet_has_1058_bytes_at_most(relay: Any) -> None:
+    relay.call("publish", relay.key, bytes(MAX_DATA), 1)
+    with pytest.raises(MessageTooLarge):
+        relay.call("publish", relay.key, bytes(MAX_DATA + 1), 2)
+
+
+@pytest.mark.parametrize("number", [-1, 2**63])
+def test_a_number_that_is_none_is_refused(relay: Any, number: int) -> None:
+    with pytest.raises(UnencodableMessage, match="number"):
+        relay.call("publish", relay.key, b"x", 1, number=number)
+
+
+def test_what_waits_when_the_stream_is_left_has_failed(relay: Any) -> None:
+    for token in range(33):
+        relay.call("publish", relay.key, b"x", token)
+    relay.say(3, Unsubscribe(relay.key))
+    relay.say(4, Unsubscribe(relay.key))
+    relay.call("unsubscribe", relay.key)
+    assert [told.token for told in relay.of(NotPublished)] == list(range(33))
+    assert not relay.node.busy
+
+
+# While there is no parent
+
+
+def test_packets_wait_for_a_parent(relay: Any) -> None:
+    relay.lose(1)
+    relay.take()
+    relay.say(3, data(relay, 901, 20))
+    relay.call("publish", relay.key, b"own", "token")
+    assert relay.take() == []
+    relay.wait(1.0)
+    relay.succeed()
+    sent = [one for one in relay.take(2) if isinstance(one, PublishData)]
+    assert [(one.packet, one.data) for one in sent] == [(20, b"x"), (10, b"own")]
+
+
+def test_what_the_root_has_not_answered_for_goes_to_the_new_parent_under_another_uid(relay: Any) -> None:
+    relay.say(3, data(relay, 901, 10))
+    relay.lose(1)
+    relay.wait(1.0)
+    request = relay.asked_of(2)
+    relay.say(2, SubscribeSucceeded(relay.key, request.uid, relay.at(0.0)))
+    (sent,) = (one for one in relay.take(2) if one.packet == 10)
+    assert sent.uid != 901
+    relay.take()
+    relay.say(2, PublishSucceeded(sent.uid))
+    assert relay.take(3) == [PublishSucceeded(901)]
+
+
+def test_a_new_root_takes_what_the_old_one_did_not_answer_for(relay: Any) -> None:
+    relay.call("publish", relay.key, b"own", "token")
+    relay.lose(1)
+    relay.wait(1.0)
+    uid = relay.asked_of(2).uid
+    for number in (2, 3, 4):
+        relay.say(number, RejectedLoop(uid))
+    assert relay.of(Published) == [Published("token", relay.key, 10)]
+    assert relay.take(4)[-1:] == [SubscribeData(relay.key, 10, b"own")]
+
+
+def test_waiting_for_a_parent_takes_a_minute_at_most(relay: Any) -> None:
+    relay.call("publish", relay.key, b"own", "token")
+    relay.wait(30.0)
+    relay.lose(1)
+    relay.wait(1.0)
+    relay.succeed()
+    relay.wait(29.1)
+    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "timed-out")]
+
+
+def test_a_publisher_that_is_gone_is_not_told(relay: Any) -> None:
+    relay.say(3, data(relay, 901, 10))
+    relay.lose(3)
+    relay.say(1, PublishSucceeded(901))
+    assert relay.take(3) == []
+    assert numbers(relay) == [10]
+
+
+# On the way down
+
+
+def test_a_packet_of_the_parent_goes_to_everybody_below(relay: Any) -> None:
+    relay.give(1, 10)
+    assert relay.sent == [(3, SubscribeData(relay.key, 10, b"x")), (4, SubscribeData(relay.key, 10, b"x"))]
+    assert relay.of(Delivered) == [Delivered(relay.key, [Packet(10, b"x")])]
+
+
+def test_a_packet_of_somebody_else_is_dropped_and_corrected(relay: Any) -> None:
+    relay.give(2, 10)
+    assert relay.take() == [Unsubscribe(relay.key)]
+    assert numbers(relay) == []
+    assert relay.node.counts["data_not_from_parent"] == 1
+
+
+def test_a_packet_of_an_unknown_stream_is_corrected(bench: Any) -> None:
+    bench.give(1, 10)
+    assert bench.take() == [Unsubscribe(bench.key)]
+
+
+def test_a_packet_of_whoever_is_being_asked_is_not_corrected(bench: Any) -> None:
+    bench.request(3)
+    bench.take()
+    bench.give(1, 10)
+    assert bench.take() == []
+
+
+def test_the_root_knows_better_which_of_two_packets_has_a_number(relay: Any) -> None:
+    relay.say(3, data(relay, 901, 10, b"x"))
+    relay.give(1, 10, b"y")
+    relay.take()
+    relay.say(1, PublishSucceeded(901))
+    assert relay.sent == [(4, SubscribeData(relay.key, 10, b"x")), (3, PublishSucceeded(901))]
+    assert [told.packets[0].data for told in relay.of(Delivered)] == [b"y", b"x"]
+
+
+def test_a_packet_is_delivered_once(relay: Any) -> None:
+    relay.give(1, 10)
+    relay.give(1, 10)
+    assert numbers(relay) == [10]
+    assert relay.node.counts["data_same"] == 1
+
+
+def test_a_relay_keeps_packets_for_those_who_come_later(bench: Any) -> None:
+    bench.request(3)
+    bench.succeed()
+    for number in range(40):
+        bench.give(1, number)
+    bench.take()
+    bench.request(4)
+    assert [one.packet for one in bench.take(4)[1:]] == list(range(8, 40))
+    assert bench.of(Delivered) == []
+
+
+def test_packets_that_did_not_come_are_told(relay: Any) -> None:
+    relay.give(1, 12)
+    relay.give(1, 45)
+    assert relay.of(Missed) == [Missed(relay.key, 10, 11), Missed(relay.key, 13, 13)]
+
+
+def test_numbers_that_go_on_elsewhere_are_told(relay: Any) -> None:
+    relay.give(1, 50_000)
+    assert relay.told == [Renumbered(relay.key, 50_000), Delivered(relay.key, [Packet(50_000, b"x")])]
+    assert relay.of(Missed) == []
+
+
+def test_the_root_knows_better_what_the_numbers_are(relay: Any) -> None:
+    relay.give(1, 9, b"another nine")
+    assert relay.of(Renumbered) == [Renumbered(relay.key, 9)]
+    assert relay.of(Delivered) == [Delivered(relay.key, [Packet(9, b"another nine")])]
+    assert len(relay.take()) == 2
+
+
+@pytest.mark.parametrize("number", [10, 5])
+def test_numbers_that_were_far_ahead_may_go_back(relay: Any, number: int) -> None:
+    relay.give(1, 50_000)
+    relay.give(1, number)
+    assert relay.of(Renumbered) == [Renumbered(relay.key, 50_000), Renumbered(relay.key, number)]
+    assert numbers(relay) == [50_000, number]
+
+
+def test_a_packet_that_was_delivered_before_the_numbers_changed_is_not_delivered_again(relay: Any) -> None:
+    relay.give(1, 9, b"another nine")
+    relay.give(1, 9, b"nine")
+    assert numbers(relay) == [9]
+    assert relay.node.counts["given_before"] == 1
+
+
+def test_the_answer_for_a_packet_that_came_down_already_is_no_second_delivery(relay: Any) -> None:
+    relay.say(3, data(relay, 901, 10))
+    relay.give(1, 10)
+    relay.say(1, PublishSucceeded(901))
+    assert numbers(relay) == [10]
+    assert relay.take(3) == [SubscribeData(relay.key, 10, b"x"), PublishSucceeded(901)]
+
+
+# Trees that grow together
+
+
+def test_who_gets_another_parent_gives_it_what_its_old_tree_had(relay: Any) -> None:
+    relay.lose(1)
+    relay.wait(1.0)
+    request = relay.asked_of(2)
+    assert request.last_seen == 9
+    relay.say(3, data(relay, 901, 10))
+    relay.say(2, SubscribeSucceeded(relay.key, request.uid, relay.at(0.0)))
+    assert [one.packet for one in relay.take(2)] == [10]
+
+
+def test_a_root_that_lacks_packets_has_them_from_who_joins(root: Any) -> None:
+    root.request(3, last_seen=20)
+    recall = Recall(root.key, -1)
+    assert root.take(3)[-1:] == [recall]
+    root.say(3, data(root, 901, 20, b"twenty"))
+    assert numbers(root) == [20]
+    root.take()
+    root.request(4, last_seen=25)
+    assert root.take(4)[-1:] == [Recall(root.key, 20)]
+
+
+@pytest.mark.parametrize("last_seen", [-1, 5, 9, 9 + FAR + 1])
+def test_a_root_asks_nobody_who_has_no_more(top: Any, last_seen: int) -> None:
+    top.meet(5, 0.4)
+    top.request(5, last_seen=last_seen)
+    assert not any(isinstance(one, Recall) for one in top.take())
+
+
+def test_what_the_parent_lacks_goes_up_once(relay: Any) -> None:
+    relay.give(1, 10)
+    relay.take()
+    relay.say(1, Recall(relay.key, 9), Recall(relay.key, 8))
+    assert [one.packet for one in relay.take()] == [10]
+    assert relay.node.counts["strays"] == 1
+
+
+def test_nobody_is_told_what_becomes_of_packets_that_the_parent_lacked(relay: Any) -> None:
+    relay.say(1, Recall(relay.key, -1))
+    (sent,) = relay.take()
+    relay.say(1, PublishCollision(sent.uid, 20))
+    assert relay.take() == relay.told == []
+
+
+def test_who_has_nothing_that_the_parent_lacks_asks_below(relay: Any) -> None:
+    relay.say(1, Recall(relay.key, 9))
+    assert relay.sent == [(3, Recall(relay.key, 9)), (4, Recall(relay.key, 9))]
+
+
+def test_only_the_parent_recalls(relay: Any) -> None:
+    relay.say(3, Recall(relay.key, 8))
+    assert relay.take() == []
+
+
+# Signed streams
+
+
+SIGNED = b"\xed\x25\x51\x9f" + bytes(16)
+
+
+@pytest.fixture
+def signed(make_bench: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The root of a signed stream with subscribers 3 and 4; a packet is signed right if it begins with "right"."""
+    monkeypatch.setattr(publishing_module, "verify", lambda key, number, what: what.startswith(b"right"))
+    bench = make_bench(0.1, {})
+    bench.key = SIGNED
+    bench.call("subscribe", SIGNED)
+    for number in (3, 4):
+        bench.meet(number, 0.4)
+        bench.request(number, key=SIGNED)
+    bench.say(3, data(bench, 900, 9, b"right", SIGNED))
+    bench.sent.clear()
+    bench.told.clear()
+    return bench
+
+
+def test_the_root_refuses_what_is_not_signed_right(signed: Any) -> None:
+    signed.say(3, data(signed, 901, 10, b"wrong", SIGNED))
+    assert signed.take() == [PublishFailed(901, "bad-signature")]
+    assert signed.node.counts["bad_signatures"] == 1
+    signed.say(3, data(signed, 902, 10, b"right", SIGNED))
+    assert signed.take(4) == [SubscribeData(SIGNED, 10, b"right")]
+
+
+def test_who_cannot_check_a_signature_lets_it_pass_and_counts_it(signed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing_module, "can_verify", lambda: False)
+    signed.say(3, data(signed, 901, 10, b"wrong", SIGNED))
+    assert signed.take(3) == [PublishSucceeded(901)]
+    assert signed.node.counts["unverified"] == 1
+
+
+@pytest.fixture
+def signed_relay(signed: Any) -> Any:
+    """The same node when 3 is its parent."""
+    signed.wait(2.2)
+    uid = signed.asked_of(3).uid
+    signed.say(3, Unsubscribe(SIGNED), SubscribeSucceeded(SIGNED, uid, signed.at(0.0)))
+    signed.sent.clear()
+    signed.told.clear()
+    return signed
+
+
+@pytest.mark.parametrize(
+    ("number", "what"),
+    [(10, b"wrong"), (9, b"wrong"), (9 + FAR + 1, b"wrong"), (9 - 32 + 2**63, b"right, but old")],
+)
+def test_the_application_gets_nothing_that_is_not_signed_right(signed_relay: Any, number: int, what: bytes) -> None:
+    signed_relay.give(3, number, what, SIGNED)
+    assert signed_relay.take() == signed_relay.told == []
+    # Neither does it change what is here.
+    assert signed_relay.stream.packets.after(-1) == [Packet(9, b"right")]
+
+
+def test_what_is_signed_right_may_take_the_place_of_another_packet(signed_relay: Any) -> None:
+    signed_relay.give(3, 9, b"right, too", SIGNED)
+    assert numbers(signed_relay) == [9]
+
+
+@pytest.mark.parametrize("number", [10, 11])
+def test_the_application_gets_nothing_that_only_the_parent_says_to_be_right(signed_relay: Any, number: int) -> None:
+    signed_relay.say(4, data(signed_relay, 901, number, b"wrong", SIGNED))
+    signed_relay.give(3, 11, b"right", SIGNED)
+    signed_relay.take()
+    signed_relay.say(3, PublishSucceeded(901))
+    assert signed_relay.take() == [PublishFailed(901, "bad-signature")]
+    assert numbers(signed_relay) == [11]
+    assert signed_relay.stream.packets.newest == 11
+
+
+def test_who_has_no_application_for_it_checks_only_what_would_change_the_numbers(signed_relay: Any) -> None:
+    signed_relay.stream.local = False
+    for number, what in ((9, b"wrong"), (9 + FAR + 1, b"wrong"), (10, b"anything")):
+        signed_relay.give(3, number, what, SIGNED)
+    assert [one.packet for one in signed_relay.take()] == [10]
+    assert signed_relay.node.counts["bad_signatures"] == 2
+
+
+def test_a_restart_does_not_keep_packets_from_those_below(relay: Any) -> None:
+    relay.say(1, SubscribeRestarted(relay.key, 77, relay.at(0.1)))
+    relay.take()
+    relay.give(1, 10)
+    assert relay.take() == [SubscribeData(relay.key, 10, b"x")] * 2

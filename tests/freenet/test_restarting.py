@@ -1,0 +1,658 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.freenet.events import Attached, Dropped, Restarting, Subscribed
+from fyrehose_twisted.freenet.messages import (
+    Accepted,
+    BetterRoot,
+    DataNotFound,
+    Dismissed,
+    Located,
+    RejectedBusy,
+    RejectedLoop,
+    RejectedOverload,
+    ResubscribeRequest,
+    RouteNotFound,
+    SubscribeRequest,
+    SubscribeRestarted,
+    SubscribeSucceeded,
+    SubscribeSucceededNewRoot,
+    Unsubscribe,
+)
+
+
+@pytest.fixture
+def orphan(member: Any) -> Any:
+    """A node that lost its parent 1, has subscriber 3, and has asked neighbour 2 for another parent."""
+    member.adopt(3)
+    member.lose(1)
+    member.wait(1.1)
+    member.uid = member.asked_of(2).uid
+    member.told.clear()
+    return member
+
+
+@pytest.fixture
+def below(member: Any) -> Any:
+    """A node with subscriber 3, whose parent 1 looks for a parent."""
+    member.adopt(3)
+    member.say(1, SubscribeRestarted(member.key, 77, member.at(0.1)))
+    member.take()
+    return member
+
+
+# The parent is lost
+
+
+def test_who_loses_its_parent_tells_its_subtree_at_once_and_asks_within_a_second(member: Any) -> None:
+    member.adopt(3)
+    for number in (5, 6, 8):
+        member.give(1, number)
+    member.take()
+    member.lose(1)
+    assert member.of(Restarting) == [Restarting(member.key, "parent-lost")]
+    (restarted,) = member.take()
+    here = member.at(0.2)
+    assert restarted == SubscribeRestarted(member.key, restarted.uid, here)
+    member.wait(1.0)
+    request = member.asked_of(2)
+    assert request == ResubscribeRequest(restarted.uid, member.key, 10, 6, here, here)
+
+
+def test_another_neighbour_that_is_lost_restarts_nothing(member: Any) -> None:
+    member.lose(4)
+    member.wait(5.0)
+    assert member.take() == []
+
+
+def test_a_new_parent_is_told_to_the_whole_subtree(orphan: Any) -> None:
+    orphan.say(2, SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.02)))
+    assert orphan.take() == [SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.02))]
+    assert orphan.told == [Attached(orphan.key, 2), Subscribed(orphan.key, orphan.at(0.02), False)]
+    assert orphan.stream.settled
+
+
+def test_who_finds_nobody_nearer_is_the_root(orphan: Any) -> None:
+    for number in (2, 3, 4):
+        orphan.say(number, RejectedLoop(orphan.uid))
+    assert orphan.take(3)[-1:] == [SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.2))]
+    assert orphan.told == [Attached(orphan.key, None), Subscribed(orphan.key, orphan.at(0.2), True)]
+
+
+def test_a_subscriber_that_becomes_the_parent_is_dismissed_as_subscriber(orphan: Any) -> None:
+    orphan.say(2, RejectedLoop(orphan.uid))
+    assert orphan.asked_of(3).uid == orphan.uid
+    orphan.say(3, Unsubscribe(orphan.key), SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.02)))
+    assert orphan.take() == []
+    assert orphan.subscribers == []
+    assert orphan.stream.parent.node == 3
+
+
+def test_no_two_nodes_are_the_parents_of_one_another(orphan: Any) -> None:
+    orphan.say(2, RejectedLoop(orphan.uid))
+    orphan.take()
+    orphan.say(3, SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.02)))
+    assert orphan.take() == [Dismissed(orphan.key)]
+    assert orphan.subscribers == []
+
+
+def test_who_is_only_a_relay_restarts_too(bench: Any) -> None:
+    bench.request(3)
+    bench.succeed()
+    bench.lose(1)
+    bench.wait(1.0)
+    assert isinstance(bench.asked_of(2), ResubscribeRequest)
+
+
+def test_a_subscription_while_a_parent_is_looked_for_waits_for_it(bench: Any) -> None:
+    bench.request(3)
+    bench.succeed()
+    bench.lose(1)
+    bench.call("subscribe", bench.key)
+    bench.wait(1.0)
+    (request,) = bench.take(2)
+    assert isinstance(request, ResubscribeRequest)
+    bench.say(2, SubscribeSucceeded(bench.key, request.uid, bench.at(0.02)))
+    assert bench.of(Subscribed) == [Subscribed(bench.key, bench.at(0.02), False)]
+
+
+def test_a_restart_that_nobody_answers_is_tried_three_times(orphan: Any) -> None:
+    uids = []
+    for _ in range(3):
+        assert not orphan.stream.connected
+        uids.append(orphan.uid)
+        orphan.say(2, RejectedOverload(orphan.uid))
+        orphan.wait(10.0)
+        if not orphan.stream.connected:
+            orphan.uid = orphan.asked_of(2).uid
+    assert len(set(uids)) == 3
+    assert orphan.stream.is_root
+
+
+def test_only_failures_in_a_row_count(orphan: Any) -> None:
+    for answer in (RejectedOverload, RejectedOverload, None, RejectedOverload, RejectedOverload):
+        if answer is None:
+            orphan.say(2, SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.0)))
+            orphan.say(2, Dismissed(orphan.key))
+        else:
+            orphan.say(2, answer(orphan.uid))
+        orphan.wait(10.0)
+        orphan.uid = orphan.asked_of(2).uid
+    assert not orphan.stream.connected
+
+
+def test_who_meets_others_that_restart_and_are_nearer_asks_again(orphan: Any) -> None:
+    orphan.say(2, RejectedBusy(orphan.uid, orphan.at(0.1)))
+    orphan.say(3, RejectedLoop(orphan.uid))
+    orphan.say(4, RejectedLoop(orphan.uid))
+    assert not orphan.stream.connected
+    assert isinstance(orphan.take(3)[-1], SubscribeRestarted)
+    orphan.wait(1.5)
+    assert orphan.asked_of(2).uid != orphan.uid
+
+
+def test_who_meets_others_that_restart_and_are_farther_is_the_root(orphan: Any) -> None:
+    orphan.say(2, RejectedBusy(orphan.uid, orphan.at(0.3)))
+    orphan.say(3, RouteNotFound(orphan.uid, 3, orphan.at(-0.25)))
+    orphan.say(4, DataNotFound(orphan.uid, orphan.at(0.21)))
+    assert orphan.stream.is_root
+
+
+@pytest.mark.parametrize("answer", [RouteNotFound, DataNotFound])
+def test_the_nearest_that_was_busy_goes_back_to_the_asker(bench: Any, answer: Any) -> None:
+    bench.lose(2)
+    bench.lose(4)
+    uid = bench.request(3, must_beat=0.1, best=0.1, htl=2)
+    bench.take()
+    last = (uid, 1, bench.at(0.05)) if answer is RouteNotFound else (uid, bench.at(0.05))
+    bench.say(1, answer(*last))
+    assert bench.take() == [answer(*last)]
+
+
+def test_where_everybody_is_busy_somebody_is_the_root_in_the_end(orphan: Any) -> None:
+    tries = 0
+    while not orphan.stream.connected:
+        for number in (2, 3, 4):
+            orphan.say(number, RejectedBusy(orphan.uid, orphan.at(0.1)))
+        tries += 1
+        orphan.wait(1.5)
+        if orphan.sent and not orphan.stream.connected:
+            orphan.uid = orphan.asked()[1].uid
+    assert tries == 20
+
+
+# Above a restart
+
+
+def test_a_restart_is_told_to_the_whole_subtree(member: Any) -> None:
+    member.adopt(3)
+    restarted = SubscribeRestarted(member.key, 77, member.at(0.1))
+    member.say(1, restarted)
+    assert member.take() == [restarted]
+    assert member.stream.connected
+    assert not member.stream.settled
+
+
+def test_the_end_of_a_restart_is_told_to_the_whole_subtree(below: Any) -> None:
+    below.told.clear()
+    below.say(1, SubscribeSucceeded(below.key, 77, below.at(0.03)))
+    assert below.take() == [SubscribeSucceeded(below.key, 77, below.at(0.03))]
+    assert below.told == [Subscribed(below.key, below.at(0.03), False)]
+    assert below.stream.settled
+
+
+def test_the_application_is_not_told_that_the_root_is_the_same(below: Any) -> None:
+    below.say(1, SubscribeSucceeded(below.key, 77, below.at(0.0)))
+    assert below.of(Subscribed) == []
+
+
+def test_a_restart_that_takes_too_long_is_a_lost_parent(below: Any) -> None:
+    below.wait(120.1)
+    assert below.take(1) == [Unsubscribe(below.key)]
+    assert below.of(Restarting) == [Restarting(below.key, "parent-restarting")]
+
+
+def test_a_restart_that_was_over_in_time_is_not(below: Any) -> None:
+    below.say(1, SubscribeSucceeded(below.key, 77, below.at(0.0)))
+    below.take()
+    below.wait(130.0)
+    assert below.take() == []
+
+
+def test_a_restart_of_an_unknown_stream_is_a_stray(bench: Any) -> None:
+    bench.say(1, SubscribeRestarted(bench.key, 77, bench.at(0.1)))
+    assert bench.node.counts["strays"] == 1
+
+
+# Through one's own subtree
+
+
+def test_the_resubscription_of_the_parent_passes_and_turns_the_path_round(below: Any) -> None:
+    below.request(1, must_beat=0.1, best=0.1, uid=77)
+    assert below.asked_of(2).must_beat == below.at(0.1)
+    below.say(2, SubscribeSucceeded(below.key, 77, below.at(0.01)))
+    succeeded = SubscribeSucceeded(below.key, 77, below.at(0.01))
+    # The old parent has to know that this node is no subscriber any more before it hears of its new parent.
+    assert below.take(1) == [Unsubscribe(below.key), succeeded]
+    assert below.take(3) == [succeeded]
+    assert below.stream.parent.node == 2
+    assert below.subscribers == [3, 1]
+
+
+def test_who_is_nearer_than_the_parent_may_become_the_root_for_it(below: Any) -> None:
+    below.request(1, must_beat=0.3, best=0.3, uid=77)
+    for number in (2, 3, 4):
+        below.say(number, RejectedLoop(77))
+    here = below.at(0.2)
+    assert below.take(1)[-2:] == [Unsubscribe(below.key), SubscribeSucceededNewRoot(below.key, 77, here)]
+    assert below.stream.is_root
+
+
+def test_who_is_no_nearer_than_the_parent_may_not(below: Any) -> None:
+    below.request(1, must_beat=0.1, best=0.4, uid=77)
+    for number in (2, 3, 4):
+        below.say(number, RejectedLoop(77))
+    assert below.take(1)[-1:] == [RouteNotFound(77, 10)]
+    assert below.stream.parent.node == 1
+
+
+def test_a_resubscription_with_another_uid_does_not_pass(below: Any) -> None:
+    below.request(4, must_beat=0.3, best=0.3, uid=78)
+    assert below.take() == [RejectedBusy(78, below.at(0.1))]
+
+
+def test_what_an_outdated_resubscription_found_is_declined(below: Any) -> None:
+    below.request(1, must_beat=0.1, best=0.1, uid=77)
+    below.say(1, SubscribeRestarted(below.key, 78, below.at(0.1)))
+    below.take()
+    below.say(2, SubscribeSucceeded(below.key, 77, below.at(0.01)))
+    assert below.take(2) == [Unsubscribe(below.key)]
+    assert below.take(1) == [RejectedBusy(77, below.at(0.1))]
+    assert below.stream.parent.node == 1
+
+
+def test_what_is_found_for_a_parent_that_has_one_again_is_declined(below: Any) -> None:
+    below.request(1, must_beat=0.1, best=0.1, uid=77)
+    below.say(1, SubscribeSucceeded(below.key, 78, below.at(0.05)))
+    below.take()
+    below.say(2, SubscribeSucceeded(below.key, 77, below.at(0.01)))
+    assert below.take(2) == [Unsubscribe(below.key)]
+    assert below.take(1) == [RejectedLoop(77)]
+
+
+def test_what_is_found_for_a_parent_that_was_changed_is_declined_but_it_may_join(below: Any) -> None:
+    below.request(1, must_beat=0.1, best=0.1, uid=77)
+    below.say(1, Dismissed(below.key))
+    below.wait(1.1)
+    uid = below.asked_of(1).uid
+    below.say(1, RejectedLoop(uid))
+    below.say(2, SubscribeSucceeded(below.key, uid, below.at(0.15)))
+    below.say(2, SubscribeSucceeded(below.key, uid, below.at(0.05)))
+    below.take()
+    below.say(2, SubscribeSucceeded(below.key, 77, below.at(0.05)))
+    assert below.sent == [(1, SubscribeSucceeded(below.key, 77, below.at(0.05)))]
+    assert below.subscribers == [3, 1]
+
+
+# Who takes resubscribers in
+
+
+@pytest.mark.parametrize(
+    ("accept", "must_beat", "taken"),
+    [("root", 0.1, True), ("root", 0.04, False), ("own", 0.3, True), ("own", 0.1, False)],
+)
+def test_a_resubscriber_must_be_beaten(make_bench: Any, accept: str, must_beat: float, taken: bool) -> None:
+    bench = make_bench(0.2, {1: 0.1, 3: 0.3}, accept=accept)
+    bench.attach(0.05)
+    uid = bench.request(3, must_beat=must_beat)
+    answer = SubscribeSucceeded(bench.key, uid, bench.at(0.05)) if taken else RejectedLoop(uid)
+    assert bench.take(3) == [answer]
+    assert bench.subscribers == ([3] if taken else [])
+
+
+def test_who_has_no_stream_routes_a_resubscription(bench: Any) -> None:
+    uid = bench.request(3, must_beat=0.3, best=0.3)
+    assert bench.take(3) == [Accepted(uid), SubscribeRestarted(bench.key, uid, bench.at(0.2))]
+    request = bench.asked_of(1)
+    assert request == ResubscribeRequest(uid, bench.key, 10, -1, bench.at(0.3), bench.at(0.2))
+
+
+def test_who_has_no_stream_becomes_the_root_only_if_it_beats(bench: Any) -> None:
+    for must_beat, answer in (
+        (0.1, RouteNotFound(1, 10)),
+        (0.3, SubscribeSucceededNewRoot(bench.key, 2, bench.at(0.2))),
+    ):
+        uid = bench.request(3, must_beat=must_beat, best=0.3)
+        for number in (1, 2, 4):
+            bench.say(number, RejectedLoop(uid))
+        assert bench.take(3)[-1:] == [answer]
+
+
+def test_a_resubscription_that_was_here_is_a_loop(bench: Any) -> None:
+    uid = bench.request(3, must_beat=0.3)
+    bench.take()
+    bench.request(4, must_beat=0.3, uid=uid)
+    assert bench.take() == [RejectedLoop(uid)]
+
+
+def test_who_looks_for_a_better_parent_takes_no_resubscribers_in(member: Any) -> None:
+    member.say(1, SubscribeSucceeded(member.key, 0, member.at(0.15)))
+    member.call("move", member.at(0.12))
+    member.take()
+    uid = member.request(3, must_beat=0.3)
+    assert member.take() == [RejectedBusy(uid, member.at(0.12))]
+
+
+# Cycles
+
+
+def test_who_hears_of_its_own_restart_from_its_parent_is_in_a_cycle(orphan: Any) -> None:
+    orphan.say(2, SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.02)))
+    orphan.take()
+    orphan.say(2, SubscribeRestarted(orphan.key, orphan.uid, orphan.at(0.2)))
+    assert orphan.take(2) == [Unsubscribe(orphan.key)]
+    assert orphan.of(Restarting) == [Restarting(orphan.key, "cycle")]
+    (restarted,) = orphan.take(3)
+    assert restarted.uid != orphan.uid
+    orphan.wait(2.0)
+    assert orphan.asked_of(2).uid == restarted.uid
+
+
+def test_who_hears_of_the_restart_that_it_got_its_parent_by_is_in_a_cycle(bench: Any) -> None:
+    uid = bench.request(3, must_beat=0.3, best=0.3)
+    bench.succeed(0.01)
+    bench.take()
+    bench.say(1, SubscribeRestarted(bench.key, uid, bench.at(0.3)))
+    assert bench.take(1) == [Unsubscribe(bench.key)]
+    assert bench.node.counts["cycles"] == 1
+
+
+# Dismissed, restarted, silent
+
+
+def test_who_is_dismissed_restarts(member: Any) -> None:
+    member.say(2, Dismissed(member.key))
+    assert member.of(Restarting) == []
+    member.say(1, Dismissed(member.key))
+    assert member.of(Restarting) == [Restarting(member.key, "dismissed")]
+    member.wait(1.0)
+    # It may be asked again.
+    assert isinstance(member.asked_of(1), ResubscribeRequest)
+
+
+def test_a_parent_with_another_boot_id_is_a_lost_parent(member: Any) -> None:
+    member.lose(2)
+    member.meet(1, 0.1, boot=2)
+    assert member.of(Restarting) == [Restarting(member.key, "parent-rebooted")]
+    assert member.node.counts["reboots"] == 1
+
+
+def test_a_subscriber_with_another_boot_id_is_none_any_more(member: Any) -> None:
+    member.adopt(3)
+    member.meet(3, 0.3, boot=2)
+    assert member.subscribers == []
+
+
+def test_a_subscriber_whose_link_is_gone_stays_one_for_a_minute(member: Any) -> None:
+    member.adopt(3, 4)
+    for number in (3, 4):
+        member.lose(number)
+    member.give(1, 5)
+    assert member.take() == []
+    assert member.node.counts["unsent"] == 2
+    member.wait(59.9)
+    member.meet(4, -0.4)
+    # It may have another parent by now: then it says so.
+    (told,) = member.take(4)
+    assert (type(told), told.key) == (SubscribeSucceeded, member.key)
+    member.wait(0.2)
+    assert member.subscribers == [4]
+    member.give(1, 6)
+    assert [one.packet for one in member.take(4)] == [6]
+
+
+def test_the_minute_begins_anew_with_each_loss(member: Any) -> None:
+    member.adopt(3)
+    member.lose(3)
+    member.wait(30.0)
+    member.meet(3, 0.3)
+    member.wait(10.0)
+    member.lose(3)
+    member.wait(59.9)
+    assert member.subscribers == [3]
+    member.wait(0.2)
+    assert member.subscribers == []
+
+
+# Teardown
+
+
+def test_teardown_lets_go_of_the_subtree_and_subscribes_anew(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1, 2: 0.15, 3: 0.3}, on_parent_lost="teardown")
+    bench.attach()
+    bench.adopt(3)
+    bench.lose(1)
+    assert bench.take() == [Dismissed(bench.key)]
+    assert bench.subscribers == []
+    bench.wait(1.0)
+    assert isinstance(bench.asked_of(2), SubscribeRequest)
+
+
+def test_teardown_drops_what_nobody_here_wants(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1, 3: 0.3}, on_parent_lost="teardown")
+    bench.request(3)
+    bench.succeed()
+    bench.lose(1)
+    assert bench.node.streams == {}
+    assert bench.of(Dropped) == [Dropped(bench.key)]
+
+
+# Something better turns up
+
+
+def test_a_new_neighbour_nearer_than_the_root_is_asked_while_the_old_parent_stays(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1, 3: 0.3})
+    bench.attach(0.1)
+    bench.adopt(3)
+    bench.meet(5, 0.05)
+    (restarted,) = bench.take(3)
+    here = bench.at(0.2)
+    assert bench.asked_of(5) == ResubscribeRequest(restarted.uid, bench.key, 10, -1, here, here)
+    bench.give(1, 9)
+    assert [one.packet for one in bench.take(3)] == [9]
+    bench.say(5, SubscribeSucceeded(bench.key, restarted.uid, bench.at(0.05)))
+    assert bench.take(1)[:1] == [Unsubscribe(bench.key)]
+    assert bench.stream.parent.node == 5
+    assert bench.of(Restarting) == []
+
+
+def test_the_old_tree_hears_of_the_better_root(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1})
+    bench.attach(0.1)
+    bench.meet(5, 0.05)
+    bench.succeed(0.05)
+    assert bench.take(1) == [Unsubscribe(bench.key), BetterRoot(bench.key, bench.at(0.05))]
+
+
+def test_a_new_neighbour_that_is_no_nearer_than_the_root_changes_nothing(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1})
+    bench.attach(0.05)
+    bench.meet(5, 0.06)
+    assert bench.take() == []
+
+
+@pytest.mark.parametrize("what", ["located", "moved"])
+def test_a_swap_restarts_where_somebody_is_nearer_than_the_root(make_bench: Any, what: str) -> None:
+    bench = make_bench(0.2, {1: 0.1, 2: 0.3})
+    bench.attach(0.1)
+    for place, restarts in ((0.12, False), (0.08, True)):
+        if what == "located":
+            bench.say(2, Located(bench.at(place)))
+        else:
+            bench.call("move", bench.at(place))
+            assert Located(bench.at(place)) in bench.take(2)[:1]
+        assert (bench.stream.own_uid is not None) is restarts
+
+
+def test_nothing_better_leaves_all_as_it_was(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1, 3: 0.3})
+    bench.attach(0.1)
+    bench.adopt(3)
+    bench.meet(5, 0.05)
+    uid = bench.asked_of(5).uid
+    for number in (5, 1, 3):
+        bench.say(number, RejectedLoop(uid))
+    assert bench.take(3)[-1:] == [SubscribeSucceeded(bench.key, uid, bench.at(0.1))]
+    assert bench.stream.settled
+    assert bench.stream.parent.node == 1
+
+
+def test_who_is_nearer_than_the_root_itself_tells_it(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1})
+    bench.attach(0.1)
+    bench.call("move", bench.at(0.05))
+    bench.say(1, RejectedLoop(bench.asked_of(1).uid))
+    assert bench.take() == [BetterRoot(bench.key, bench.at(0.05))]
+
+
+def test_a_stream_restarts_of_its_own_accord_once_in_five_minutes(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1})
+    bench.attach(0.1)
+    for number, offset in ((5, 0.05), (6, 0.04)):
+        bench.meet(number, offset)
+    uid = bench.asked_of(5).uid
+    for number in (5, 6, 1):
+        bench.say(number, RejectedLoop(uid))
+    bench.take()
+    bench.meet(7, 0.03)
+    assert bench.take() == []
+    bench.wait(299.9)
+    assert bench.take() == []
+    bench.wait(0.2)
+    assert bench.asked_of(7).uid != uid
+
+
+def test_a_restart_of_the_parent_ends_that_of_its_own_accord(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1})
+    bench.attach(0.1)
+    bench.meet(5, 0.05)
+    uid = bench.asked_of(5).uid
+    bench.say(1, SubscribeRestarted(bench.key, 77, bench.at(0.1)))
+    bench.say(5, SubscribeSucceeded(bench.key, uid, bench.at(0.05)))
+    assert bench.take(5) == [Unsubscribe(bench.key)]
+    assert bench.stream.parent.node == 1
+    bench.say(1, SubscribeSucceeded(bench.key, 77, bench.at(0.1)))
+    assert bench.stream.settled
+
+
+def test_who_joins_meanwhile_learns_that_a_better_parent_is_looked_for(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1, 3: 0.3})
+    bench.attach(0.1)
+    bench.meet(5, 0.05)
+    own = bench.asked_of(5).uid
+    uid = bench.request(3)
+    assert bench.take() == [
+        SubscribeSucceeded(bench.key, uid, bench.at(0.1)),
+        SubscribeRestarted(bench.key, own, bench.at(0.2)),
+    ]
+
+
+# Roots
+
+
+def test_a_root_looks_for_a_better_one_after_2_seconds_and_then_ever_more_seldom(root: Any) -> None:
+    pauses = []
+    for _ in range(10):
+        pauses.append(root.pause())
+        for _ in (3, 4):
+            number, request = root.asked()
+            root.say(number, RejectedLoop(request.uid))
+        root.sent.clear()
+    expected = [2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 300.0, 300.0]
+    assert pauses == pytest.approx(expected, rel=0.1001)
+    assert root.stream.is_root
+
+
+def test_a_root_that_finds_a_better_one_is_none_any_more(root: Any) -> None:
+    root.adopt(3)
+    root.wait(2.2)
+    assert root.asked_of(3).must_beat == root.at(0.05)
+    root.wait(10.1)
+    root.succeed(0.01)
+    assert root.stream.parent.node == 4
+    assert root.of(Subscribed) == [Subscribed(root.key, root.at(0.01), False)]
+    root.take()
+    root.wait(1_000.0)
+    assert root.take() == []
+
+
+def test_a_root_that_met_somebody_nearer_who_was_busy_asks_again_in_ten_seconds(make_bench: Any) -> None:
+    bench = make_bench(0.05, {3: 0.3}, first_probe=200.0)
+    bench.call("subscribe", bench.key)
+    bench.say(3, RejectedLoop(bench.asked_of(3).uid))
+    bench.wait(221.0)
+    bench.say(3, RejectedBusy(bench.asked_of(3).uid, bench.at(0.01)))
+    bench.wait(9.9)
+    assert bench.take() == []
+    bench.wait(0.2)
+    assert isinstance(bench.asked_of(3), ResubscribeRequest)
+
+
+def test_a_root_without_neighbours_asks_nobody(make_bench: Any) -> None:
+    bench = make_bench(0.2, {})
+    bench.call("subscribe", bench.key)
+    bench.wait(100.0)
+    assert bench.node.counts["volunteered"] == 0
+
+
+def test_a_root_that_moves_is_elsewhere(root: Any) -> None:
+    root.call("move", root.at(0.3))
+    assert root.stream.root == root.at(0.3)
+
+
+def test_a_root_that_hears_of_a_better_place_looks_for_it(root: Any) -> None:
+    root.adopt(3)
+    root.say(3, BetterRoot(root.key, root.at(0.01)))
+    assert root.stream.own_uid is None
+    root.wait(1.5)
+    assert isinstance(root.asked_of(3), ResubscribeRequest)
+    assert root.node.counts["volunteered"] == 1
+
+
+def test_a_better_place_is_told_up_to_the_root_once_in_ten_seconds(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1, 3: 0.3})
+    bench.attach(0.05)
+    bench.adopt(3)
+    better = BetterRoot(bench.key, bench.at(0.01))
+    bench.say(3, better, better)
+    assert bench.take() == [better]
+    bench.wait(10.0)
+    bench.say(3, better)
+    assert bench.take() == [better]
+
+
+def test_a_place_that_is_no_better_is_told_nobody(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1, 3: 0.3})
+    bench.attach(0.05)
+    bench.adopt(3)
+    bench.say(3, BetterRoot(bench.key, bench.at(0.06)))
+    assert bench.take() == []
+
+
+def test_only_subscribers_know_of_better_places(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1, 3: 0.3})
+    bench.attach(0.05)
+    bench.say(3, BetterRoot(bench.key, bench.at(0.01)))
+    assert bench.take() == []
+    assert bench.node.counts["strays"] == 1
+
+
+def test_a_resubscriber_nearer_than_the_root_is_told_to_the_root(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1, 3: 0.3})
+    bench.attach(0.05)
+    uid = bench.request(3, must_beat=0.01)
+    assert bench.take(3) == [RejectedLoop(uid)]
+    assert bench.take(1) == [BetterRoot(bench.key, bench.at(0.01))]

@@ -1,0 +1,442 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.errors import ConfigurationError, LocalError, TooManyStreams
+from fyrehose_twisted.freenet import node as node_module
+from fyrehose_twisted.freenet.events import Attached, Subscribed, SubscribeFailed
+from fyrehose_twisted.freenet.messages import (
+    Accepted,
+    DataNotFound,
+    RejectedLoop,
+    RejectedOverload,
+    RouteNotFound,
+    SubscribeData,
+    SubscribeRequest,
+    SubscribeRestarted,
+    SubscribeSucceeded,
+    SubscribeSucceededNewRoot,
+    Unsubscribe,
+)
+
+# Those who have the stream
+
+
+def test_who_has_the_stream_takes_the_asker_in(member: Any) -> None:
+    uid = member.request(3)
+    assert member.take() == [SubscribeSucceeded(member.key, uid, member.at(0.0))]
+    assert member.subscribers == [3]
+
+
+def test_a_subscriber_gets_the_packets_that_it_has_not_seen(member: Any) -> None:
+    for number in (5, 6, 7):
+        member.give(1, number)
+    member.request(3, last_seen=5)
+    assert [one.packet for one in member.take(3)[1:]] == [6, 7]
+
+
+def test_who_subscribes_again_gets_what_it_lacks_again(member: Any) -> None:
+    member.adopt(3)
+    member.give(1, 5)
+    member.take()
+    member.request(3, last_seen=4)
+    assert member.take(3)[1:] == [SubscribeData(member.key, 5, b"x")]
+    assert member.subscribers == [3]
+
+
+def test_the_parent_is_no_subscriber_at_the_same_time(member: Any) -> None:
+    uid = member.request(1)
+    assert member.take() == [RejectedLoop(uid)]
+    assert member.subscribers == []
+
+
+# Where a request goes
+
+
+def test_a_request_is_accepted_and_goes_to_the_nearest_neighbour(bench: Any) -> None:
+    uid = bench.request(3, best=0.4, last_seen=9)
+    here = bench.at(0.2)
+    assert bench.take(3) == [Accepted(uid), SubscribeRestarted(bench.key, uid, here)]
+    assert bench.take(1) == [SubscribeRequest(uid, bench.key, 10, 9, here)]
+
+
+def test_a_request_that_was_here_is_a_loop(bench: Any) -> None:
+    uid = bench.request(3)
+    bench.take()
+    bench.request(4, uid=uid)
+    assert bench.take() == [RejectedLoop(uid)]
+
+
+def test_its_own_request_that_comes_back_is_a_loop(bench: Any) -> None:
+    bench.call("subscribe", bench.key)
+    _, asked = bench.asked()
+    bench.request(4, uid=asked.uid)
+    assert bench.take() == [RejectedLoop(asked.uid)]
+
+
+def test_neighbours_are_asked_in_order_of_their_distance_but_not_the_asker(bench: Any) -> None:
+    bench.request(2, best=0.4)
+    order = []
+    for _ in range(3):
+        number, asked = bench.asked()
+        order.append(number)
+        bench.say(number, RejectedLoop(asked.uid))
+    assert order == [1, 3, 4]
+
+
+def test_of_two_that_are_as_near_the_earlier_one_is_asked(make_bench: Any) -> None:
+    bench = make_bench(0.2, {7: 0.125, 5: 0.125, 6: 0.125})
+    bench.call("subscribe", bench.key)
+    assert bench.asked()[0] == 7
+
+
+def test_the_next_is_asked_with_as_many_hops_after_a_loop_and_fewer_after_route_not_found(bench: Any) -> None:
+    uid = bench.request(2)
+    bench.say(1, RejectedLoop(uid))
+    assert bench.asked()[1].htl == 10
+    bench.say(3, RouteNotFound(uid, 4))
+    assert bench.asked()[1].htl == 4
+
+
+def test_route_not_found_gives_no_hops_back(bench: Any) -> None:
+    uid = bench.request(2, best=0.01, htl=3)
+    bench.say(1, RouteNotFound(uid, 8))
+    assert bench.asked()[1].htl == 2
+
+
+def test_who_did_not_accept_in_time_is_passed_over_and_asked_last_for_five_minutes(bench: Any) -> None:
+    bench.call("subscribe", bench.key)
+    assert bench.asked()[0] == 1
+    bench.wait(9.9)
+    assert bench.take() == []
+    bench.wait(0.2)
+    assert bench.asked()[0] == 2
+    order = []
+    for pause in (299.0, 1.0):
+        bench.call("unsubscribe", bench.key)
+        bench.now += pause
+        bench.call("subscribe", bench.key)
+        order.append(bench.asked()[0])
+    assert order == [2, 1]
+
+
+def test_who_accepts_has_two_minutes(bench: Any) -> None:
+    uid = bench.request(3)
+    bench.say(1, Accepted(uid))
+    bench.take()
+    bench.wait(119.9)
+    assert bench.take() == []
+    bench.wait(0.2)
+    assert bench.take() == [RejectedOverload(uid)]
+    assert bench.key not in bench.node.streams
+
+
+def test_an_accepted_that_comes_twice_gives_no_more_time(bench: Any) -> None:
+    uid = bench.request(3)
+    bench.say(1, Accepted(uid))
+    bench.wait(60.0)
+    bench.say(1, Accepted(uid))
+    bench.take()
+    bench.wait(60.1)
+    assert bench.take() == [RejectedOverload(uid)]
+
+
+def test_who_answered_in_time_may_take_its_time_with_everything_else(bench: Any) -> None:
+    uid = bench.request(3)
+    bench.say(1, Accepted(uid), SubscribeSucceeded(bench.key, uid, bench.at(0.0)))
+    bench.take()
+    bench.wait(200.0)
+    assert bench.take() == []
+
+
+def test_answers_of_others_do_not_count(bench: Any) -> None:
+    uid = bench.request(3)
+    bench.take()
+    for answer in (Accepted(uid), RejectedLoop(uid), RejectedOverload(uid), DataNotFound(uid), RouteNotFound(uid, 1)):
+        bench.say(2, answer)
+    assert bench.take() == []
+    bench.say(2, SubscribeSucceeded(bench.key, uid, bench.at(0.0)))
+    assert not bench.stream.connected
+    bench.wait(10.1)
+    assert bench.node.counts["not_accepted"] == 1
+
+
+def test_when_the_one_that_was_asked_is_gone_the_next_is_asked(bench: Any) -> None:
+    uid = bench.request(3)
+    bench.take()
+    bench.lose(1)
+    assert bench.asked() == (2, SubscribeRequest(uid, bench.key, 10, -1, bench.at(0.2)))
+
+
+def test_a_request_of_somebody_who_is_gone_is_forgotten(bench: Any) -> None:
+    bench.request(3)
+    bench.lose(3)
+    assert bench.node.streams == {}
+    assert not bench.node.busy
+
+
+# Hops to live
+
+
+def hops(bench: Any, **request: Any) -> int:
+    """Return with how many hops a request of neighbour 3 is passed on."""
+    bench.request(3, **request)
+    return int(bench.asked()[1].htl)
+
+
+NEIGHBOURS = {1: 0.1, 2: 0.15, 3: 0.3}
+
+
+def test_who_is_nearer_than_all_before_gives_all_hops_back(make_bench: Any) -> None:
+    assert hops(make_bench(0.2, NEIGHBOURS, p_max=1.0), best=0.25, htl=3) == 10
+
+
+def test_who_is_nearer_keeps_the_hops_if_the_policy_says_so(make_bench: Any) -> None:
+    assert hops(make_bench(0.2, NEIGHBOURS, htl_on_closer="keep", p_max=1.0), best=0.25, htl=3) == 3
+
+
+@pytest.mark.parametrize(
+    ("policy", "htl", "left"),
+    [
+        ({"p_max": 1.0}, 10, 9),
+        ({"p_max": 0.0}, 10, 10),
+        ({"p_max": 0.0, "p_min": 0.0}, 9, 8),
+        ({"p_min": 0.0}, 1, 1),
+        ({"p_min": 0.0}, 2, 1),
+        ({"p_max": 0.0}, 200, 10),
+        ({"p_max": 1.0}, 200, 9),
+    ],
+)
+def test_who_is_no_nearer_takes_a_hop_off(make_bench: Any, policy: dict[str, float], htl: int, left: int) -> None:
+    assert hops(make_bench(0.2, NEIGHBOURS, **policy), best=0.1, htl=htl) == left
+
+
+def test_as_near_is_no_nearer(make_bench: Any) -> None:
+    assert hops(make_bench(0.25, NEIGHBOURS, p_max=1.0), best=0.25, htl=10) == 9
+
+
+def test_what_a_link_takes_off_is_drawn_once(make_bench: Any) -> None:
+    seen = set()
+    for seed in range(20):
+        bench = make_bench(0.2, NEIGHBOURS, seed=seed, p_max=0.5, max_streams=100)
+        drawn = {hops(bench, best=0.0, htl=10, key=bytes(19) + bytes([number])) for number in range(1, 20)}
+        assert len(drawn) == 1
+        seen |= drawn
+    assert seen == {9, 10}
+
+
+def test_without_hops_the_data_is_not_found(make_bench: Any) -> None:
+    bench = make_bench(0.2, NEIGHBOURS, p_min=1.0)
+    uid = bench.request(3, best=0.1, htl=1)
+    assert bench.take()[-1:] == [DataNotFound(uid)]
+    assert bench.node.streams == {}
+
+
+# What is found
+
+
+def test_success_goes_back_to_the_asker(bench: Any) -> None:
+    uid = bench.request(3)
+    bench.take()
+    bench.say(1, SubscribeSucceeded(bench.key, uid, bench.at(0.03)))
+    assert bench.take() == [SubscribeSucceeded(bench.key, uid, bench.at(0.03))]
+    assert bench.stream.settled
+    assert bench.of(Attached) == [Attached(bench.key, 1)]
+    assert bench.subscribers == [3]
+
+
+def test_success_with_a_new_root_goes_back_just_as_it_came(bench: Any) -> None:
+    uid = bench.request(3)
+    bench.take()
+    bench.say(1, SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.03)))
+    assert bench.take() == [SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.03))]
+
+
+def test_whoever_is_nearest_when_nobody_is_left_is_the_root(bench: Any) -> None:
+    uid = bench.request(3)
+    for number in (1, 2, 4):
+        bench.say(number, RejectedLoop(uid))
+    assert bench.take(3)[-1:] == [SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.2))]
+    assert bench.stream.is_root
+
+
+def test_whoever_is_nearest_when_nothing_is_found_is_the_root(bench: Any) -> None:
+    uid = bench.request(3)
+    bench.say(1, DataNotFound(uid))
+    assert bench.take(3)[-1:] == [SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.2))]
+
+
+def test_whoever_is_nearest_is_no_root_if_somebody_nearer_was_busy(bench: Any) -> None:
+    uid = bench.request(3)
+    bench.say(1, RouteNotFound(uid, 5, bench.at(0.05)))
+    for number in (2, 4):
+        bench.say(number, RejectedLoop(uid))
+    assert bench.take(3)[-1:] == [RouteNotFound(uid, 5, bench.at(0.05))]
+    assert bench.node.streams == {}
+
+
+def test_a_subscription_that_met_somebody_nearer_who_was_busy_is_tried_again(bench: Any) -> None:
+    bench.call("subscribe", bench.key)
+    bench.say(1, DataNotFound(bench.asked_of(1).uid, bench.at(0.05)))
+    assert bench.of(SubscribeFailed) == [SubscribeFailed(bench.key, "busy")]
+    bench.wait(4.0)
+    assert bench.asked_of(1).last_seen == -1
+
+
+def test_others_say_that_nothing_was_found(bench: Any) -> None:
+    uid = bench.request(3, best=0.01)
+    bench.say(1, DataNotFound(uid))
+    assert bench.take(3)[-1:] == [DataNotFound(uid)]
+    assert bench.take(2) == []
+    assert bench.node.streams == {}
+
+
+def test_others_say_that_nobody_is_left_and_how_many_hops_are(bench: Any) -> None:
+    uid = bench.request(3, best=0.01, htl=5)
+    for number in (1, 2, 4):
+        bench.say(number, RejectedLoop(uid))
+    assert bench.take(3)[-1:] == [RouteNotFound(uid, 4)]
+
+
+def test_overload_goes_back_and_nobody_else_is_asked(bench: Any) -> None:
+    uid = bench.request(3)
+    bench.take()
+    bench.say(1, RejectedOverload(uid))
+    assert bench.take() == [RejectedOverload(uid)]
+    assert bench.node.streams == {}
+
+
+def test_a_success_that_comes_too_late_is_declined(bench: Any) -> None:
+    bench.request(3)
+    bench.take()
+    bench.say(2, SubscribeSucceeded(bench.key, 999, bench.at(0.0)))
+    assert bench.take() == [Unsubscribe(bench.key)]
+    assert not bench.stream.connected
+
+
+def test_a_late_success_of_who_was_asked_again_is_not_declined(bench: Any) -> None:
+    bench.request(3)
+    bench.take()
+    bench.say(1, SubscribeSucceeded(bench.key, 999, bench.at(0.0)))
+    assert bench.take() == []
+
+
+def test_the_candidate_looks_twice_if_the_policy_says_so(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1, 3: 0.3}, confirm_root=True)
+    uid = bench.request(3)
+    bench.take()
+    bench.say(1, RouteNotFound(uid, 2))
+    number, again = bench.asked()
+    assert (number, again.htl) == (1, 10)
+    assert again.uid != uid
+    bench.say(1, RejectedLoop(again.uid))
+    assert bench.take() == [SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.2))]
+
+
+def test_the_second_look_may_find_a_tree(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1, 3: 0.3}, confirm_root=True)
+    uid = bench.request(3)
+    bench.say(1, RouteNotFound(uid, 2))
+    bench.succeed(0.05)
+    assert bench.stream.root == bench.at(0.05)
+    assert bench.subscribers == [3]
+
+
+# No room
+
+
+def fill(bench: Any, number: int, many: int) -> None:
+    for one in range(many):
+        bench.request(number, key=bytes(18) + (one + 1).to_bytes(2, "big"), best=0.0)
+
+
+def test_a_node_has_32_streams(bench: Any) -> None:
+    fill(bench, 3, 32)
+    bench.take()
+    uid = bench.request(3)
+    assert bench.take() == [RejectedOverload(uid)]
+    again = bench.request(3, must_beat=0.3)
+    assert bench.take() == [RejectedOverload(again)]
+    assert len(bench.node.streams) == 32
+    assert bench.node.counts["overloads"] == 2
+
+
+def test_the_application_is_told_that_there_is_no_room(bench: Any) -> None:
+    for one in range(32):
+        bench.call("subscribe", bytes([one]) * 20)
+    with pytest.raises(TooManyStreams) as caught:
+        bench.call("subscribe", b"\xff" * 20)
+    assert isinstance(caught.value, LocalError)
+
+
+# What the application wants
+
+
+def test_a_subscription_starts_here_with_all_hops(bench: Any) -> None:
+    bench.call("subscribe", bench.key, last_seen=41)
+    number, asked = bench.asked()
+    assert (number, asked) == (1, SubscribeRequest(asked.uid, bench.key, 10, 41, bench.at(0.2)))
+    bench.say(1, SubscribeSucceeded(bench.key, asked.uid, bench.at(0.0)))
+    assert bench.of(Subscribed) == [Subscribed(bench.key, bench.at(0.0), False)]
+
+
+def test_who_is_alone_is_the_root(make_bench: Any) -> None:
+    bench = make_bench(0.3, {})
+    bench.call("subscribe", bench.key)
+    assert bench.told == [Attached(bench.key, None), Subscribed(bench.key, bench.at(0.3), True)]
+
+
+def test_subscribing_twice_is_harmless(bench: Any) -> None:
+    bench.call("subscribe", bench.key)
+    bench.take()
+    bench.call("subscribe", bench.key)
+    assert bench.take() == []
+
+
+def test_who_is_in_the_tree_already_is_subscribed_at_once_and_gets_what_is_kept(bench: Any) -> None:
+    uid = bench.request(3)
+    bench.say(1, SubscribeSucceeded(bench.key, uid, bench.at(0.0)))
+    for number in (4, 5, 6):
+        bench.give(1, number)
+    bench.told.clear()
+    bench.call("subscribe", bench.key, last_seen=4)
+    subscribed, delivered = bench.told
+    assert subscribed == Subscribed(bench.key, bench.at(0.0), False)
+    assert [one.number for one in delivered.packets] == [5, 6]
+
+
+def test_a_subscription_that_fails_is_tried_again(bench: Any) -> None:
+    bench.call("subscribe", bench.key)
+    _, first = bench.asked()
+    bench.say(1, RejectedOverload(first.uid))
+    assert bench.of(SubscribeFailed) == [SubscribeFailed(bench.key, "overload")]
+    assert bench.take() == []
+    bench.wait(5.0)
+    _, second = bench.asked()
+    assert second.uid != first.uid
+    bench.say(1, Accepted(second.uid))
+    bench.wait(120.1)
+    assert bench.of(SubscribeFailed) == [SubscribeFailed(bench.key, "timed-out")]
+
+
+def test_a_subscription_that_fails_is_over_if_the_policy_says_so(make_bench: Any) -> None:
+    bench = make_bench(0.2, NEIGHBOURS, retry=False)
+    bench.call("subscribe", bench.key)
+    bench.say(1, RejectedOverload(bench.asked()[1].uid))
+    bench.wait(100.0)
+    assert bench.take() == []
+    assert bench.node.streams == {}
+
+
+def test_a_key_that_is_none_is_refused(bench: Any) -> None:
+    with pytest.raises(ConfigurationError, match="20 bytes"):
+        bench.call("subscribe", bytes(21))
+    assert bench.node.streams == {}
+
+
+def test_a_signed_stream_needs_what_checks_it(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_module, "can_verify", lambda: False)
+    with pytest.raises(ConfigurationError, match="pip install"):
+        bench.call("subscribe", b"\xed\x25\x51\x9f" + bytes(16))

@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge
+from fyrehose_twisted.freenet import signing
+from fyrehose_twisted.freenet.messages import MAX_DATA, MAX_PACKET
+from fyrehose_twisted.freenet.signing import (
+    MARK,
+    MAX_BODY,
+    OVERHEAD,
+    PUBLIC_SIZE,
+    SigningKey,
+    body,
+    can_verify,
+    is_signed,
+    key_named,
+    parse_key,
+    stream_key,
+    verify,
+)
+
+SEED = bytes(range(32))
+OTHER = bytes(range(1, 33))
+PLAIN = bytes(20)
+
+numbers = st.integers(0, MAX_PACKET)
+bodies = st.binary(max_size=60) | st.integers(0, MAX_BODY).map(bytes)
+
+
+class TestPackets:
+    def test_their_bytes_are_what_they_always_were(self) -> None:
+        key = SigningKey(SEED)
+        assert key.key.hex() == "ed25519ff92a26d7b039a0b423aed6ea1d87b7bf"
+        assert key.sign(7, b"hello").hex() == (
+            "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
+            "fef526a4a8d9e8b26bf7a287cfc31598e9aeb29a3f0e51c6286ec12f17ea7290"
+            "0bbea278d7ca4357e551edc923020739afefcd13a1195a6488fa5bea4bc2e206"
+            "68656c6c6f"
+        )
+
+    @given(st.binary(min_size=32, max_size=32), numbers, bodies)
+    def test_what_was_signed_is_verified_and_read(self, seed: bytes, number: int, content: bytes) -> None:
+        key = SigningKey(seed)
+        data = key.sign(number, content)
+        assert is_signed(key.key)
+        assert verify(key.key, number, data)
+        assert body(key.key, data) == content
+        assert len(data) == len(content) + OVERHEAD <= MAX_DATA
+
+    @given(bodies, st.data())
+    def test_a_bit_that_is_changed_is_noticed(self, content: bytes, draw: st.DataObject) -> None:
+        key = SigningKey(SEED)
+        data = bytearray(key.sign(7, content))
+        data[draw.draw(st.integers(0, len(data) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
+        assert not verify(key.key, 7, bytes(data))
+
+    @given(st.binary(max_size=200))
+    def test_arbitrary_bytes_are_not_verified_and_raise_nothing(self, data: bytes) -> None:
+        key = SigningKey(SEED)
+        assert not verify(key.key, 7, data)
+        assert not verify(key.key, 7, key.sign(7, b"")[:PUBLIC_SIZE] + data)
+
+    def test_a_signature_is_for_one_number_of_one_stream(self) -> None:
+        key, other = SigningKey(SEED), SigningKey(OTHER)
+        data = key.sign(7, b"hello")
+        assert verify(key.key, 7, data)
+        assert not verify(key.key, 8, data)
+        assert not verify(other.key, 7, data)
+        # Nor does it help to name another public key than the one that the key of the stream was made from.
+        assert not verify(key.key, 7, other.sign(7, b"hello"))
+
+    def test_whoever_signs_for_a_stream_has_to_have_its_key(self) -> None:
+        key, forger = SigningKey(SEED), SigningKey(OTHER)
+        forger.key = key.key
+        forged = forger.sign(7, b"hello")
+        assert verify(key.key, 7, key.sign(7, b"hello"))
+        assert not verify(key.key, 7, forged)
+
+    @pytest.mark.parametrize("size", [0, 1, PUBLIC_SIZE, OVERHEAD - 1])
+    def test_what_is_too_short_for_a_signature_is_not_verified(self, size: int) -> None:
+        key = SigningKey(SEED)
+        assert not verify(key.key, 7, key.sign(7, b"")[:size])
+
+    def test_public_keys_that_are_no_points_of_the_curve_are_not_verified(self) -> None:
+        for public in (b"\xff" * 32, bytes(32), b"\x02" + bytes(31)):
+            assert not verify(stream_key(public), 7, public + bytes(64) + b"hello")
+
+    def test_there_is_room_for_so_much_and_no_more(self) -> None:
+        key = SigningKey(SEED)
+        assert MAX_BODY == MAX_DATA - 96
+        assert len(key.sign(0, bytes(MAX_BODY))) == MAX_DATA
+        with pytest.raises(MessageTooLarge, match="963"):
+            key.sign(0, bytes(MAX_BODY + 1))
+
+    def test_packets_of_other_streams_are_what_was_published(self) -> None:
+        assert not is_signed(PLAIN)
+        assert body(PLAIN, b"x" * 200) == b"x" * 200
+
+
+class TestKeys:
+    def test_their_bytes_are_what_they_always_were(self) -> None:
+        assert key_named("weather").hex() == "dafbd2ff75ee1191d1d69ea0648300c2d8998346"
+        assert stream_key(bytes(32)).hex() == "ed25519ff8459a3f6cb7781298cea80cc64d19dd"
+
+    @given(st.text(max_size=20))
+    def test_a_name_is_a_key_that_is_not_signed(self, name: str) -> None:
+        key = key_named(name)
+        assert len(key) == 20
+        assert not is_signed(key)
+        assert key == key_named(name)
+        if name:
+            assert parse_key(f"name:{name}") == key
+
+    def test_a_name_whose_digest_begins_with_the_mark_gets_another_key(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        first = key_named("weather")
+        monkeypatch.setattr(signing, "MARK", first[:4])
+        assert key_named("weather")[:4] != first[:4]
+        assert len(key_named("weather")) == 20
+
+    @given(st.binary(min_size=20, max_size=20))
+    def test_a_key_is_read_from_its_digits(self, key: bytes) -> None:
+        assert parse_key(key.hex()) == parse_key(key.hex().upper()) == key
+
+    @pytest.mark.parametrize("text", ["", "name:", "name", "weather", "ab" * 19, "ab" * 21, "0x" + "a" * 38, "ä" * 40])
+    def test_what_is_no_key_is_an_error_that_says_what_would_be_one(self, text: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"is no key: give 40 hexadecimal digits, or name:NAME"):
+            parse_key(text)
+
+    def test_a_text_of_any_length_does_not_make_a_long_error(self) -> None:
+        with pytest.raises(ConfigurationError) as caught:
+            parse_key("a" * 10_000)
+        assert len(str(caught.value)) < 200
+
+    def test_keys_of_signed_streams_can_be_told(self) -> None:
+        key = SigningKey(SEED)
+        assert key.key.startswith(MARK)
+        assert len(key.key) == 20
+        assert repr(key) == f"<SigningKey of {key.key.hex()}>"
+        assert SEED.hex() not in repr(key)
+
+    def test_each_new_key_is_another_one(self) -> None:
+        assert len({SigningKey.generate().key for _ in range(20)}) == 20
+
+    @pytest.mark.parametrize("size", [0, 31, 33])
+    def test_a_seed_has_32_bytes(self, size: int) -> None:
+        with pytest.raises(ConfigurationError, match=f"has 32 bytes, and not {size}"):
+            SigningKey(bytes(size))
+
+
+class TestFiles:
+    def test_only_its_owner_reads_what_was_written(self, tmp_path: Path) -> None:
+        path, key = tmp_path / "key", SigningKey(SEED)
+        key.write(path)
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.read_text() == SEED.hex() + "\n"
+        again = SigningKey.read(path)
+        assert again.key == key.key
+        assert verify(key.key, 7, again.sign(7, b"hello"))
+
+    def test_a_file_is_not_overwritten(self, tmp_path: Path) -> None:
+        path = tmp_path / "key"
+        SigningKey(SEED).write(path)
+        with pytest.raises(ConfigurationError, match=r"key exists already; choose another name"):
+            SigningKey(OTHER).write(path)
+        assert path.read_text() == SEED.hex() + "\n"
+
+    @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601])
+    def test_a_file_that_others_can_open_is_refused(self, tmp_path: Path, mode: int) -> None:
+        path = tmp_path / "key"
+        SigningKey(SEED).write(path)
+        path.chmod(mode)
+        with pytest.raises(ConfigurationError, match=r"key is open to others; chmod 600 it"):
+            SigningKey.read(path)
+
+    @pytest.mark.parametrize("text", ["", "abc", SEED.hex()[:-2], SEED.hex() + "00", "x" * 64, "ä" * 32])
+    def test_a_file_with_something_else_is_refused_and_not_shown(self, tmp_path: Path, text: str) -> None:
+        path = tmp_path / "key"
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o600)
+        with pytest.raises(ConfigurationError, match=r"key has something other than 64 hexadecimal digits") as caught:
+            SigningKey.read(path)
+        assert not text or text not in str(caught.value)
+
+    def test_what_cannot_be_read_or_written_says_why(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match=r"nowhere cannot be read: No such file or directory"):
+            SigningKey.read(tmp_path / "nowhere")
+        with pytest.raises(ConfigurationError, match=r"cannot be read: Is a directory"):
+            SigningKey.read(tmp_path)
+        with pytest.raises(ConfigurationError, match=r"key cannot be written: No such file or directory"):
+            SigningKey(SEED).write(tmp_path / "nowhere" / "key")
+
+
+class TestWithoutCryptography:
+    @pytest.fixture(autouse=True)
+    def _hidden(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
+
+    def test_what_needs_it_says_how_to_install_it(self) -> None:
+        public = bytes(32)
+        for call in (
+            lambda: SigningKey(SEED),
+            SigningKey.generate,
+            lambda: verify(stream_key(public), 7, public + bytes(64)),
+        ):
+            with pytest.raises(ConfigurationError, match=r"pip install 'fyrehose_twisted\[keys\]'"):
+                call()
+
+    def test_what_does_not_need_it_works(self) -> None:
+        key = stream_key(bytes(32))
+        assert is_signed(key)
+        assert body(key, bytes(OVERHEAD) + b"hello") == b"hello"
+        assert not verify(key, 7, b"too short")
+        assert not verify(PLAIN, 7, bytes(200))
+
+    def test_it_is_known_whether_it_is_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert can_verify()
+        monkeypatch.setattr(signing, "find_spec", lambda name: None)
+        assert not can_verify()

@@ -1,0 +1,356 @@
+"""The ``tree-experiment`` command, in this process; that it is installed is for the packaging tests."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from io import StringIO
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+import pytest
+
+from fyrehose_twisted.errors import ConfigurationError, OperationalError
+from fyrehose_twisted.freenet.experiments import Policy, Topology, TreeExperiment
+from fyrehose_twisted.freenet.experiments.account import MEANINGS, Account
+from fyrehose_twisted.freenet.experiments.command import main
+from fyrehose_twisted.freenet.experiments.recording import Recording
+from fyrehose_twisted.freenet.experiments.trial import Course, Trial
+
+SMALL = ("--nodes", "120", "--subscribers", "20")
+
+
+class Ran(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command and return what it printed."""
+
+    def ran(*arguments: str) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert isinstance(ended.value.code, int)
+        return Ran(ended.value.code, *capsys.readouterr())
+
+    return ran
+
+
+def row(text: str) -> dict[str, str]:
+    (found,) = csv.DictReader(StringIO(text))
+    return found
+
+
+class TestText:
+    def test_it_tells_how_far_it_came_and_ends_with_what_was_achieved(self, run: Run) -> None:
+        status, out, err = run(*SMALL, "--keys", "2", "--kill", "0.1", "--publish", "3")
+        assert status == 0
+        assert out.startswith("kleinberg(n=120, degree=10.0, seed=1): 120 nodes, 600 links\n\n")
+        stages = [line.split()[:4] for line in out.splitlines()[3:6]]
+        assert [stage[0] for stage in stages] == ["grown", "published", "healed"]
+        assert [stage[2] for stage in stages] == ["120", "120", "108"]
+        assert out.endswith(
+            "\n40 of 40 subscriptions to 2 keys; 1 root a key; 100 % of the subscribers in the largest tree;"
+            " 12 of 12 packets published, 100 % of the deliveries came; all trees hold.\n"
+        )
+        assert err == ""
+
+    def test_each_metric_has_a_line_that_says_what_it_is(self, run: Run) -> None:
+        out = run(*SMALL).out
+        for name, meaning in MEANINGS.items():
+            assert re.search(rf"^{name} +(-|[\d,.]+)  {re.escape(meaning)}$", out, re.MULTILINE), name
+
+    def test_all_metrics_of_an_experiment_are_told(self) -> None:
+        experiment = TreeExperiment(Topology.ring(5))
+        assert set(MEANINGS) == set(experiment.metrics())
+
+    def test_equal_options_have_equal_output_and_other_seeds_another(self, run: Run) -> None:
+        options = (*SMALL, "--kill", "0.2", "--churn", "300", "--duration", "60", "--latency", "0.02:0.2")
+        one, same, other = run(*options), run(*options), run(*options, "--seed", "2")
+        assert one.out == same.out
+        assert one.out != other.out
+
+    def test_help_names_every_field_of_a_policy(self, run: Run) -> None:
+        status, out, _ = run("--help")
+        assert status == 0
+        words = " ".join(out.split())
+        for field in fields(Policy):
+            default = ("no", "yes")[field.default] if isinstance(field.default, bool) else field.default
+            assert f"{field.name} [{default}]" in words
+
+
+class TestForms:
+    def test_csv_is_a_heading_and_a_row(self, run: Run) -> None:
+        status, out, err = run(*SMALL, "--csv", "--policy", "accept=own,p_max=0.5", "--seed", "7")
+        assert status == 0
+        found = row(out)
+        assert set(MEANINGS) <= set(found)
+        assert len(set(next(csv.reader(StringIO(out))))) == len(found)
+        assert (found["nodes"], found["seed"], found["policy_accept"], found["policy_p_max"]) == (
+            "120",
+            "7",
+            "own",
+            "0.5",
+        )
+        assert (found["subscribers"], found["reach"], found["repair_time_p50"]) == ("20.0", "1.0", "")
+        assert re.fullmatch("20 of 20 subscriptions to 1 key; .*; all trees hold.\n", err)
+
+    def test_a_row_without_its_heading_fits_below_another(self, run: Run) -> None:
+        with_heading = run(*SMALL, "--csv").out
+        assert run(*SMALL, "--csv", "--no-heading").out == with_heading.split("\n", 1)[1]
+
+    def test_json_is_one_object_that_any_parser_reads(self, run: Run) -> None:
+        def refuse(name: str) -> None:
+            raise AssertionError(f"{name} is no JSON")
+
+        status, out, _ = run(*SMALL, "--json")
+        assert status == 0
+        found = json.loads(out, parse_constant=refuse)
+        assert [stage["name"] for stage in found["stages"]] == ["grown", "published"]
+        assert found["row"]["reach"] == 1.0
+        assert found["row"]["repair_time_p50"] is None
+        assert found["row"]["violation"] is None
+
+    def test_a_trace_a_page_and_a_drawing_are_of_the_same_run(self, run: Run, tmp_path: Path) -> None:
+        trace, page, svg = (tmp_path / name for name in ("t.jsonl", "p.html", "t.svg"))
+        options = (*SMALL, "--keys", "2", "--kill", "0.2")
+        assert run(*options, "--trace", str(trace), "--page", str(page), "--svg", str(svg)).status == 0
+        recording = Recording.read(trace.read_text().splitlines())
+        assert len(recording.locations) == 120
+        assert len(recording.streams) == 2
+        key = next(iter(recording.streams))
+        assert key.hex() in page.read_text()
+        assert ElementTree.fromstring(svg.read_text()).tag.endswith("svg")
+        assert f"after {recording.finish:.6g} s" in svg.read_text()
+        assert sum(change.what == "down" for change in recording.network) == 24
+        # Nor does it matter whether anybody looks.
+        assert run(*options).out == run(*options, "--svg", str(svg)).out
+
+    def test_a_page_needs_no_trace(self, run: Run, tmp_path: Path) -> None:
+        assert run(*SMALL, "--page", str(tmp_path / "p.html")).status == 0
+        assert [path.name for path in tmp_path.iterdir()] == ["p.html"]
+
+    def test_progress_and_how_fast_it_was_are_only_for_terminals(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert run(*SMALL).err == ""
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        _, out, err = run(*SMALL)
+        assert re.match(r"\r.* 0/21 ", err)
+        assert re.search(r"\rtree-experiment: [\d,]+ messages in \d+\.\d s, [\d,]+ a second\n$", err)
+        assert out.endswith("all trees hold.\n")
+
+
+class TestNetworks:
+    @pytest.mark.parametrize(
+        ("options", "name", "links"),
+        [
+            ("--topology kleinberg --degree 6 --lattice", "kleinberg(n=120, degree=6.0, seed=1, lattice=True)", 360),
+            ("--topology random --degree 4", "random(n=120, degree=4.0, seed=1)", 240),
+            ("--topology ring --degree 4", "ring(n=120, reach=2, seed=1)", 240),
+            ("--topology swapped --rounds 5", "kleinberg(n=120, degree=10.0, seed=1).swap(rounds=5, seed=1)", 600),
+        ],
+    )
+    def test_it_is_the_one_that_was_asked_for(self, run: Run, options: str, name: str, links: int) -> None:
+        found = row(run(*SMALL, *options.split(), "--csv").out)
+        assert (found["topology"], int(found["links"])) == (name, links)
+
+    def test_a_file_is_read(self, run: Run, tmp_path: Path) -> None:
+        file = tmp_path / "links.txt"
+        file.write_text("node a 0.5\na b\nb c\nc d\n")
+        found = row(run("--topology", "file", str(file), "--csv").out)
+        assert (found["nodes"], found["links"], found["subscribers"]) == ("4", "3", "4.0")
+
+    def test_locations_of_swapped_fit_the_links_better_than_before(self, run: Run) -> None:
+        options = ("--nodes", "400", "--topology", "swapped", "--csv")
+        none, many = (row(run(*options, "--rounds", rounds).out) for rounds in ("0", "100"))
+        assert float(many["subscribe_hops"]) < float(none["subscribe_hops"])
+
+    def test_spans_of_latency_and_loss_take_effect(self, run: Run) -> None:
+        slow = row(run(*SMALL, "--csv", "--latency", "0.2:0.4").out)
+        assert 0.2 <= float(slow["latency_p50"]) <= 8.0
+        assert slow["violation"] == ""
+        lossy = run(*SMALL, "--csv", "--loss", "0.05")
+        assert lossy.status == 0
+        assert "not checked, since messages were lost" in lossy.err
+        assert float(row(lossy.out)["loss"]) == 0.05
+
+
+class TestCourses:
+    def test_packets_are_published_in_each_stage(self, run: Run) -> None:
+        options = ["--publish", "2", "--keys", "2", "--kill", "0.1", "--churn", "300", "--duration", "60"]
+        found = row(run(*SMALL, *options, "--csv").out)
+        assert int(found["offered"]) == 12
+        assert int(found["killed"]) == 12
+
+    def test_swapping_moves_nodes(self, run: Run, tmp_path: Path) -> None:
+        trace = tmp_path / "t.jsonl"
+        assert run(*SMALL, "--swapping", "2", "--duration", "60", "--trace", str(trace)).status == 0
+        assert '"what":"moved"' in trace.read_text()
+
+    def test_nodes_come_back_as_often_as_was_asked_for(self, run: Run) -> None:
+        options = (*SMALL, "--churn", "100", "--duration", "100", "--publish", "0", "--json")
+        gone, back = (json.loads(run(*options, *births).out)["stages"][-1]["up"] for births in (("--births", "0"), ()))
+        assert gone < 90
+        assert back > 100
+
+    def test_nobody_comes_or_goes_after_that(self, run: Run, tmp_path: Path) -> None:
+        trace = tmp_path / "t.jsonl"
+        options = ("--churn", "20", "--swapping", "5", "--duration", "30", "--publish", "0", "--trace", str(trace))
+        grown = json.loads(run(*SMALL, *options, "--json").out)["stages"][0]["at"]
+        recording = Recording.read(trace.read_text().splitlines())
+        assert grown + 29.0 < max(change.t for change in recording.network) <= grown + 30.0
+
+    def test_all_may_subscribe_at_once(self, run: Run) -> None:
+        after_another, at_once = (json.loads(run(*SMALL, "--json", *more).out) for more in ((), ("--at-once",)))
+        assert at_once["stages"][0]["at"] < after_another["stages"][0]["at"]
+        assert at_once["row"]["subscribed"] == 20
+
+    def test_who_has_no_room_is_counted(self, run: Run) -> None:
+        found = row(run(*SMALL, "--csv", "--keys", "10", "--policy", "max_streams=2,retry=no").out)
+        assert int(found["subscribed"]) < int(found["tried"]) == 200
+        assert float(found["streams_per_node_max"]) <= 2
+
+    def test_progress_ends_where_it_was_said_to(self) -> None:
+        taken: list[int] = []
+        course = Course(keys=2, subscribers=5, packets=2, kill=0.1, life=200.0, duration=30.0)
+        trial = Trial(TreeExperiment(Topology.ring(40, 3)), course, lambda what, steps: taken.append(steps))
+        trial.run()
+        assert sum(taken) == course.steps
+        assert [stage.name for stage in trial.stages] == ["grown", "published", "healed", "churned"]
+
+    @pytest.mark.parametrize("wrong", [{"keys": 0}, {"kill": 1.0}, {"life": 0.0}, {"duration": -1.0}, {"packets": -1}])
+    def test_a_course_out_of_range_is_refused(self, wrong: dict[str, float]) -> None:
+        with pytest.raises(ConfigurationError, match=f"^{next(iter(wrong))}="):
+            Course(**wrong)  # type: ignore[arg-type]
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        ("options", "problem"),
+        [
+            ("--nodes 1,000", "'1,000' is not a whole number; write it without separators"),
+            ("--nodes 0", "n=0: it must be a whole number from 2"),
+            ("--degree 2000", "degree=2000.0: with n=1000 it goes from 0 to 999"),
+            ("--topology tree", "--topology tree: choose one of kleinberg, random, ring, swapped, file"),
+            ("--topology file", "wants one file with links: --topology file FILE"),
+            ("--topology ring x", "--topology ring stands alone, not before x"),
+            ("--topology file /nowhere/links", "/nowhere/links: No such file or directory"),
+            ("--topology file /nowhere/links --nodes 5", "--nodes means nothing with --topology file"),
+            ("--rounds 5", "--rounds means nothing with --topology kleinberg, only with swapped"),
+            ("--topology ring --lattice", "--lattice means nothing with --topology ring"),
+            ("--topology ring --degree 3", "--degree 3: in a ring it is even"),
+            ("--topology ring --nodes 5 --degree 6", "--degree 6: in a ring it is even, .* less than --nodes 5"),
+            ("--subscribers 2000", "subscribers=2,000: there are only 1,000 nodes; give fewer"),
+            ("--subscribers 0", "subscribers=0: give 1 or more"),
+            ("--keys 0", "keys=0: give 1 or more"),
+            ("--kill 1", "kill=1: a share of the nodes goes from 0 up to, not including, 1"),
+            ("--kill 10%", "'10%' is not a number that is 0 or more"),
+            ("--loss 1", "loss=1.0: a probability"),
+            ("--churn 0", "--churn 0: nodes live for more than 0 seconds"),
+            ("--latency -1", "'-1' is not a number that is 0 or more"),
+            ("--latency nan", "'nan' is not a number"),
+            ("--latency 2:1", "'2:1': write a span with the lower number first"),
+            ("--policy accept=mine", "accept='mine': choose one of root, own"),
+            ("--policy acept=own", "--policy acept=own: give NAME=VALUE, .*; did you mean accept?"),
+            ("--policy accept", "--policy accept: give NAME=VALUE"),
+            ("--policy max_htl=x", "--policy max_htl=x: 'x' is not a whole number"),
+            ("--policy retry=maybe", "--policy retry=maybe: 'maybe' is not yes or no"),
+            ("--policy max_htl=0", "max_htl=0 is outside 1 to 255"),
+            ("--seed -1", "'-1' is not a whole number"),
+            ("--csv --json", "not allowed with"),
+            ("--no-heading", "--no-heading means nothing without --csv"),
+            ("--trace /nowhere/trace", "/nowhere/trace: No such file or directory"),
+            ("--page -", "want files; - is none"),
+            ("--trace x --svg ./x", "two of them name the same file"),
+            ("--colour red", "unrecognized arguments: --colour red"),
+        ],
+    )
+    def test_what_makes_no_sense_is_said_in_one_line(self, run: Run, options: str, problem: str) -> None:
+        status, out, err = run(*options.split())
+        assert status == 2
+        assert out == ""
+        assert err.count("\n") == 1
+        assert re.match(f"tree-experiment: .*{problem.replace('?', '[?]')}", err), err
+
+    def test_a_network_that_no_page_can_show_is_refused_before_it_runs(self, run: Run, tmp_path: Path) -> None:
+        status, _, err = run("--nodes", "6000", "--page", str(tmp_path / "p.html"))
+        assert status == 2
+        assert "a page can show 5,000 nodes, and there are 6,000; take --svg, or fewer --nodes" in err
+
+    def test_a_line_of_a_file_that_is_none_is_named(self, run: Run, tmp_path: Path) -> None:
+        file = tmp_path / "links.txt"
+        file.write_text("a b\nc\n")
+        status, _, err = run("--topology", "file", str(file))
+        assert status == 2
+        assert "line 2" in err
+
+    def test_a_tree_that_does_not_hold_is_an_error(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        grow = Trial._grow
+
+        def plant(trial: Trial) -> None:
+            grow(trial)
+            world = trial.experiment._world
+            child, parent = next(
+                (one, up) for one, up in trial.experiment.tree(trial.keys[0]).items() if up is not None
+            )
+            stream = world.nodes[parent].streams[trial.keys[0]]
+            stream.subscribers = {one: None for one in stream.subscribers if one.node != child}
+
+        monkeypatch.setattr(Trial, "_grow", plant)
+        status, out, _ = run(*SMALL, "--publish", "0")
+        assert status == 1
+        assert re.search(r"; but .*symmetry.*\.\n$", out)
+
+    def test_a_network_that_does_not_become_quiet_is_an_error(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        def never(self: Trial) -> None:
+            raise OperationalError("the network is not quiet")
+
+        monkeypatch.setattr(Trial, "_settle", never)
+        assert run(*SMALL) == (1, "", "tree-experiment: the network is not quiet\n")
+
+    @pytest.mark.parametrize(
+        ("raised", "status", "said"),
+        [
+            (KeyboardInterrupt(), 1, "interrupted"),
+            (MemoryError(), 2, "there is not enough memory for so large a network; take fewer --nodes"),
+            (OSError(28, "No space left on device", "t.jsonl"), 2, "t.jsonl: No space left on device"),
+        ],
+    )
+    def test_what_ends_it_is_said(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch, raised: BaseException, status: int, said: str
+    ) -> None:
+        def fail(self: Trial) -> None:
+            raise raised
+
+        monkeypatch.setattr(Trial, "run", fail)
+        assert run(*SMALL) == (status, "", f"tree-experiment: {said}\n")
+
+    def test_it_runs_without_standard_error(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(sys, "stderr", None)
+        with pytest.raises(SystemExit) as ended:
+            main([*SMALL, "--csv"])
+        sys.stderr.close()
+        assert ended.value.code == 0
+        assert row(capsys.readouterr().out)["reach"] == "1.0"
+
+
+def test_nothing_measured_is_a_dash_and_not_zero() -> None:
+    trial = Trial(TreeExperiment(Topology.ring(10)), Course(subscribers=3, packets=0))
+    trial.run()
+    text = "\n".join(Account(trial).lines())
+    assert re.search(r"^latency_p50 +-  ", text, re.MULTILINE)
+    assert re.search(r"^cycles +0  ", text, re.MULTILINE)
