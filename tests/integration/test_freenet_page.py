@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fyrehose_twisted.freenet.experiments import Topology, TreeExperiment
 from fyrehose_twisted.freenet.experiments.moment import Moment
 from fyrehose_twisted.freenet.experiments.page import write_page
 from fyrehose_twisted.freenet.experiments.recording import Recording
@@ -89,7 +90,7 @@ def browse(browser: Browser, tmp_path: Path, recording: Recording) -> Browse:
         # The policy of the page says aloud what it stops, and so does the browser.
         assert "CONSOLE" not in ran.stderr, ran.stderr
         errors = re.search(r'<ul id="errors".*?</ul>', ran.stdout, re.DOTALL)
-        assert errors is None, errors and errors[0]
+        assert errors is None, errors[0]
         assert 'id="pwned"' not in ran.stdout
         report = re.search(r'<pre id="report">(.*?)</pre>', ran.stdout, re.DOTALL)
         assert report, ran.stdout[-2_000:]
@@ -190,6 +191,42 @@ def test_whatever_is_odd_is_drawn_as_the_recording_has_it(browse: Browse) -> Non
         check(recording, bytes(20), shown)
         assert str(shown["curves"]) == shown["edges"]
         assert shown["at"] == list(recording.state_at(bytes(20), float(shown["t"])).locations)
+
+
+def test_an_experiment_of_ours_is_drawn_as_its_trees_were(browse: Browse) -> None:
+    trace = StringIO()
+    experiment = TreeExperiment(Topology.kleinberg(80, 6, 1), seed=1)
+    experiment.trace(trace)
+    keys = [bytes(20), bytes(range(20))]
+    for key in keys:
+        for node in range(0, 80, 5):
+            experiment.subscribe(node, key)
+            experiment.run()
+    parents = [{node for node, up in experiment.tree(key).items() if up is not None} for key in keys]
+    grown = experiment.now + 1.0
+    experiment.run(grown + 1.0)
+    for node in range(1, 80, 4):
+        experiment.kill(node)
+    experiment.run(experiment.now + 0.2)
+    torn = experiment.now
+    experiment.run()
+    recording = Recording.read(trace.getvalue().splitlines())
+    times = [0.0, grown / 3, grown, torn, recording.finish]
+    for key, grown_edges in zip(keys, parents, strict=True):
+        found = browse(
+            f"""
+            const found = [];
+            for (const t of {times}) {{ slide(timeline.shareOf(t)); found.push({{...shown(), curves: curves()}}); }}
+            return found;
+            """,
+            shown=recording,
+            fragment=f"#key={key.hex()}",
+        )
+        assert int(found[2]["edges"]) == len(grown_edges)
+        assert max(int(one["adrift"]) for one in found) == int(found[3]["adrift"]) > 0
+        assert (found[4]["adrift"], found[4]["down"]) == ("0", "20")
+        for one in found:
+            check(recording, key, one)
 
 
 def test_links_are_those_of_the_moment(browse: Browse, recording: Recording) -> None:
@@ -428,7 +465,10 @@ def test_nothing_is_wider_than_the_window(browse: Browse, narrow: bool) -> None:
         return {inner: innerWidth, whole: document.documentElement.scrollWidth, ring: ring.size,
                 wide: wide.map((one) => one.id || one.outerHTML.slice(0, 80)),
                 cut: [...document.querySelectorAll("#figures dd")]
-                  .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.id)};
+                  .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.id),
+                out: [...document.querySelectorAll(".aside *")].filter((one) => one.getClientRects().length &&
+                  one.getBoundingClientRect().right > one.closest(".stage").getBoundingClientRect().right)
+                  .map((one) => one.id || one.outerHTML.slice(0, 80))};
         """,
         fragment="#t=44",
         narrow=narrow,
@@ -437,6 +477,7 @@ def test_nothing_is_wider_than_the_window(browse: Browse, narrow: bool) -> None:
     assert found["whole"] <= found["inner"]
     assert found["wide"] == []
     assert found["cut"] == []
+    assert found["out"] == []
     assert found["ring"] > (300 if narrow else 380)
 
 
