@@ -10,6 +10,7 @@ from math import hypot
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fyrehose_twisted.freenet.stream import TRANSITIONS, Phase
 from fyrehose_twisted.hydra import roles
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.parcels import modes
@@ -17,6 +18,7 @@ from fyrehose_twisted.parcels.messages import Mode
 
 MODES = Path(__file__).with_name("modes.svg")
 ROLES = Path(__file__).with_name("roles.svg")
+PHASES = Path(__file__).with_name("phases.svg")
 
 Point = tuple[float, float]
 Moves = Mapping[tuple[Any, str], Any]
@@ -77,6 +79,14 @@ OF_ROLES = Drawing(
     (Frame(16, 16, 728, 344, (Role.OUTSIDER, *_MEMBERS)), Frame(240, 36, 488, 304, _MEMBERS)),
 )
 
+OF_PHASES = Drawing(
+    "Phases of a stream at a node, and what leads from one to another",
+    (640, 200),
+    {Phase.SEARCHING: (90, 60), Phase.SETTLED: (330, 60), Phase.RESTARTING: (330, 165)},
+    (),
+)
+_PHASES = {(phase, change.name.lower()): following for (phase, change), following in TRANSITIONS.items()}
+
 
 def draw_modes(moves: Moves = modes.MOVES) -> str:
     """Return the modes of a parcels node, and all moves between them, as SVG; see :func:`draw`."""
@@ -86,6 +96,11 @@ def draw_modes(moves: Moves = modes.MOVES) -> str:
 def draw_roles(moves: Moves = roles.MOVES) -> str:
     """Return the roles of a hydra node, and all moves between them, as SVG; see :func:`draw`."""
     return draw(OF_ROLES, moves)
+
+
+def draw_phases(moves: Moves = _PHASES) -> str:
+    """Return the phases of a stream of a freenet node, and all moves between them, as SVG; see :func:`draw`."""
+    return draw(OF_PHASES, moves)
 
 
 def draw(drawing: Drawing, moves: Moves) -> str:
@@ -187,7 +202,7 @@ def _arrow(start: Point, stop: Point, at: Point, anchor: str, causes: list[str],
 
 def write() -> None:
     """Put what has changed in its place."""
-    for path, drawn in ((MODES, draw_modes()), (ROLES, draw_roles())):
+    for path, drawn in ((MODES, draw_modes()), (ROLES, draw_roles()), (PHASES, draw_phases())):
         if not path.exists() or path.read_text(encoding="utf-8") != drawn:
             path.write_text(drawn, encoding="utf-8")
 

@@ -24,7 +24,7 @@ PATIENCE = 60.0
 SPARK_PATIENCE = 600.0
 """The same for a command on Spark, which takes all cores for half a minute, if the tests beside it leave it any."""
 
-DEFAULT_PORTS = ("2323", "2424", "6174", "6175", "6176", "6184", "6185", "6186", "6667", "9100")
+DEFAULT_PORTS = ("2323", "2424", "6174", "6175", "6176", "6180", "6181", "6182", "6184", "6185", "6186", "6667", "9100")
 """Ports that the pages name; each page gets free ones in their place."""
 
 DEFAULTS = [

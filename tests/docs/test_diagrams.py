@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fyrehose_twisted.freenet.stream import TRANSITIONS, Phase
 from fyrehose_twisted.hydra import roles
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.parcels import modes
@@ -17,9 +18,11 @@ from fyrehose_twisted.parcels.messages import Mode
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
+PHASES = {(phase, change.name.lower()): following for (phase, change), following in TRANSITIONS.items()}
 PLANTED: dict[str, tuple[dict[Any, Any], tuple[Any, str], tuple[Any, str], Any]] = {
     "modes": (modes.MOVES, (Mode.ERR, "broke"), (Mode.WRK, "answered"), Mode.DSC),
     "roles": (roles.MOVES, (Role.VOTER, "led"), (Role.OUTSIDER, "pledged"), Role.GONE),
+    "phases": (PHASES, (Phase.RESTARTING, "found"), (Phase.RESTARTING, "torn_down"), Phase.SEARCHING),
 }
 """By drawing: what the code has, a move to leave out, and one to put in."""
 
@@ -80,9 +83,11 @@ def test_file_is_what_the_code_draws(diagrams: Any, kind: str) -> None:
     assert path.read_text(encoding="utf-8") == draw(diagrams, kind), "make docs draws it anew"
 
 
-@pytest.mark.parametrize(("kind", "name"), [("modes", "one-order.md"), ("roles", "one-leader.md")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [("modes", "one-order.md"), ("roles", "one-leader.md"), ("phases", "protocol/freenet.md")]
+)
 def test_page_uses_the_drawing(diagrams: Any, kind: str, name: str) -> None:
-    assert f"]({getattr(diagrams, kind.upper()).name})" in (DOCS / name).read_text(encoding="utf-8")
+    assert f"{getattr(diagrams, kind.upper()).name})" in (DOCS / name).read_text(encoding="utf-8")
 
 
 def ways_to(moves: dict[Any, Any], first: Any) -> dict[Any, list[str]]:
