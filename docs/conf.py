@@ -21,3 +21,5 @@ autodoc_typehints = "signature"
 autodoc_inherit_docstrings = False
 # Roles in docstrings name classes of Python and of Twisted, whose inventories a build would have to fetch.
 nitpicky = False
+# Signatures have short names, and some stand in several modules: then a link may lead to a namesake.
+suppress_warnings = ["ref.python"]
