@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+REMEMBERED = 10_000
+"""Requests and packets that a node knows again."""
+
 
 class Recent:
     """The last uids that came by.
@@ -11,7 +14,7 @@ class Recent:
 
     __slots__ = ("_limit", "_seen")
 
-    def __init__(self, limit: int = 10_000) -> None:
+    def __init__(self, limit: int = REMEMBERED) -> None:
         self._limit = limit
         self._seen: dict[int, None] = {}
 

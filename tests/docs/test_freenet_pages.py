@@ -1,0 +1,112 @@
+"""What the pages about freenet say of the code is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fyrehose_twisted.freenet import codec, config, members, messages, packets, policy, publishing, recent, searching
+from fyrehose_twisted.freenet.codec import Code, FreenetCodec
+from fyrehose_twisted.freenet.location import key_location
+from fyrehose_twisted.freenet.messages import Unsubscribe
+from fyrehose_twisted.freenet.service import MAX_NEIGHBOURS, REASONS
+from fyrehose_twisted.freenet.signing import MARK, MAX_BODY
+from fyrehose_twisted.freenet.tap import Options
+
+ROOT = Path(__file__).resolve().parents[2]
+WING = ROOT / "src" / "fyrehose_twisted" / "freenet"
+CODE = "\n".join(path.read_text(encoding="utf-8") for path in sorted(WING.glob("*.py")) if path.name != "cast.py")
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """Return the first table below a heading, without its head."""
+    lines = text.partition(f"\n{heading}\n")[2].splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    table = []
+    for line in lines[begin + 2 :]:
+        if not line.startswith("|"):
+            break
+        table.append([cell.strip() for cell in line.strip("|").split("|")])
+    return table
+
+
+def test_table_of_messages_is_complete() -> None:
+    told = {row[1].strip("`"): (int(row[0]), row[2].strip("`").split()) for row in rows(PROTOCOL, "## The messages")}
+    kinds = {code: getattr(messages, "".join(map(str.capitalize, code.name.split("_")))) for code in Code}
+    assert told == {kind.__name__: (int(code), list(kind._fields)) for code, kind in kinds.items()}
+
+
+PROTOCOL = page("protocol/freenet")
+
+
+def test_bytes_on_the_page_are_those_of_the_codec() -> None:
+    (shown,) = re.findall(r"^    ([0-9a-f]{8}(?: [0-9a-f]+)+)$", PROTOCOL, re.MULTILINE)
+    assert FreenetCodec().encode(Unsubscribe(bytes(20))) == bytes.fromhex(shown)
+
+
+def test_keys_on_the_page_lie_where_it_says() -> None:
+    told = [float(row[1]) for row in rows(PROTOCOL, "## The ring")]
+    assert told == [key_location(bytes(20)), key_location(bytes(range(20)))]
+    assert f"`{MARK.hex()}`" in PROTOCOL
+
+
+def test_limits_on_the_page_are_those_of_the_code() -> None:
+    told = [re.findall(r"\d[\d,]*", row[1].replace(" s", "")) for row in rows(PROTOCOL, "## Limits")]
+    rules = policy.Policy()
+    expected: list[list[float]] = [
+        [codec.MAX_FRAME],
+        [messages.MAX_DATA, MAX_BODY],
+        [rules.max_streams],
+        [MAX_NEIGHBOURS],
+        [searching.MAX_PARALLEL],
+        [rules.max_waiting],
+        [rules.max_waiting],
+        [publishing.MAX_BACKLOG],
+        [rules.keep_packets],
+        [recent.REMEMBERED],
+        [rules.max_htl, messages.MAX_HTL],
+        [rules.accepted_timeout],
+        [rules.completion_timeout],
+        [rules.hold],
+        [rules.publish_timeout],
+        [rules.restart_interval],
+        [rules.suspicion],
+    ]
+    assert [[float(number.replace(",", "")) for number in row] for row in told] == expected
+    assert f"{packets.FAR:,} ahead" in PROTOCOL
+    assert f"up to {publishing.TRIES} times" in PROTOCOL
+    assert config.NodeConfig(0, 0, 0.0).max_neighbours == MAX_NEIGHBOURS
+    assert members.__doc__
+
+
+def test_what_is_counted_is_told() -> None:
+    told = set(re.findall(r"`([a-z_]+)`", page("howto/freenet").partition("What is counted:")[2]))
+    counted = set(re.findall(r'counts\["([a-z_]+)"\]', CODE))
+    counted |= {f"refused_{why}" for why in re.findall(r'_refuse\(peer, "([a-z_]+)"', CODE)}
+    assert len(counted) > 30
+    assert counted - told == set()
+    assert {name for name in told - counted if not name.startswith(("data_", "links_"))} == set()
+
+
+def test_table_of_metrics_is_complete() -> None:
+    code = (WING / "metrics.py").read_text(encoding="utf-8")
+    names = set(re.findall(r'^            \("([a-z_]+)", "', code, re.MULTILINE)) | {"streams", "counted_total"}
+    assert len(names) > 6
+    table = [row[0] for row in rows(page("howto/freenet"), "## What to watch")]
+    assert {re.sub(r"\{.*", "", cell.strip("`")).removeprefix("fyrehose_freenet_") for cell in table} == names
+
+
+def test_table_of_options_is_complete() -> None:
+    known = {f"--{name.rstrip('=')}" for name in Options().longOpt} - {"--help", "--version"}
+    table = "\n".join(row[0] for row in rows(page("howto/freenet"), "## Options"))
+    assert set(re.findall(r"--[a-z-]+", table)) == known
+
+
+def test_every_reason_that_a_node_gives_is_explained() -> None:
+    given = set(re.findall(r'(?:NotPublished\(|_fails\(|PublishFailed\()[^"\n]*, "([a-z-]+)"', CODE))
+    assert len(given) >= 6
+    assert given <= set(REASONS)
