@@ -1,0 +1,255 @@
+"""What commands on the same machine may ask a node, and how little harm they can do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import ConnectionDone
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.errors import PublishRefused, TooManyStreams
+from fyrehose_twisted.freenet.control import MAX_PUBLISHING, Control
+from fyrehose_twisted.freenet.events import Attached, Packet, Restarting
+from fyrehose_twisted.freenet.signing import MARK
+from fyrehose_twisted.net.control import MAX_CLIENTS, ControlFactory
+from fyrehose_twisted.net.json_lines import MAX_QUESTION
+
+KEY, OTHER, FULL = bytes(20), bytes(range(20)), b"\xff" * 20
+SIGNED = MARK + bytes(16)
+
+
+class Service:
+    """A node that a test plays."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Any] = []
+        self.users: list[bytes] = []
+        self.connecting: list[Deferred[None]] | None = None
+        self.published: list[tuple[bytes, bytes, int | None]] = []
+        self.publishing: list[Deferred[int]] = []
+        self.after: list[int | None] = []
+
+    def status(self) -> dict[str, Any]:
+        return {"node": "00"}
+
+    def listen(self, listener: Any) -> None:
+        self.listeners.append(listener)
+
+    def unlisten(self, listener: Any) -> None:
+        self.listeners.remove(listener)
+
+    def is_local(self, key: bytes) -> bool:
+        return key in self.users
+
+    def kept(self, key: bytes, last_seen: int) -> list[Packet]:
+        return [Packet(last_seen + 1, b"kept")]
+
+    def next_number(self, key: bytes) -> int:
+        return 18
+
+    def subscribe(self, key: bytes, *, last_seen: int | None = None) -> Deferred[None]:
+        if key == FULL:
+            return fail(TooManyStreams(1))
+        self.users.append(key)
+        self.after.append(last_seen)
+        return self.when_connected(key)
+
+    def when_connected(self, key: bytes) -> Deferred[None]:
+        if self.connecting is None:
+            return succeed(None)
+        self.connecting.append(Deferred())
+        return self.connecting[-1]
+
+    def unsubscribe(self, key: bytes) -> None:
+        self.users.remove(key)
+
+    def publish(self, key: bytes, data: bytes, *, number: int | None = None) -> Deferred[int]:
+        self.published.append((key, data, number))
+        self.publishing.append(Deferred())
+        return self.publishing[-1]
+
+
+class Transport(StringTransport):
+    """As TCP, it can be cut off."""
+
+    aborted = False
+
+    def abortConnection(self) -> None:
+        self.aborted = True
+        super().abortConnection()
+
+
+class Client:
+    """One client of a control."""
+
+    def __init__(self, factory: ControlFactory) -> None:
+        self.control: Control = factory.buildProtocol(None)
+        assert self.control is not None
+        self.transport = Transport()
+        self.control.makeConnection(self.transport)
+
+    def ask(self, *questions: Any) -> list[dict[str, Any]]:
+        """Return what came since the last answer."""
+        self.control.dataReceived(b"".join(json.dumps(question).encode() + b"\n" for question in questions))
+        return self.read()
+
+    def read(self) -> list[dict[str, Any]]:
+        data = self.transport.value()
+        self.transport.clear()
+        return [json.loads(line) for line in data.splitlines()]
+
+    def lose(self) -> None:
+        self.control.connectionLost(Failure(ConnectionDone()))
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def factory(service: Service) -> ControlFactory:
+    return ControlFactory(lambda gone: Control(service, gone))
+
+
+@pytest.fixture
+def client(factory: ControlFactory) -> Client:
+    return Client(factory)
+
+
+def test_questions_are_answered(client: Client, service: Service) -> None:
+    assert client.ask({"ask": "status"}) == [{"status": {"node": "00"}}]
+    assert client.ask({"ask": "next", "key": KEY.hex()}) == [{"next": 18}]
+    assert service.users == [KEY]
+
+
+def test_who_subscribes_is_told_of_that_stream(client: Client, service: Service) -> None:
+    assert client.ask({"ask": "subscribe", "key": KEY.hex(), "after": 17}) == [{"following": KEY.hex()}]
+    assert (service.users, service.after) == ([KEY], [17])
+    assert client.ask({"ask": "subscribe", "key": SIGNED.hex()}) == [{"following": SIGNED.hex()}]
+    (listener,) = service.listeners
+    listener.packets_received(KEY, [Packet(18, b"a"), Packet(19, b"\xff")])
+    listener.packets_received(SIGNED, [Packet(0, bytes(96) + b"signed")])
+    listener.packets_received(OTHER, [Packet(0, b"not for it")])
+    listener.packets_missed(KEY, 20, 22)
+    listener.packets_missed(OTHER, 1, 2)
+    listener.stream_changed(Restarting(KEY, "parent-lost"))
+    listener.stream_changed(Attached(KEY, 255))
+    listener.stream_changed(Attached(OTHER, 255))
+    assert client.read() == [
+        {"key": KEY.hex(), "number": 18, "data": "a"},
+        {"key": KEY.hex(), "number": 19, "data": "\udcff"},
+        {"key": SIGNED.hex(), "number": 0, "data": "signed"},
+        {"key": KEY.hex(), "missed": [20, 22]},
+        {"key": KEY.hex(), "reason": "parent-lost", "change": "Restarting"},
+        {"key": KEY.hex(), "parent": "00000000000000ff", "change": "Attached"},
+    ]
+    client.lose()
+    assert (service.users, service.listeners) == ([], [])
+
+
+def test_who_comes_later_is_given_what_is_kept(client: Client, service: Service, factory: ControlFactory) -> None:
+    client.ask({"ask": "subscribe", "key": KEY.hex()})
+    late = Client(factory)
+    assert late.ask({"ask": "subscribe", "key": KEY.hex(), "after": 4}) == [
+        {"following": KEY.hex()},
+        {"key": KEY.hex(), "number": 5, "data": "kept"},
+    ]
+    assert service.users == [KEY, KEY]
+    # Asking again changes nothing.
+    assert late.ask({"ask": "subscribe", "key": KEY.hex(), "after": 4}) == [{"following": KEY.hex()}]
+    late.lose()
+    assert service.users == [KEY]
+    assert service.listeners == [client.control]
+
+
+def test_packets_are_published_once_the_node_belongs_to_the_stream(client: Client, service: Service) -> None:
+    service.connecting = []
+    question = {"ask": "publish", "key": KEY.hex(), "data": "x \udcff"}
+    assert client.ask({**question, "id": 1}, {**question, "number": 7, "id": 2}) == []
+    assert service.published == []
+    for connected in service.connecting:
+        connected.callback(None)
+    assert service.published == [(KEY, b"x \xff", None), (KEY, b"x \xff", 7)]
+    service.publishing[1].errback(PublishRefused("collision", "it is taken", 8))
+    service.publishing[0].callback(18)
+    assert client.read() == [
+        {"id": 2, "error": "it is taken", "why": "collision", "next": 8},
+        {"id": 1, "number": 18},
+    ]
+    assert service.users == [KEY]
+    client.control.hang_up()
+    assert service.users == []
+
+
+def test_who_is_gone_publishes_nothing_any_more(client: Client, service: Service) -> None:
+    service.connecting = []
+    client.ask({"ask": "publish", "key": KEY.hex(), "data": "x", "id": 1})
+    client.lose()
+    service.connecting[0].callback(None)
+    assert (service.published, service.users) == ([], [])
+
+
+def test_mistakes_are_explained(client: Client, service: Service) -> None:
+    for question, complaint in (
+        ({"ask": "subscribe", "key": "xyz"}, "'xyz' is no key"),
+        ({"ask": "next", "key": "name:"}, "'name:' is no key"),
+        ({"ask": "subscribe", "key": KEY.hex(), "after": "x"}, "after 'x' is no packet number"),
+        ({"ask": "subscribe", "key": KEY.hex(), "after": True}, "after True is no packet number"),
+        ({"ask": "dance"}, "unknown question"),
+        ({}, "unknown question"),
+        ({"ask": "publish", "key": "xyz", "data": "", "id": 1}, "'xyz' is no key"),
+        ({"ask": "publish", "key": KEY.hex(), "data": "", "number": 2**63, "id": 1}, "is no packet number"),
+        ({"ask": "publish", "key": FULL.hex(), "data": "", "id": 1}, "this node has 1 streams already"),
+        ({"ask": "next", "key": FULL.hex()}, "this node has 1 streams already"),
+    ):
+        (answer,) = client.ask(question)
+        assert complaint in answer["error"], question
+    assert client.ask({"ask": "subscribe", "key": FULL.hex()})[1:] == [{"error": str(TooManyStreams(1))}]
+    assert (service.users, service.published) == ([], [])
+
+
+@pytest.mark.parametrize("data", [b"nonsense\n", b"[]\n", b"\xff\n", b"x" * (MAX_QUESTION + 1)])
+def test_what_is_no_question_ends_it(client: Client, service: Service, data: bytes) -> None:
+    client.ask({"ask": "subscribe", "key": KEY.hex()})
+    client.control.dataReceived(data)
+    assert client.transport.aborted
+    assert (service.users, service.listeners) == ([], [])
+
+
+def test_a_flood_is_not_read(client: Client, service: Service) -> None:
+    question = {"ask": "publish", "key": KEY.hex(), "data": "x"}
+    client.ask(*({**question, "id": number} for number in range(MAX_PUBLISHING - 1)))
+    assert client.transport.producerState == "producing"
+    client.ask({**question, "id": MAX_PUBLISHING})
+    assert client.transport.producerState == "paused"
+    service.publishing[0].callback(1)
+    assert client.transport.producerState == "producing"
+
+
+def test_only_so_many_come_in(factory: ControlFactory) -> None:
+    clients = [Client(factory) for _ in range(MAX_CLIENTS)]
+    assert factory.buildProtocol(None) is None
+    clients[0].lose()
+    Client(factory)
+    factory.close()
+    assert all(client.control.over for client in clients[1:])
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8), lambda inner: st.lists(inner, max_size=2)
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["ask", "key", "data", "after", "number", "id"]), json_values)))
+def test_whatever_is_asked_is_answered(questions: list[dict[str, Any]]) -> None:
+    service = Service()
+    client = Client(ControlFactory(lambda gone: Control(service, gone)))
+    for question in questions:
+        assert len(client.ask(question)) == 1

@@ -1,0 +1,324 @@
+"""Nodes as services, on real sockets of this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_twisted
+from prometheus_client import CollectorRegistry, generate_latest
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import (
+    ConfigurationError,
+    MessageTooLarge,
+    NotConnected,
+    PublishRefused,
+    StateFileError,
+    TooManyStreams,
+    UnencodableMessage,
+)
+from fyrehose_twisted.freenet.events import Packet
+from fyrehose_twisted.freenet.keeping import Keeping
+from fyrehose_twisted.freenet.location import key_location
+from fyrehose_twisted.freenet.messages import Located, Ping
+from fyrehose_twisted.freenet.metrics import FreenetCollector
+from fyrehose_twisted.freenet.policy import Policy
+from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
+from fyrehose_twisted.freenet.service import FreenetService
+from fyrehose_twisted.freenet.signing import SigningKey, body, key_named
+from fyrehose_twisted.interfaces import IFreenetListener
+from fyrehose_twisted.journal.reader import open_reader
+from fyrehose_twisted.net.conversation import connect
+
+reactor: Any = installed_reactor
+DEADLINE = 30.0
+KEY = key_named("news")
+PLACE = key_location(KEY)
+LOOPBACK = "tcp:0:interface=127.0.0.1"
+
+
+@implementer(IFreenetListener)
+class Listener:
+    """Lets tests wait for what a node tells."""
+
+    def __init__(self) -> None:
+        self.packets: list[tuple[bytes, bytes]] = []
+        self.changes: list[Any] = []
+        self._waiting: list[tuple[Callable[[], Any], Deferred[None]]] = []
+
+    def until(self, true: Callable[[], Any]) -> Deferred[None]:
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append((true, waiting))
+        self._look()
+        return waiting.addTimeout(DEADLINE, reactor)
+
+    def _look(self) -> None:
+        for true, waiting in tuple(self._waiting):
+            if true():
+                self._waiting.remove((true, waiting))
+                waiting.callback(None)
+
+    def packets_received(self, key: bytes, packets: Any) -> None:
+        self.packets += [(key, body(key, packet.data)) for packet in packets]
+        self._look()
+
+    def packets_missed(self, key: bytes, first: int, last: int) -> None:
+        raise AssertionError("nothing is missed here")
+
+    def stream_changed(self, event: Any) -> None:
+        self.changes.append(event)
+        self._look()
+
+
+Make = Callable[..., FreenetService]
+
+
+@pytest.fixture
+def make() -> Iterator[Make]:
+    """Make services that are stopped in the end; each is a peer of the one before."""
+    made: list[FreenetService] = []
+    problems: list[Exception] = []
+
+    def one(*, alone: bool = False, fails: Callable[[Exception], object] = problems.append, **named: Any) -> Any:
+        # Those that come later are further from the key, or they would become the root in the middle of a test.
+        if "state" not in named:
+            named.setdefault("location", (PLACE + 0.1 * len(made)) % 1.0)
+        peers = [] if alone else [place for node in made[-1:] for place in node.status()["listening"]["listen"]]
+        service = FreenetService(peers, [LOOPBACK], failed=fails, **named)
+        made.append(service)
+        service.privilegedStartService()
+        service.startService()
+        return service
+
+    yield one
+    for service in made:
+        if service.running:
+            pytest_twisted.blockon(service.stopService())
+    assert problems == []
+
+
+@pytest_twisted.ensureDeferred
+async def test_packets_get_from_one_node_to_the_others(make: Make) -> None:
+    nodes = [make() for _ in range(3)]
+    listeners = [Listener() for _ in nodes]
+    for node, listener in zip(nodes, listeners, strict=True):
+        node.listen(listener)
+        await node.subscribe(KEY)
+    first = await nodes[2].publish(KEY, b"one")
+    assert await nodes[0].publish(KEY, b"two") == first + 1
+    assert await nodes[1].publish(KEY, b"three", number=first + 2) == first + 2
+    expected = [(KEY, data) for data in (b"one", b"two", b"three")]
+    for listener in listeners:
+        await listener.until(lambda listener=listener: len(listener.packets) == 3)
+        assert listener.packets == expected
+    assert nodes[0].kept(KEY, first) == [Packet(first + 1, b"two"), Packet(first + 2, b"three")]
+    assert [node.next_number(KEY) for node in nodes] == [first + 3] * 3
+    with pytest.raises(PublishRefused, match="another packet has the number already") as refused:
+        await nodes[1].publish(KEY, b"four", number=first)
+    assert (refused.value.why, refused.value.next) == ("collision", first + 3)
+    # The same packet again is there already.
+    assert await nodes[1].publish(KEY, b"one", number=first) == first
+
+
+@pytest_twisted.ensureDeferred
+async def test_each_subscription_wants_its_end(make: Make) -> None:
+    node = make(alone=True)
+    for _ in range(2):
+        await node.subscribe(KEY)
+    node.unsubscribe(KEY)
+    assert node.is_local(KEY)
+    node.unsubscribe(KEY)
+    node.unsubscribe(KEY)
+    assert not node.is_local(KEY)
+    assert node.status()["streams"] == []
+    with pytest.raises(PublishRefused, match=r"\(no-stream\).*subscribe first"):
+        await node.publish(KEY, b"")
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_cannot_be_is_refused_at_once(make: Make) -> None:
+    node = make(alone=True, policy=Policy(max_streams=1))
+    await node.subscribe(KEY)
+    for wrong, error in (
+        (node.subscribe(b"short"), ConfigurationError),
+        (node.subscribe(bytes(20)), TooManyStreams),
+        (node.publish(KEY, bytes(1_059)), MessageTooLarge),
+        (node.publish(KEY, b"", number=-1), UnencodableMessage),
+        (node.publish(KEY, b"", signing_key=SigningKey.generate()), ConfigurationError),
+    ):
+        with pytest.raises(error):
+            await wrong
+    assert not node.is_local(bytes(20))
+    assert node.is_local(KEY)
+
+
+@pytest_twisted.ensureDeferred
+async def test_signed_streams(make: Make) -> None:
+    nodes = [make() for _ in range(2)]
+    signing = SigningKey.generate()
+    listener = Listener()
+    nodes[1].listen(listener)
+    for node in nodes:
+        await node.subscribe(signing.key)
+    number = await nodes[0].publish(signing.key, b"mine", signing_key=signing)
+    await listener.until(lambda: listener.packets)
+    assert listener.packets == [(signing.key, b"mine")]
+    with pytest.raises(ConfigurationError, match="only the holder of its key can publish"):
+        await nodes[0].publish(signing.key, b"forged")
+    with pytest.raises(PublishRefused, match="bad-signature"):
+        await nodes[1].publish(signing.key, bytes(200), number=number + 1)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_node_that_stops_answers_for_what_is_under_way(make: Make) -> None:
+    node = make(alone=True)
+    await node.subscribe(KEY)
+    publishing = node.publish(KEY, b"x")
+    node._publishing[99] = lost = Deferred()
+    await node.stopService()
+    await publishing
+    with pytest.raises(PublishRefused, match="may or may not have got there"):
+        await lost
+    with pytest.raises(NotConnected):
+        await node.publish(KEY, b"x")
+    with pytest.raises(NotConnected, match="does not run"):
+        FreenetService(listen=[]).move(0.5)
+
+
+@pytest_twisted.ensureDeferred
+async def test_who_and_where_it_is_outlives_a_node(make: Make, tmp_path: Path) -> None:
+    node = make(alone=True, state=tmp_path / "state", location=0.25)
+    before = node.status()
+    assert before["location"] == 0.25
+    node.move(0.75)
+    await node.stopService()
+    after = make(alone=True, state=tmp_path / "state").status()
+    assert (after["node"], after["location"]) == (before["node"], 0.75)
+    assert after["boot"] != before["boot"]
+    problems: list[Exception] = []
+    make(alone=True, state=tmp_path / "state", fails=problems.append)
+    assert [type(problem) for problem in problems] == [StateFileError]
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_journal_knows_what_was_seen(make: Make, tmp_path: Path) -> None:
+    always = make(alone=True)
+    await always.subscribe(KEY)
+    for part in ((b"one", b"two"), (b"three",)):
+        node = FreenetService(
+            always.status()["listening"]["listen"], [], keeping=Keeping(tmp_path), streams=[KEY], failed=pytest.fail
+        )
+        listener = Listener()
+        node.listen(listener)
+        node.startService()
+        await node.when_connected(KEY)
+        for data in part:
+            await always.publish(KEY, data)
+        await listener.until(lambda listener=listener, part=part: len(listener.packets) == len(part))
+        await node.stopService()
+    with closing(open_reader(tmp_path / f"freenet-{KEY.hex()}")) as reader:
+        bounds = reader.bounds(0)
+        assert bounds is not None
+        kept = [bytes(one) for block in reader.read(0, bounds.first, bounds.last) for one in block.payloads()]
+    assert kept == [b"one", b"two", b"three"]
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_node_waits_for_a_neighbour_before_it_is_a_root(make: Make) -> None:
+    first = make(alone=True)
+    await first.subscribe(KEY)
+    second = make(streams=[KEY])
+    assert second.status()["streams"] == []
+    await second.when_connected(KEY)
+    roots = [stream["is_root"] for node in (first, second) for stream in node.status()["streams"]]
+    assert roots == [True, False]
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_listener_that_fails_keeps_nobody_from_hearing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    node, failing, listening = make(alone=True), Listener(), Listener()
+    monkeypatch.setattr(failing, "packets_received", None)
+    node.listen(failing)
+    node.listen(listening)
+    await node.subscribe(KEY)
+    with capturedLogs() as logs:
+        await node.publish(KEY, b"x")
+        await listening.until(lambda: listening.packets)
+    assert [log["log_format"] for log in logs if "log_failure" in log] == ["{listener!r} failed on {what}"]
+    for listener in (failing, listening, listening):
+        node.unlisten(listener)
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_it_tells_of_itself(make: Make, free_port: Callable[[], int]) -> None:
+    port = free_port()
+    node = make(alone=True, control=f"tcp:{port}:interface=127.0.0.1")
+    other = make()
+    await node.subscribe(KEY)
+    await other.subscribe(KEY)
+    asking = await connect(f"tcp:{port}", reactor, DEADLINE)
+    answer = await asking.ask(ask="status")
+    asking.hang_up()
+    status = answer["status"]
+    assert status["node"] == node.status()["node"] == json.loads(json.dumps(node.status()))["node"]
+    assert [one["node"] for one in status["neighbours"]] == [other.status()["node"]]
+    (stream,) = status["streams"]
+    assert stream["subscribers"] == [other.status()["node"]] or stream["parent"] == other.status()["node"]
+    registry = CollectorRegistry()
+    registry.register(FreenetCollector(node))
+    text = generate_latest(registry).decode()
+    assert 'fyrehose_freenet_streams{phase="settled"} 1.0' in text
+    assert "fyrehose_freenet_neighbours 1.0" in text
+    assert 'fyrehose_freenet_counted_total{what="links_accepted"} 1.0' in text
+
+
+@pytest_twisted.ensureDeferred
+async def test_an_application_sees_the_messages_of_a_link_first(make: Make) -> None:
+    seen: list[Any] = []
+    located: Deferred[None] = Deferred()
+
+    class Deaf(FreenetPeerProtocol):
+        def freenet_received(self, messages: Any) -> None:
+            seen.extend(messages)
+            super().freenet_received([one for one in messages if not isinstance(one, Located)])
+            if any(isinstance(one, Located) for one in messages):
+                located.callback(None)
+
+    deaf = make(alone=True, protocol=Deaf, location=0.5)
+    other = make(location=0.25)
+    await other.subscribe(KEY)
+    other.move(0.75)
+    await located.addTimeout(DEADLINE, reactor)
+    assert [one["location"] for one in deaf.status()["neighbours"]] == [0.25]
+    assert not any(isinstance(one, Ping) for one in seen)
+
+
+def test_what_is_wrong_is_said_when_it_is_made() -> None:
+    for named, complaint in (
+        ({"location": 1.0}, "a location goes from 0"),
+        ({"peers": ["nonsense"]}, "--peer 'nonsense' is neither HOST:PORT"),
+        ({"streams": [b"x"]}, "is no key"),
+        ({"secret": b"short"}, "secret"),
+        ({"listen": ["nonsense:1"]}, "--listen 'nonsense:1' is not an endpoint"),
+    ):
+        with pytest.raises(ConfigurationError, match=complaint):
+            FreenetService(**named)  # type: ignore[arg-type]
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_port_that_is_taken(make: Make) -> None:
+    (place,) = make(alone=True).status()["listening"]["listen"]
+    failed: Deferred[Exception] = Deferred()
+    host, _, port = place.partition(":")
+    service = FreenetService(listen=[f"tcp:{port}:interface={host}"], failed=failed.callback)
+    service.startService()
+    assert "--listen: cannot listen on" in str(await failed)
+    await service.stopService()
