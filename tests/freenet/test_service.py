@@ -162,8 +162,9 @@ async def test_what_cannot_be_is_refused_at_once(make: Make) -> None:
 
 @pytest_twisted.ensureDeferred
 async def test_signed_streams(make: Make) -> None:
-    nodes = [make() for _ in range(2)]
     signing = SigningKey.generate()
+    place = key_location(signing.key)
+    nodes = [make(location=place), make(location=(place + 0.3) % 1.0)]
     listener = Listener()
     nodes[1].listen(listener)
     for node in nodes:
