@@ -8,7 +8,8 @@ PY := $(VENV)/bin/python
 # What starts processes is tested apart from the rest; half of each kind runs beside the other half.
 STARTS := tests/docs tests/examples tests/integration
 PARTS_BESIDE := tests/journal tests/parcels tests/spark
-STARTS_BESIDE := tests/docs tests/examples tests/integration/test_journal.py tests/integration/test_report_page.py
+STARTS_BESIDE := tests/docs tests/examples tests/integration/test_command.py \
+	tests/integration/test_journal.py tests/integration/test_report_page.py
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test soak bench bench-all docs lint clean
