@@ -183,16 +183,17 @@ def _with_default(field: Field[Any]) -> str:
 
 def _run(options: argparse.Namespace) -> int:
     policy = chosen_policy(options.policy)
-    for file in _files(options):
-        # Not only when all is done.
-        with open(file, "a", encoding="utf-8"):
-            pass
+    files = _files(options)
     if not options.churn:
         raise ConfigurationError("--churn 0: nodes live for more than 0 seconds")
     topology = chosen_topology(options)
 
     tqdm.monitor_interval = 0  # No thread only for that.
     _check_page(options, topology)
+    for file in files:
+        # Not only when all is done.
+        with open(file, "a", encoding="utf-8"):
+            pass
     course = Course(
         options.keys,
         min(100, topology.n) if options.subscribers is None else options.subscribers,
