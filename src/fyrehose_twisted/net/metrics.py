@@ -3,22 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from prometheus_client.twisted import MetricsResource
-from twisted.web.resource import Resource
-from twisted.web.server import Site
+
+from fyrehose_twisted.web.config import SiteConfig
+from fyrehose_twisted.web.metrics import MetricsPage
+from fyrehose_twisted.web.site import Route, WebSite
 
 
-def metrics_site(collector: Collector) -> Site:
+def metrics_site(collector: Collector) -> WebSite:
     """Return a web site that serves ``/metrics``."""
-    registry = CollectorRegistry()
-    registry.register(collector)
-    root = Resource()
-    root.putChild(b"metrics", MetricsResource(registry))
-    return Site(root)
+    from twisted.internet import reactor
+
+    config = SiteConfig(max_body=1, max_connections=64, any_name_off_loopback=True)
+    return WebSite([Route("/metrics", {b"GET": MetricsPage([collector]).get})], config, reactor)
+
+
+class Info(Collector):
+    """What a service is, as labels of ``fyrehose_info``, whose value is 1.
+
+    :param labels: such as ``stream``; one without a value is left out.
+    """
+
+    def __init__(self, service: str, **labels: str | None) -> None:
+        self._service = service
+        self._labels = labels
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the one metric."""
+        yield info(self._service, **self._labels)
+
+
+def info(service: str, **labels: str | None) -> Metric:
+    """Return ``fyrehose_info``; see :class:`Info`."""
+    given = {"service": service, "version": _version(), **{name: value for name, value in labels.items() if value}}
+    family = GaugeMetricFamily("fyrehose_info", "What the service is", labels=list(given))
+    family.add_metric(list(given.values()), 1)
+    return family
+
+
+def labelled(name: str, description: str, label: str, value: str | None) -> Metric:
+    """Return a gauge of 1 whose label says ``value``; nothing has it where ``value`` is ``None``."""
+    return choices(name, description, label, {} if value is None else {value: 1})
+
+
+@cache
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # Slow to import, and not needed by who is not read.
+
+    try:
+        return version("fyrehose_twisted")
+    except PackageNotFoundError:
+        return "unknown"  # It runs from a source tree that was never installed.
 
 
 def gauges(prefix: str, rows: Iterable[tuple[str, str, float]]) -> Iterator[Metric]:

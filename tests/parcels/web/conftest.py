@@ -22,7 +22,8 @@ from fyrehose_twisted.errors import EventsNotHeld, NotOrdered
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.messages import Event
 from fyrehose_twisted.parcels.state import ClusterState, MemberState, NeighbourState
-from fyrehose_twisted.parcels.web import ParcelsSite, WebConfig, site
+from fyrehose_twisted.parcels.web import WebConfig, site
+from fyrehose_twisted.web.site import WebSite
 
 reactor: Any = installed_reactor
 
@@ -213,7 +214,7 @@ def split(data: bytes) -> list[Response]:
 class Served:
     """A site that listens."""
 
-    def __init__(self, node: Memory, made: ParcelsSite, port: Any) -> None:
+    def __init__(self, node: Memory, made: WebSite, port: Any) -> None:
         self.node = node
         self.site = made
         self.port = port

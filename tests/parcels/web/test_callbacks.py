@@ -306,7 +306,9 @@ async def test_who_goes_away_before_the_look_up_is_done(memory: Any, sender: Any
     setting = Setting(memory, sender, WebConfig(max_callbacks=1))
     web = serve(memory, callbacks=setting.callbacks)
     body = json.dumps({"url": A}).encode()
-    wire = await web.send(b"POST /callbacks HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body), body)
+    wire = await web.send(
+        b"POST /callbacks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body), body
+    )
     await reached(lambda: setting.callbacks._expected == 1)
     assert (await web.ask("POST", "/callbacks", body)).code == 409
     wire.transport.loseConnection()

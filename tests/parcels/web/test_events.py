@@ -71,7 +71,7 @@ async def test_brackets_in_texts_are_not_depth(web: Any) -> None:
 @pytest.mark.parametrize("name", ["Publisher", "Idempotency-Key"])
 @inline
 async def test_names_are_printable_and_short(web: Any, name: str) -> None:
-    head = b"POST /events HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n" + name.encode() + b": "
+    head = b"POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n" + name.encode() + b": "
     for value in (b"", b"\xe4", b"a" * 65, b"a\x01b", b"\x7f", b"a\r\n" + name.encode() + b": b"):
         (answer,) = await (await web.send(head + value + b"\r\n\r\nx")).responses(1)
         assert (answer.code, answer.json["error"]) == (400, "bad-request"), value
@@ -141,7 +141,7 @@ async def test_a_mistake_is_logged_and_not_shown(web: Any, monkeypatch: pytest.M
 @inline
 async def test_who_goes_away_while_waiting_is_no_error(web: Any, reached: Any) -> None:
     web.node.held = deque()
-    request = b"POST /events HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx"
+    request = b"POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
     with capturedLogs() as logs:
         for _ in range(2):
             wire = await web.send(request)
@@ -158,7 +158,9 @@ async def test_nobody_waits_for_ever(memory: Any, serve: Any, reached: Any) -> N
     clock = Clock()
     web = serve(memory, WebConfig(publish_timeout=10), clock=clock)
     memory.held = deque()
-    wires = [await web.send(b"POST /events HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx") for _ in range(2)]
+    wires = [
+        await web.send(b"POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx") for _ in range(2)
+    ]
     await reached(lambda: len(memory.held) == 2)
     clock.pump([1.0] * 11)
     for wire in wires:
@@ -170,7 +172,7 @@ async def test_nobody_waits_for_ever(memory: Any, serve: Any, reached: Any) -> N
     assert logs == []
     for wire in wires:
         memory.held = None
-        wire.send(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        wire.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert [answer.code for answer in await wire.responses(2)] == [503, 200]
 
 
@@ -253,14 +255,16 @@ async def test_what_is_no_longer_held_is_gone(web: Any) -> None:
 )
 @inline
 async def test_nonsense_is_refused(web: Any, query: str) -> None:
-    (answer,) = await (await web.send(f"GET /events?{query} HTTP/1.1\r\nHost: a\r\n\r\n".encode())).responses(1)
+    (answer,) = await (await web.send(f"GET /events?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())).responses(1)
     assert (answer.code, answer.json["error"]) == (400, "bad-request")
 
 
 @inline
 async def test_the_head_alone(web: Any) -> None:
     web.node.order(b"1")
-    wire = await web.send(b"HEAD /events HTTP/1.1\r\nHost: a\r\n\r\nGET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+    wire = await web.send(
+        b"HEAD /events HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    )
     data = await wire.read(b'"why"')
     head, _, rest = data.partition(b"\r\n\r\n")
     assert b"Content-Length: 46" in head

@@ -15,8 +15,8 @@ from fyrehose_twisted.parcels.web import WebConfig, site
 
 inline = pytest_twisted.ensureDeferred
 
-GET = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
-POST = b"POST /events HTTP/1.1\r\nHost: a\r\n"
+GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = b"POST /events HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @inline
@@ -97,7 +97,7 @@ async def test_what_is_not_there(web: Any) -> None:
         answer = await web.ask("GET", path)
         assert (answer.code, answer.json["error"]) == (404, "not-found"), path
     for path in (b"http://a/events", b"/\xb0"):
-        (answer,) = await (await web.send(b"GET " + path + b" HTTP/1.1\r\nHost: a\r\n\r\n")).responses(1)
+        (answer,) = await (await web.send(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")).responses(1)
         assert (answer.code, answer.json["error"]) == (404, "not-found"), path
 
 
@@ -105,7 +105,7 @@ async def test_what_is_not_there(web: Any) -> None:
 async def test_other_methods(web: Any) -> None:
     for path, allowed in (("/events", "GET, HEAD, POST"), ("/health", "GET, HEAD")):
         for method in ("DELETE", "PUT", "PATCH", "TRACE", "CONNECT", "QUERY", "OPTIONS", "get"):
-            wire = await web.send(f"{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            wire = await web.send(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             (answer,) = await wire.responses(1)
             assert (answer.code, answer.json["error"]) == (405, "method-not-allowed")
             assert answer.headers["allow"] == allowed
@@ -223,7 +223,11 @@ async def test_noise(memory: Any, serve: Any, reached: Any, seed: int) -> None:
     """Requests with mistakes in them are answered, or hung up on; nothing is logged, and nothing is left behind."""
     rng = random.Random(seed)
     web = serve(memory, WebConfig(max_body=5_000))
-    pieces = [GET, POST + b"Content-Length: 5\r\n\r\n12345", b"GET /events?from=1&to=2 HTTP/1.1\r\nHost: a\r\n\r\n"]
+    pieces = [
+        GET,
+        POST + b"Content-Length: 5\r\n\r\n12345",
+        b"GET /events?from=1&to=2 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ]
     pieces += [POST + b"Transfer-Encoding: chunked\r\nContent-Type: application/json\r\n\r\n2\r\n{}\r\n0\r\n\r\n"]
     with capturedLogs() as logs:
         for _ in range(25):

@@ -428,7 +428,7 @@ async def test_a_stream_with_signs_of_life_is_kept(memory: Any, serve: Any, clie
     following = client(web.url, reactor=Timed(clock)).follow(Listener())
     await reached(lambda: following.next == 1)
     await reached(lambda: bool(clock.advance(0.5) or clock.seconds() > 120))
-    assert not web.site._feed.ended
+    assert not web.site.streams.ended
 
 
 @inline

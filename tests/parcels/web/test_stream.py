@@ -12,8 +12,8 @@ from twisted.logger import LogLevel, capturedLogs
 
 from fyrehose_twisted.parcels.messages import MAX_EVENT
 from fyrehose_twisted.parcels.web import WebConfig
-from fyrehose_twisted.parcels.web.channel import WebRequest
-from fyrehose_twisted.parcels.web.sse import BadStream, FrameReader
+from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.sse import BadStream, FrameReader
 
 inline = pytest_twisted.ensureDeferred
 
@@ -97,7 +97,7 @@ async def test_what_cannot_be_had_is_named(web: Any) -> None:
 @inline
 async def test_over_chunks_and_in_base64(web: Any) -> None:
     wire = await web.send(
-        b"GET /events?encoding=base64&from=1 HTTP/1.1\r\nHost: a\r\naccept: text/event-stream\r\n\r\n"
+        b"GET /events?encoding=base64&from=1 HTTP/1.1\r\nHost: localhost\r\naccept: text/event-stream\r\n\r\n"
     )
     web.node.order(b"1")
     assert b"Transfer-Encoding: chunked" in await wire.read(b'"data":"MQ=="}\nid: 1\n\n\r\n')
@@ -248,7 +248,7 @@ async def test_events_that_cannot_be_read_end_one_stream(web: Any, monkeypatch: 
     assert [log["log_level"] for log in logs] == [LogLevel.critical] * 2
     await good.closed()
     await ahead.closed()
-    assert web.site._feed.ended == {"failed": 3}
+    assert web.site.streams.ended == {"failed": 3}
 
 
 @inline

@@ -6,6 +6,6 @@ What needs treq is not imported here: see :mod:`~fyrehose_twisted.parcels.web.se
 from fyrehose_twisted.parcels.web.callback_file import CallbackFile
 from fyrehose_twisted.parcels.web.callbacks import Callbacks
 from fyrehose_twisted.parcels.web.config import WebConfig
-from fyrehose_twisted.parcels.web.site import ParcelsSite, site
+from fyrehose_twisted.parcels.web.site import site
 
-__all__ = ["CallbackFile", "Callbacks", "ParcelsSite", "WebConfig", "site"]
+__all__ = ["CallbackFile", "Callbacks", "WebConfig", "site"]

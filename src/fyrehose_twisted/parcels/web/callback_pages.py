@@ -8,12 +8,12 @@ from typing import Any
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.parcels.messages import MAX_SEQUENCE
-from fyrehose_twisted.parcels.web.answers import RETRY, Answer, Problem, answer, bad_request, problem_of
-from fyrehose_twisted.parcels.web.asking import json_object, queries
 from fyrehose_twisted.parcels.web.callback import MAX_SECRET, Callback
 from fyrehose_twisted.parcels.web.callbacks import Callbacks, TooManyCallbacks
-from fyrehose_twisted.parcels.web.channel import WebRequest
 from fyrehose_twisted.parcels.web.targets import NotAnUrl, TargetRefused, TargetUnknown, check_url
+from fyrehose_twisted.web.answers import RETRY, Answer, Problem, answer, bad_request, problem_of
+from fyrehose_twisted.web.asking import json_object, queries
+from fyrehose_twisted.web.channel import WebRequest
 
 
 def _problem(error: BaseException) -> Problem | None:

@@ -9,14 +9,13 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.parcels.web.answers import RETRY, Answer, Problem, bad_request, problem_of
-from fyrehose_twisted.parcels.web.asking import header, number, parse, printable, queries
-from fyrehose_twisted.parcels.web.channel import WebRequest
 from fyrehose_twisted.parcels.web.config import WebConfig
 from fyrehose_twisted.parcels.web.rendering import render
 from fyrehose_twisted.parcels.web.stream import Feed
-
-STREAM = b"text/event-stream"
+from fyrehose_twisted.web.answers import RETRY, Answer, Problem, bad_request, problem_of
+from fyrehose_twisted.web.asking import accepts, header, number, parse, printable, queries
+from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.streaming import STREAM
 
 
 class Events:
@@ -83,7 +82,7 @@ class Events:
         first = number(query.get(b"from"), "from")
         last = number(query.get(b"to"), "to")
         seen = number(header(request, b"Last-Event-ID"), "Last-Event-ID", 0)
-        if _wants_stream(request):
+        if accepts(request, STREAM):
             if last is not None:
                 raise bad_request("a stream has no end, so there is no to")
             if seen is not None:
@@ -117,15 +116,3 @@ class Events:
             request.answer(Answer(HTTPStatus.OK, b"", ((b"Content-Type", STREAM),)))
         else:
             self._feed.open(request, first, plain)
-
-
-def _wants_stream(request: WebRequest) -> bool:
-    for value in request.requestHeaders.getRawHeaders(b"Accept", ()):
-        for part in value.lower().split(b","):
-            kind, *parameters = (item.strip() for item in part.split(b";"))
-            if kind == STREAM and not any(item.replace(b" ", b"") in _NEVER for item in parameters):
-                return True
-    return False
-
-
-_NEVER = (b"q=0", b"q=0.0", b"q=0.00", b"q=0.000")

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.parcels.messages import MAX_SEQUENCE, Mode
 from fyrehose_twisted.parcels.web.outgoing import abort
-from fyrehose_twisted.parcels.web.sse import Frame, FrameReader
+from fyrehose_twisted.web.sse import Frame, FrameReader
 
 SILENCE = 45.0
 """Seconds without a byte after which a stream is given up: nodes say each 15 s that they are there."""

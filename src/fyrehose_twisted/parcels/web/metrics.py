@@ -1,26 +1,18 @@
-"""``/metrics``: what Prometheus is told. Everything is read when asked for, and costs nothing otherwise."""
+"""What Prometheus is told of a node and its callbacks, read when it asks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.messages import Mode
 from fyrehose_twisted.parcels.state import ClusterState
-from fyrehose_twisted.parcels.web.answers import Answer
-from fyrehose_twisted.parcels.web.asking import queries
 from fyrehose_twisted.parcels.web.callbacks import Callbacks
-from fyrehose_twisted.parcels.web.channel import WebRequest
-from fyrehose_twisted.parcels.web.stream import Feed
-
-if TYPE_CHECKING:
-    from fyrehose_twisted.parcels.web.site import ParcelsSite
 
 _PREFIX = "fyrehose_parcels_"
 
@@ -58,36 +50,20 @@ class NodeCollector(Collector):
             yield CounterMetricFamily(_PREFIX + clean, f"{words}, since the node started", value=value)
 
 
-class WebCollector(Collector):
-    """Turns what a site counted into metrics named ``fyrehose_parcels_web_*``."""
+class CallbackCollector(Collector):
+    """Turns what callbacks got into metrics named ``fyrehose_parcels_web_*``."""
 
-    def __init__(self, site: ParcelsSite, feed: Feed, callbacks: Callbacks | None) -> None:
-        self._site = site
-        self._feed = feed
+    def __init__(self, callbacks: Callbacks) -> None:
         self._callbacks = callbacks
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
-        site, feed, callbacks = self._site, self._feed, self._callbacks
-        labels = ["route", "method", "status"]
-        requests = CounterMetricFamily(_PREFIX + "web_requests", "Requests answered", labels=labels)
-        for (route, method, status), count in sorted(site.requests.items()):
-            requests.add_metric([route, method.decode(), str(status)], count)
-        yield requests
-        yield _gauge("web_connections", "Connections open", site.connections)
-        yield _counter("web_refused_connections", "Connections closed because there were too many", site.refused)
-        yield _gauge("web_streams", "Streams of events open", len(feed))
-        ended = CounterMetricFamily(_PREFIX + "web_streams_ended", "Streams that ended, by reason", labels=["reason"])
-        for reason, count in sorted(feed.ended.items()):
-            ended.add_metric([reason], count)
-        yield ended
-        yield _counter("web_skips", "Times that a stream had to leave events out", feed.skips)
-        if callbacks is not None:
-            yield _gauge("web_callbacks", "Callbacks registered", len(callbacks))
-            yield _gauge("web_suspended_callbacks", "Callbacks that are suspended", callbacks.suspended)
-            yield _counter("web_deliveries", "Events delivered to callbacks", callbacks.delivered)
-            yield _counter("web_failed_attempts", "Attempts to deliver that failed", callbacks.failed_attempts)
-            yield _counter("web_dead_letters", "Events not delivered to a callback", callbacks.dead)
+        callbacks = self._callbacks
+        yield _gauge("web_callbacks", "Callbacks registered", len(callbacks))
+        yield _gauge("web_suspended_callbacks", "Callbacks that are suspended", callbacks.suspended)
+        yield _counter("web_deliveries", "Events delivered to callbacks", callbacks.delivered)
+        yield _counter("web_failed_attempts", "Attempts to deliver that failed", callbacks.failed_attempts)
+        yield _counter("web_dead_letters", "Events not delivered to a callback", callbacks.dead)
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:
@@ -96,20 +72,3 @@ def _gauge(name: str, what: str, value: float) -> Metric:
 
 def _counter(name: str, what: str, value: float) -> Metric:
     return CounterMetricFamily(_PREFIX + name, what, value=value)
-
-
-class Metrics:
-    """Answers with the metrics of ``collectors``, to which more may be added."""
-
-    def __init__(self, collectors: Sequence[Collector]) -> None:
-        self._collectors = collectors
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield those of all."""
-        for collector in self._collectors:
-            yield from collector.collect()
-
-    def get(self, request: WebRequest) -> Answer:
-        """Answer in the text format of Prometheus."""
-        queries(request)
-        return Answer(200, generate_latest(self), type=CONTENT_TYPE_LATEST.encode())

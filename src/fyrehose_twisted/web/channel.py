@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from io import BytesIO
@@ -12,12 +14,17 @@ from twisted.python.failure import Failure
 from twisted.web import server
 from twisted.web.http import HTTPChannel
 
-from fyrehose_twisted.parcels.web.answers import JSON, Answer, Problem, bad_request, too_large
+from fyrehose_twisted.web.answers import JSON, Answer, Problem, bad_request, too_large
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.parcels.web.site import ParcelsSite
+    from fyrehose_twisted.web.site import WebSite
 
 METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+
+WORTH_PACKING = 1_024
+"""Bytes of an answer from which on it is compressed for those who can read that."""
+
+NEVER = re.compile(rb"\s*q\s*=\s*0(\.0*)?\s*")
 
 LINGER = 2**20
 """Bytes of a body that is too long which are still read, so that its sender gets to see the answer."""
@@ -29,6 +36,8 @@ class WebRequest(server.Request):
     :ivar gone: nobody is there any more to be answered.
     :ivar when_gone: called when that happens before the answer is complete.
     :ivar route: what is asked for, as metrics name it.
+    :ivar client_name: whose request it is: the name of a token, or an address.
+    :ivar parts: what the braces of the route stand for, as they were in the path.
     """
 
     channel: Any
@@ -38,20 +47,22 @@ class WebRequest(server.Request):
     gone = False
     when_gone: Callable[[], None] | None = None
     route = "other"
+    client_name = ""
+    parts: tuple[bytes, ...] = ()
     _refused = False
     _taken = 0
 
     @property
-    def parcels(self) -> ParcelsSite:
+    def web_site(self) -> WebSite:
         """The site that got the request."""
-        site: ParcelsSite = self.channel.site
+        site: WebSite = self.channel.site
         return site
 
     def gotLength(self, length: int | None) -> None:
         """Twisted: all headers are there, and the body is not."""
         # Twisted takes a temporary file for a body whose length is not known.
         self.content = BytesIO()
-        if length is not None and length > self.parcels.config.max_body:
+        if length is not None and length > self.web_site.config.max_body:
             # Nobody is to be told to go on.
             self.requestHeaders.removeHeader(b"Expect")
             self._refuse()
@@ -59,7 +70,7 @@ class WebRequest(server.Request):
     def handleContentChunk(self, data: bytes) -> None:
         """Twisted: a part of the body arrived."""
         if not self._refused:
-            if len(data) + self.content.tell() <= self.parcels.config.max_body:
+            if len(data) + self.content.tell() <= self.web_site.config.max_body:
                 self.content.write(data)
                 return
             self._refuse()
@@ -73,7 +84,7 @@ class WebRequest(server.Request):
         self._refused = True
         self.clientproto, self.method = b"HTTP/1.1", b"POST"
         self.channel.persistent = False
-        self._begin(too_large(self.parcels.config.max_body).answer())
+        self._begin(too_large(self.web_site.config.max_body).answer())
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
         """Twisted: all of it is there."""
@@ -91,31 +102,46 @@ class WebRequest(server.Request):
     def _begin(self, answer: Answer) -> None:
         self.setResponseCode(answer.code)
         set_header = self.responseHeaders.setRawHeaders
-        if answer.body:
+        body = answer.body
+        if body:
             set_header(b"Content-Type", [answer.type])
-        set_header(b"Content-Length", [b"%d" % len(answer.body)])
+            set_header(b"X-Content-Type-Options", [b"nosniff"])
         for name, value in answer.headers:
             set_header(name, [value])
+        if len(body) >= WORTH_PACKING:
+            self.responseHeaders.addRawHeader(b"Vary", b"Accept-Encoding")
+            if self.takes_gzip:
+                body = gzip.compress(body, 4, mtime=0)
+                set_header(b"Content-Encoding", [b"gzip"])
+        set_header(b"Content-Length", [b"%d" % len(body)])
         self.allow_origin()
         if not self.channel.persistent:
             set_header(b"Connection", [b"close"])
-        self.write(answer.body)
+        self.write(body)
+
+    @property
+    def takes_gzip(self) -> bool:
+        """Whether the client reads what is compressed."""
+        for value in self.requestHeaders.getRawHeaders(b"Accept-Encoding", ()):
+            for part in value.lower().split(b","):
+                name, _, weight = part.partition(b";")
+                if name.strip() == b"gzip":
+                    return not NEVER.fullmatch(weight)
+        return False
 
     def allow_origin(self) -> None:
         """Let pages of the one allowed origin see the answer."""
-        origin = self.parcels.config.allowed_origin
+        origin = self.web_site.config.allowed_origin
         if origin is not None:
-            for name, value in (
-                (b"Access-Control-Allow-Origin", origin.encode()),
-                (b"Access-Control-Expose-Headers", b"Link, Location, Retry-After"),
-                (b"Vary", b"Origin"),
-            ):
-                self.responseHeaders.setRawHeaders(name, [value])
+            headers = self.responseHeaders
+            headers.setRawHeaders(b"Access-Control-Allow-Origin", [origin.encode()])
+            headers.setRawHeaders(b"Access-Control-Expose-Headers", [b"Link, Location, Retry-After"])
+            headers.addRawHeader(b"Vary", b"Origin")
 
     def finish(self) -> None:
         """The answer is complete."""
         method = self.method if self.method in METHODS else b"other"
-        self.parcels.requests[self.route, method, self.code] += 1
+        self.web_site.requests[self.route, method, self.code] += 1
         super().finish()
 
     def connectionLost(self, reason: Failure) -> None:
@@ -144,7 +170,7 @@ class WebRequest(server.Request):
 class Channel(HTTPChannel):
     """A connection. Bytes that are no request are answered with JSON too."""
 
-    site: ParcelsSite
+    site: WebSite
     transport: Any
     _since: float | None = None
 

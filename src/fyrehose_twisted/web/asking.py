@@ -6,9 +6,11 @@ import json
 import re
 from typing import Any
 
-from fyrehose_twisted.parcels.messages import MAX_SEQUENCE
-from fyrehose_twisted.parcels.web.answers import bad_request
-from fyrehose_twisted.parcels.web.channel import WebRequest
+from fyrehose_twisted.web.answers import bad_request
+from fyrehose_twisted.web.channel import NEVER, WebRequest
+
+MAX_NUMBER = 2**63 - 1
+"""No number in a query or a header is higher."""
 
 MAX_DEPTH = 64
 """How deep JSON may be nested: deeper than any that is meant, and flat enough for every parser."""
@@ -33,17 +35,17 @@ def queries(request: WebRequest, *known: bytes) -> dict[bytes, bytes]:
     return {name: values[0] for name, values in args.items()}
 
 
-def number(text: bytes | None, what: str, lowest: int = 1) -> int | None:
-    """Return a sequence number, ``None`` for ``None``.
+def number(text: bytes | None, what: str, lowest: int = 1, highest: int = MAX_NUMBER) -> int | None:
+    """Return a number, ``None`` for ``None``.
 
     :raises Problem: if it is none.
     """
     if text is None:
         return None
     # int() would take spaces, signs, underscores and the digits of other scripts, and very many of them.
-    if re.fullmatch(rb"[0-9]{1,19}", text) and lowest <= (value := int(text)) <= MAX_SEQUENCE:
+    if re.fullmatch(rb"[0-9]{1,19}", text) and lowest <= (value := int(text)) <= highest:
         return value
-    raise bad_request(f"{what} is a number from {lowest} to {MAX_SEQUENCE}, and not {_shown(text)}")
+    raise bad_request(f"{what} is a number from {lowest} to {highest}, and not {_shown(text)}")
 
 
 def header(request: WebRequest, name: bytes) -> bytes | None:
@@ -124,6 +126,16 @@ def json_object(request: WebRequest, *known: str) -> dict[str, Any]:
     if strangers:
         raise bad_request(f"unknown member {_shown(min(strangers).encode(errors='replace'))}")
     return content
+
+
+def accepts(request: WebRequest, kind: bytes) -> bool:
+    """Return whether the client asks for this media type by name."""
+    for value in request.requestHeaders.getRawHeaders(b"Accept", ()):
+        for part in value.lower().split(b","):
+            found, *parameters = (item.strip() for item in part.split(b";"))
+            if found == kind and not any(NEVER.fullmatch(item) for item in parameters):
+                return True
+    return False
 
 
 def _shown(text: bytes) -> str:

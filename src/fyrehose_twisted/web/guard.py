@@ -1,0 +1,105 @@
+"""Who may ask: the token, and what no page of another site may have a browser do."""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from ipaddress import IPv6Address, ip_address
+
+from fyrehose_twisted.web.answers import Problem
+from fyrehose_twisted.web.asking import header
+from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.clients import client_of
+from fyrehose_twisted.web.config import SiteConfig
+from fyrehose_twisted.web.tokens import Tokens
+
+_HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:[0-9]*)?")
+
+
+class Guard:
+    """Refuses requests that nobody should have made.
+
+    A browser on the operator's machine reaches what listens on loopback, and any page can have it ask. So without a
+    token the ``Host`` has to be an address, ``localhost`` or a name that was allowed, which keeps out names of
+    strangers that lead here; and whatever a page of another site sends is refused, ``GET`` included.
+
+    :param tokens: clients have to know one of them; ``None`` for nothing. May be replaced at any time.
+    """
+
+    def __init__(self, tokens: Tokens | None, config: SiteConfig) -> None:
+        self.tokens = tokens
+        self._origin = None if config.allowed_origin is None else config.allowed_origin.encode()
+        self._hosts = frozenset(("localhost", *(host.lower() for host in config.hosts)))
+        self._any_name_off_loopback = config.any_name_off_loopback
+
+    def check(self, request: WebRequest, *, open: bool) -> str:
+        """See whether a request may be answered; return whose it is: the name of a token, or an address.
+
+        :param open: whether it is for those without the token too.
+        :raises Problem: if not.
+        """
+        if self.tokens is not None and not open:
+            client = self._check_token(request, self.tokens)
+        else:
+            self._check_host(request)
+            client = client_of(getattr(request.getClientAddress(), "host", "local"))
+        self._check_origin(request)
+        return client
+
+    def allows_origin(self, request: WebRequest) -> bool:
+        """Whether the request is from a page of the origin that may use this site."""
+        return self._origin is not None and header(request, b"Origin") == self._origin
+
+    def _check_token(self, request: WebRequest, tokens: Tokens) -> str:
+        given = header(request, b"Authorization") or b""
+        scheme, _, token = given.partition(b" ")
+        name = tokens.name_of(token.strip()) if scheme.lower() == b"bearer" else None
+        if name is None:
+            message = "this needs the token: Authorization: Bearer TOKEN"
+            raise Problem(HTTPStatus.UNAUTHORIZED, "unauthorized", message, ((b"WWW-Authenticate", b"Bearer"),))
+        return name
+
+    def _check_host(self, request: WebRequest) -> None:
+        host = header(request, b"Host")
+        if host is None or not host:
+            return  # No browser leaves it out.
+        if self._any_name_off_loopback and not _is_loopback(getattr(request.getHost(), "host", "")):
+            return
+        found = _HOST.fullmatch(host)
+        name = "" if found is None else found[1].decode("latin-1").lower().removesuffix(".")
+        if name not in self._hosts and not _is_address(name):
+            message = "this site is not asked by that name: use its address, or allow the name where it is started"
+            raise Problem(HTTPStatus.MISDIRECTED_REQUEST, "wrong-host", message)
+
+    def _check_origin(self, request: WebRequest) -> None:
+        origin = header(request, b"Origin")
+        if origin is None:
+            # A link to here is followed without harm; what a page loads by itself, without saying so, is not.
+            site = header(request, b"Sec-Fetch-Site")
+            if site in (None, b"none", b"same-origin") or header(request, b"Sec-Fetch-Mode") == b"navigate":
+                return
+        elif origin == self._origin:
+            return
+        else:
+            host = header(request, b"Host") or b""
+            if origin.partition(b"://")[2].lower() == host.lower():
+                return
+        raise Problem(HTTPStatus.FORBIDDEN, "cross-origin", "pages of other sites may not ask here")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        if name.startswith("["):
+            IPv6Address(name[1:-1])
+        else:
+            ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return True  # A Unix socket, say.

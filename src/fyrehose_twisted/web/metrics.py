@@ -1,0 +1,75 @@
+"""``/metrics``: what Prometheus is told. Everything is read when asked for, and costs nothing otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fyrehose_twisted.web.answers import Answer
+from fyrehose_twisted.web.asking import queries
+from fyrehose_twisted.web.channel import WebRequest
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.web.site import WebSite
+
+
+class SiteCollector(Collector):
+    """Turns what a site counted into metrics named ``PREFIX_*``.
+
+    :param prefix: such as ``fyrehose_parcels_web``.
+    """
+
+    def __init__(self, prefix: str, site: WebSite) -> None:
+        self._prefix = prefix
+        self._site = site
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        prefix, site, streams = self._prefix, self._site, self._site.streams
+        labels = ["route", "method", "status"]
+        requests = CounterMetricFamily(f"{prefix}_requests", "Requests answered", labels=labels)
+        for (route, method, status), count in sorted(site.requests.items()):
+            requests.add_metric([route, method.decode(), str(status)], count)
+        yield requests
+        yield GaugeMetricFamily(f"{prefix}_connections", "Connections open", value=site.connections)
+        yield CounterMetricFamily(
+            f"{prefix}_refused_connections", "Connections closed because there were too many", value=site.refused
+        )
+        if site.clients.limits is not None:
+            yield GaugeMetricFamily(f"{prefix}_clients", "Clients whose budgets are kept", value=len(site.clients))
+            limited = CounterMetricFamily(
+                f"{prefix}_limited", "Requests refused because the client had its share", labels=["what"]
+            )
+            for what, count in sorted(site.clients.refused.items()):
+                limited.add_metric([what], count)
+            yield limited
+        if streams is not None:
+            yield GaugeMetricFamily(f"{prefix}_streams", "Streams open", value=len(streams))
+            ended = CounterMetricFamily(f"{prefix}_streams_ended", "Streams that ended, by reason", labels=["reason"])
+            for reason, count in sorted(streams.ended.items()):
+                ended.add_metric([reason], count)
+            yield ended
+            yield CounterMetricFamily(
+                f"{prefix}_skips", "Times that a stream had to leave something out", value=streams.skips
+            )
+
+
+class MetricsPage:
+    """Answers with the metrics of ``collectors``, to which more may be added."""
+
+    def __init__(self, collectors: Sequence[Collector]) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield those of all."""
+        for collector in self._collectors:
+            yield from collector.collect()
+
+    def get(self, request: WebRequest) -> Answer:
+        """Answer in the text format of Prometheus."""
+        queries(request)
+        return Answer(200, generate_latest(self), type=CONTENT_TYPE_LATEST.encode())

@@ -1,0 +1,234 @@
+"""A web site: finds who answers a request, and refuses who may not ask, or asks too much."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from twisted.internet.interfaces import IAddress
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Site
+
+from fyrehose_twisted.web.answers import Answer, Headers, Problem, answer, problem_of
+from fyrehose_twisted.web.asking import queries
+from fyrehose_twisted.web.channel import Channel, WebRequest
+from fyrehose_twisted.web.clients import ClientLimits, Clients
+from fyrehose_twisted.web.config import SiteConfig
+from fyrehose_twisted.web.guard import Guard
+from fyrehose_twisted.web.streaming import Streams
+from fyrehose_twisted.web.tokens import Tokens
+
+Render = Callable[[WebRequest], Answer | None]
+"""Answers a request: at once, or later by itself if it returns ``None``."""
+
+SWEEP = 1.0
+"""Seconds between looks at what takes too long."""
+
+CORS_HEADERS = b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Publisher"
+"""What pages of the allowed origin may send."""
+
+_PART = re.compile(r"\{[a-z]+\}")
+
+
+class Route:
+    """What is under one path.
+
+    :param name: the path, as metrics and the description name it; ``{id}`` stands for anything but a slash, and is then
+        in :attr:`~fyrehose_twisted.web.channel.WebRequest.parts`.
+    :param open: whether it is for those without the token too.
+    """
+
+    def __init__(self, name: str, methods: Mapping[bytes, Render], *, open: bool = False) -> None:
+        self.name = name
+        self.open = open
+        self.methods = dict(methods)
+        if b"GET" in methods:
+            self.methods[b"HEAD"] = methods[b"GET"]
+        self.allow = b", ".join(sorted(self.methods))
+        self.pattern: re.Pattern[bytes] | None = None
+        if "{" in name:
+            fixed = map(re.escape, _PART.split(name))
+            self.pattern = re.compile("([^/]+)".join(fixed).encode())
+
+
+class Root(Resource):
+    """Finds the route of a request, and refuses who may not have it."""
+
+    isLeaf = True
+
+    def __init__(self, routes: Iterable[Route], guard: Guard, clients: Clients, config: SiteConfig) -> None:
+        super().__init__()
+        self._routes = {route.name.encode(): route for route in routes}
+        self._patterns = [route for route in self._routes.values() if route.pattern is not None]
+        self._guard = guard
+        self._clients = clients
+        self._preflights = config.allowed_origin is not None
+
+    def render(self, request: WebRequest) -> Any:
+        """Twisted: answer."""
+        try:
+            answer = self._answer(request)
+        except Exception as error:
+            problem = problem_of(error)
+            if problem is None:
+                raise
+            answer = problem.answer()
+        if answer is not None:
+            request.answer(answer)
+        return NOT_DONE_YET
+
+    def _answer(self, request: WebRequest) -> Answer | None:
+        route = self._find(request)
+        method: bytes = request.method
+        if route is not None:
+            request.route = route.name
+            if method == b"OPTIONS" and self._preflights:
+                return _preflight(route)  # Browsers ask this without the token.
+        request.client_name = self._guard.check(request, open=route is not None and route.open)
+        wait = self._clients.wait(request.client_name)
+        if wait > 0:
+            raise too_many("too-many-requests", "you ask too often", wait)
+        if route is None:
+            raise Problem(HTTPStatus.NOT_FOUND, "not-found", "there is nothing here; see /openapi.json")
+        render = route.methods.get(method)
+        if render is None:
+            message = f"this is for {route.allow.decode()}"
+            raise Problem(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", message, ((b"Allow", route.allow),))
+        return render(request)
+
+    def _find(self, request: WebRequest) -> Route | None:
+        path: bytes = request.path
+        route = self._routes.get(path)
+        if route is not None and route.pattern is None:
+            return route
+        for route in self._patterns:
+            assert route.pattern is not None
+            found = route.pattern.fullmatch(path)
+            if found is not None:
+                request.parts = found.groups()
+                return route
+        return None
+
+
+def _preflight(route: Route) -> Answer:
+    headers: Headers = (
+        (b"Access-Control-Allow-Methods", route.allow),
+        (b"Access-Control-Allow-Headers", CORS_HEADERS),
+        (b"Access-Control-Max-Age", b"600"),
+    )
+    return Answer(HTTPStatus.NO_CONTENT, b"", headers)
+
+
+def too_many(error: str, message: str, wait: float = 1.0) -> Problem:
+    """Return the problem that one client wants more than it may have."""
+    retry = (b"Retry-After", b"%d" % max(1, math.ceil(wait)))
+    return Problem(HTTPStatus.TOO_MANY_REQUESTS, error, message, (retry,))
+
+
+class WebSite(Site):
+    """What clients connect to.
+
+    :param routes: what there is.
+    :param tokens: clients have to know one of them to get at what is not open.
+    :param limits: what each client may have; ``None`` for as much as it likes.
+    :param streams: those of the site, which end when it is closed.
+    :ivar requests: how many were answered, by route, method and status.
+    :ivar refused: connections that were closed because there were too many.
+    :ivar sweeps: called every second with the time while there is a connection.
+    """
+
+    protocol = Channel  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        config: SiteConfig,
+        reactor: Any,
+        *,
+        tokens: Tokens | None = None,
+        limits: ClientLimits | None = None,
+        streams: Streams | None = None,
+    ) -> None:
+        self.guard = Guard(tokens, config)
+        self.clients = Clients(limits, reactor)
+        super().__init__(
+            Root(routes, self.guard, self.clients, config),
+            requestFactory=WebRequest,
+            parsePOSTFormSubmission=False,
+            timeout=config.idle_timeout,
+            reactor=reactor,
+        )
+        self.config = config
+        self.requests: Counter[tuple[str, bytes, int]] = Counter()
+        self.refused = 0
+        self.sweeps: list[Callable[[float], object]] = []
+        self.streams = streams
+        self._channels: set[Channel] = set()
+        self._sweep: Any = None
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._channels)
+
+    def startFactory(self) -> None:
+        """Twisted: it listens. There is no log of requests, which would have what is secret in it."""
+
+    def stopFactory(self) -> None:
+        """Twisted: it no longer listens."""
+        super().stopFactory()
+        self.close()
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """Twisted: what to speak on TLS. The limits are those of HTTP/1.1 connections."""
+        return [b"http/1.1"]
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        """Twisted: somebody connects."""
+        if len(self._channels) >= self.config.max_connections:
+            self.refused += 1
+            return None
+        return super().buildProtocol(addr)
+
+    def opened(self, channel: Channel) -> None:
+        """A connection is open."""
+        self._channels.add(channel)
+        if self._sweep is None:
+            self._sweep = self.reactor.callLater(SWEEP, self._look)
+
+    def closed(self, channel: Channel) -> None:
+        """A connection is closed."""
+        self._channels.discard(channel)
+        if not self._channels and self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+
+    def close(self) -> None:
+        """End all streams, and all connections as soon as what is under way is answered."""
+        if self.streams is not None:
+            self.streams.close()
+        for channel in list(self._channels):
+            channel.end()
+
+    def _look(self) -> None:
+        now = self.reactor.seconds()
+        self._sweep = self.reactor.callLater(SWEEP, self._look)
+        for channel in [channel for channel in self._channels if channel.late(now)]:
+            channel.refuse(Problem(HTTPStatus.REQUEST_TIMEOUT, "timeout", "the request took too long to arrive"))
+        for sweep in self.sweeps:
+            sweep(now)
+
+
+def page(content: Any) -> Render:
+    """Return what always answers with the same JSON."""
+    fixed = answer(content)
+
+    def get(request: WebRequest) -> Answer:
+        queries(request)
+        return fixed
+
+    return get
