@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.arguments import count, positive, seconds
+from fyrehose_twisted.doctor import command as doctor
 from fyrehose_twisted.freenet import command as freenet
 from fyrehose_twisted.hydra import command as hydra
 from fyrehose_twisted.journal import command as journal
@@ -144,39 +145,9 @@ def _scenarios() -> Iterable[type[Scenario]]:
 
 
 def _bare(stream: str, payloads: list[bytes]) -> list[bytes]:
-    """Return payloads of a stream without what their protocol put around them, where that is there."""
-    if stream.startswith("parcels:"):
-        return list(map(_event, payloads))
-    if stream.startswith("hydra:"):
-        from fyrehose_twisted.hydra.lines import untag
+    from fyrehose_twisted.payloads import bare
 
-        return [untag(payload)[1] for payload in payloads]
-    if stream.startswith("freenet:"):
-        from fyrehose_twisted.freenet.signing import body
-
-        try:
-            key = bytes.fromhex(stream.removeprefix("freenet://"))
-        except ValueError:
-            return payloads
-        return [body(key, payload) for payload in payloads]
-    from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAGIC
-
-    if not stream.startswith("fyrehose:"):
-        return payloads
-    # As unwrap() would, but that makes an object of each.
-    return [
-        payload[ENVELOPE_SIZE:] if payload.startswith(MAGIC) and len(payload) >= ENVELOPE_SIZE else payload
-        for payload in payloads
-    ]
-
-
-def _event(payload: bytes) -> bytes:
-    from fyrehose_twisted.parcels.journal_history import unpack_event
-
-    try:
-        return unpack_event(0, payload).data
-    except ValueError:
-        return payload
+    return bare(stream, payloads)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -225,6 +196,7 @@ def _parser() -> argparse.ArgumentParser:
     parcels.add_parser(commands)
     hydra.add_parser(commands)
     freenet.add_parser(commands)
+    doctor.add_parser(commands)
     return parser
 
 

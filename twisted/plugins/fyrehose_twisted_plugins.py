@@ -43,3 +43,10 @@ freenet_node = ServiceMaker(
     "Publish and subscribe to streams by key, over trees that grow by routing on a ring and heal by themselves.",
     "freenet-node",
 )
+
+fyrehose_query = ServiceMaker(
+    "Fyrehose query",
+    "fyrehose_twisted.query_tap",
+    "Serve journals over HTTP, as ranges and live, and a page that shows how everything fares.",
+    "fyrehose-query",
+)

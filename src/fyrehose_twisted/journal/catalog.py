@@ -90,16 +90,22 @@ class Catalog(Contents):
     # Reading
 
     def read(
-        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
+        self,
+        epoch: int,
+        first: int,
+        last: int,
+        on_damage: Callable[[Damage], object] | None = None,
+        since: int = 0,
     ) -> Iterator[Block]:
         """Return what is held of ``first`` to ``last``, in order.
 
         :param on_damage: called with what is damaged, which is then left out; without it, damage is raised.
+        :param since: UTC microseconds since 1970; what was received before may be left out, and is then not even read.
         :raises NotInJournal: if ``first`` lies before the beginning.
         :raises JournalDamaged: while reading.
         """
         self.check_start(epoch, first)
-        return self._read(epoch, first, last, on_damage)
+        return self._read(epoch, first, last, on_damage, since)
 
     def stored(
         self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
@@ -107,7 +113,7 @@ class Catalog(Contents):
         """Return what stands in segments of ``first`` to ``last``, also what was replaced later: see
         :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`."""
         self.check_start(epoch, first)
-        return self._stored(epoch, first, last, on_damage)
+        return self._stored(epoch, first, last, on_damage, 0)
 
     def get(self, epoch: int, position: int) -> Record | None:
         """Return a record, ``None`` if it is not held.
@@ -170,17 +176,19 @@ class Catalog(Contents):
         """The file of ``segment`` is gone. Whoever keeps up with another process looks what became of it."""
         raise FileNotFoundError(f"{segment.name} is gone from {self.directory}")
 
-    def _read(self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None) -> Iterator[Block]:
-        for parts in self._stored(epoch, first, last, on_damage):
+    def _read(
+        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None, since: int
+    ) -> Iterator[Block]:
+        for parts in self._stored(epoch, first, last, on_damage, since):
             yield parts[0].block if len(parts) == 1 else merged([part.block for part in parts])
 
     def _stored(
-        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None
+        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None, since: int
     ) -> Iterator[list[Stored]]:
         while first <= last:
             self.check_start(epoch, first)
             generation = self.generation
-            for parts, end in self._windows(epoch, first, last, on_damage):
+            for parts, end in self._windows(epoch, first, last, on_damage, since):
                 first = end + 1
                 if parts:
                     yield parts
@@ -190,7 +198,7 @@ class Catalog(Contents):
                 return
 
     def _windows(
-        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None
+        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None, since: int
     ) -> Iterator[tuple[list[Stored], int]]:
         """Yield what is stored, oldest first, and up to where; nothing more once segments have changed."""
         generation = self.generation
@@ -202,6 +210,10 @@ class Catalog(Contents):
             if not cluster and _stands_alone(frames, index):
                 segment, header = frames[index]
                 index, end = index + 1, min(header.last, last)
+                if header.newest < since:
+                    yield [], end
+                    first = end + 1
+                    continue
                 alone = self._block(segment, header, {}, on_damage)
                 if self.generation != generation:
                     return

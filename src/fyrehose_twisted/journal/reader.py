@@ -18,6 +18,7 @@ from fyrehose_twisted.journal.mark import Mark, read_mark
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.segment import Segment
 from fyrehose_twisted.journal.segment_header import segment_name
+from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
 TRIES = 10
@@ -60,6 +61,15 @@ class JournalReader:
         """The segments of the journal, as far as they are durable."""
         return list(self._catalog.segments.values())
 
+    @property
+    def state(self) -> object:
+        """What changes whenever something was written, or dropped."""
+        return self._mark, tuple(self._suffixes.items())
+
+    def known(self, epoch: int) -> tuple[RangeSet, RangeSet]:
+        """Return what of an epoch is held, and what is declared lost, also beyond the watermark; not to be changed."""
+        return self._catalog.held.get(epoch) or RangeSet(), self._catalog.lost.get(epoch) or RangeSet()
+
     def refresh(self) -> bool:
         """Look what has been written since; say whether anything has changed."""
         mark = read_mark(self.directory)
@@ -77,10 +87,18 @@ class JournalReader:
         return self._catalog.bounds(epoch)
 
     def read(
-        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
+        self,
+        epoch: int,
+        first: int,
+        last: int,
+        on_damage: Callable[[Damage], object] | None = None,
+        since: int = 0,
     ) -> Iterator[Block]:
-        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.read`; nothing beyond the watermark."""
-        return self._catalog.read(epoch, first, min(last, self._catalog.nexts.get(epoch, 0) - 1), on_damage)
+        """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.read`; nothing beyond the watermark.
+
+        :param since: see :meth:`~fyrehose_twisted.journal.catalog.Catalog.read`.
+        """
+        return self._catalog.read(epoch, first, min(last, self._catalog.nexts.get(epoch, 0) - 1), on_damage, since)
 
     def stored(
         self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None

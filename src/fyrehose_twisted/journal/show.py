@@ -19,7 +19,6 @@ from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.disk import LOCK_NAME
 from fyrehose_twisted.journal.errors import JournalDamaged
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.ranges import RangeSet
 
 Bare = Callable[[str, list[bytes]], list[bytes]]
 """Given the URI of a stream and payloads of it, returns them without what the protocol put before them."""
@@ -62,15 +61,9 @@ def rows(reader: JournalReader, path: Path) -> list[dict[str, Any]]:
 def _row(reader: JournalReader, epoch: int) -> dict[str, Any]:
     bounds = reader.bounds(epoch)
     assert bounds is not None, epoch
-    held, lost, newest = RangeSet(), RangeSet(), None
-    for segment in reader.segments:
-        shelf = segment.shelves.get(epoch)
-        if shelf is not None:
-            newest = max([newest or 0, *(frame.newest for frame in shelf)])
-            for first, last in shelf.held.intersection(bounds.first, bounds.last):
-                held.add(first, last)
-        for first, last in segment.lost.get(epoch, RangeSet()).intersection(bounds.first, bounds.last):
-            lost.add(first, last)
+    held, lost = reader.known(epoch)
+    shelves = [segment.shelves[epoch] for segment in reader.segments if epoch in segment.shelves]
+    newest = max((frame.newest for shelf in shelves for frame in shelf), default=None)
     oldest = None
     if held:
         try:

@@ -100,7 +100,7 @@ class WebRequest(server.Request):
             self.finish()
 
     def _begin(self, answer: Answer) -> None:
-        self.setResponseCode(answer.code)
+        self.setResponseCode(answer.code, HTTPStatus(answer.code).phrase.encode())
         set_header = self.responseHeaders.setRawHeaders
         body = answer.body
         if body:

@@ -16,7 +16,7 @@ from twisted.web.server import NOT_DONE_YET, Site
 from fyrehose_twisted.web.answers import Answer, Headers, Problem, answer, problem_of
 from fyrehose_twisted.web.asking import queries
 from fyrehose_twisted.web.channel import Channel, WebRequest
-from fyrehose_twisted.web.clients import ClientLimits, Clients
+from fyrehose_twisted.web.clients import Clients
 from fyrehose_twisted.web.config import SiteConfig
 from fyrehose_twisted.web.guard import Guard
 from fyrehose_twisted.web.streaming import Streams
@@ -134,7 +134,7 @@ class WebSite(Site):
 
     :param routes: what there is.
     :param tokens: clients have to know one of them to get at what is not open.
-    :param limits: what each client may have; ``None`` for as much as it likes.
+    :param clients: keeps account of what each client may have; by default it may have as much as it likes.
     :param streams: those of the site, which end when it is closed.
     :ivar requests: how many were answered, by route, method and status.
     :ivar refused: connections that were closed because there were too many.
@@ -150,11 +150,11 @@ class WebSite(Site):
         reactor: Any,
         *,
         tokens: Tokens | None = None,
-        limits: ClientLimits | None = None,
+        clients: Clients | None = None,
         streams: Streams | None = None,
     ) -> None:
         self.guard = Guard(tokens, config)
-        self.clients = Clients(limits, reactor)
+        self.clients = Clients(None, reactor) if clients is None else clients
         super().__init__(
             Root(routes, self.guard, self.clients, config),
             requestFactory=WebRequest,

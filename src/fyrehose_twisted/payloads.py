@@ -1,0 +1,40 @@
+"""What applications said, without what their protocols put around it."""
+
+from __future__ import annotations
+
+from fyrehose_twisted.freenet.signing import body
+from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAGIC
+from fyrehose_twisted.hydra.lines import untag
+from fyrehose_twisted.parcels.journal_history import unpack_event
+
+
+def bare(stream: str, payloads: list[bytes]) -> list[bytes]:
+    """Return payloads of a stream without what its protocol put around them, where that is there.
+
+    :param stream: URI, which says of which protocol it is; payloads of others are left as they are.
+    """
+    protocol, _, name = stream.partition("://")
+    if protocol == "fyrehose":
+        # As unwrap() would, but that makes an object of each.
+        return [
+            payload[ENVELOPE_SIZE:] if payload.startswith(MAGIC) and len(payload) >= ENVELOPE_SIZE else payload
+            for payload in payloads
+        ]
+    if protocol == "parcels":
+        return list(map(_event, payloads))
+    if protocol == "hydra":
+        return [untag(payload)[1] for payload in payloads]
+    if protocol == "freenet":
+        try:
+            key = bytes.fromhex(name)
+        except ValueError:
+            return payloads
+        return [body(key, payload) for payload in payloads]
+    return payloads
+
+
+def _event(payload: bytes) -> bytes:
+    try:
+        return unpack_event(0, payload).data
+    except ValueError:
+        return payload

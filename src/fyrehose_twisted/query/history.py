@@ -1,0 +1,211 @@
+"""Ranges of records: searched in small steps, so that nobody waits for somebody else's long one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Cooperator
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.items import Item, items
+from fyrehose_twisted.query.selection import MAX_POSITION, Place, Selection
+from fyrehose_twisted.query.sources import Source, Sources
+from fyrehose_twisted.web.answers import RETRY, Problem
+
+STEP = 256
+"""Records that are looked at in one step."""
+
+WIDEST = 65_536
+"""Positions that are looked at at once when the newest records are wanted."""
+
+LATE = 100_000
+"""After so many records in a row that were received after the end of a range, no earlier one is expected any more:
+repairs are received late, so times do not only grow."""
+
+
+class Search:
+    """Looks for the records of one answer.
+
+    :ivar found: the records.
+    :ivar next: where to go on, if that was not all.
+    """
+
+    def __init__(self, source: Source, sources: Sources, selection: Selection, config: QueryConfig) -> None:
+        self.found: list[Item] = []
+        self.next: Place | None = None
+        self._source = source
+        self._bare = sources.bare
+        self._selection = selection
+        self._config = config
+        self._limit = min(selection.limit or config.page_records, config.page_records)
+        self._scanned = 0
+        self._at = 0
+        self._late = 0
+
+    def steps(self) -> Iterator[None]:
+        """Search; yield after each step."""
+        self._source.refresh()
+        if self._selection.newest is not None:
+            return self._backwards(self._selection.newest)
+        return self._forwards()
+
+    def _forwards(self) -> Iterator[None]:
+        selection, source, config = self._selection, self._source, self._config
+        first, last = selection.first, selection.last
+        size = 0
+        for epoch in source.reader.epochs():
+            if (first is not None and epoch < first.epoch) or (last is not None and epoch > last.epoch):
+                continue
+            bounds = source.bounds(epoch)
+            if bounds is None:
+                continue
+            begin = max(bounds.first, first.position if first is not None and first.epoch == epoch else 0)
+            end = min(bounds.next - 1, last.position if last is not None and last.epoch == epoch else MAX_POSITION)
+            for item in self._range(epoch, begin, end):
+                if item is None:
+                    if self._late >= LATE:
+                        return
+                    if self._scanned >= config.scan_records and self._at < end:
+                        self.next = Place(epoch, self._at + 1)
+                        return
+                    yield
+                elif len(self.found) >= self._limit or size >= config.page_bytes:
+                    self.next = Place(epoch, item.position)
+                    return
+                else:
+                    self.found.append(item)
+                    size += len(item.payload)
+
+    def _backwards(self, wanted: int) -> Iterator[None]:
+        """Find the newest records, window by window."""
+        source, config = self._source, self._config
+        size, width = 0, max(wanted, STEP)
+        for epoch in reversed(source.reader.epochs()):
+            bounds = source.bounds(epoch)
+            if bounds is None:
+                continue
+            end = bounds.next - 1
+            while end >= bounds.first:
+                begin = max(bounds.first, end - width + 1)
+                newest: deque[Item] = deque(maxlen=wanted - len(self.found))
+                for item in self._range(epoch, begin, end):
+                    if item is None:
+                        yield
+                    else:
+                        newest.append(item)
+                for item in reversed(newest):
+                    if size >= config.page_bytes:
+                        return
+                    self.found.insert(0, item)
+                    size += len(item.payload)
+                if len(self.found) >= wanted or self._scanned >= config.scan_records:
+                    return
+                end, width = begin - 1, min(2 * width, WIDEST)
+                yield
+
+    def _range(self, epoch: int, at: int, end: int) -> Iterator[Item | None]:
+        """Yield the records that are wanted, and ``None`` after each step."""
+        while at <= end:
+            stretch = self._source.stretch(epoch, at, self._selection.since or 0)
+            if stretch is None:
+                return
+            if stretch.block is not None:
+                yield from self._chosen(stretch.block.within(at, end))
+            at = stretch.last + 1
+            self._at = min(stretch.last, end)
+            yield None
+
+    def _chosen(self, block: Block) -> Iterator[Item | None]:
+        where, wanted = self._selection.where, self._in_time(block)
+        for low in range(0, len(block), STEP):
+            high = min(low + STEP, len(block))
+            self._scanned += high - low
+            if wanted is None or wanted[low:high].any():
+                for row, item in enumerate(items(block.rows(low, high), self._bare), low):
+                    if (wanted is None or wanted[row]) and (where is None or where.wants(item.document)):
+                        yield item
+            self._at = int(block.positions[high - 1])
+            yield None
+
+    def _in_time(self, block: Block) -> NDArray[np.bool_] | None:
+        since, until = self._selection.since, self._selection.until
+        if since is None and until is None:
+            return None
+        wanted = np.ones(len(block), bool)
+        if since is not None:
+            wanted &= block.times >= since
+        if until is not None:
+            early = block.times < until
+            wanted &= early
+            seen = np.flatnonzero(early)
+            self._late = int(len(block) - 1 - seen[-1]) if len(seen) else self._late + len(block)
+        return wanted
+
+
+class Searches:
+    """Lets searches take turns.
+
+    :ivar waiting: searches that have not begun.
+    """
+
+    def __init__(self, config: QueryConfig, reactor: Any) -> None:
+        self._config = config
+        self._running = 0
+        self.waiting: deque[tuple[Search, Deferred[Search]]] = deque()
+        # Between two turns the reactor looks at its sockets.
+        self._cooperator = Cooperator(scheduler=lambda call: reactor.callLater(0, call))
+
+    def __len__(self) -> int:
+        return self._running
+
+    def run(self, search: Search) -> Deferred[Search]:
+        """Return a Deferred of the search when it is done.
+
+        :raises Problem: if too many wait.
+        """
+        if len(self.waiting) >= self._config.max_waiting:
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many searches wait; try again", RETRY)
+        done: Deferred[Search] = Deferred()
+        self.waiting.append((search, done))
+        self._next()
+        return done
+
+    def stop(self) -> None:
+        """End all of them."""
+        self._cooperator.stop()
+
+    def _next(self) -> None:
+        while self.waiting and self._running < self._config.max_reads:
+            search, done = self.waiting.popleft()
+            if done.called:
+                continue  # Its client has gone.
+            self._running += 1
+            task = self._cooperator.cooperate(self._until_called(search, done))
+            task.whenDone().addCallbacks(self._ended, self._failed, (search, done), errbackArgs=(done,))
+
+    @staticmethod
+    def _until_called(search: Search, done: Deferred[Search]) -> Iterator[None]:
+        for _ in search.steps():
+            if done.called:
+                return
+            yield
+
+    def _ended(self, result: object, search: Search, done: Deferred[Search]) -> None:
+        self._running -= 1
+        if not done.called:
+            done.callback(search)
+        self._next()
+
+    def _failed(self, failure: Failure, done: Deferred[Search]) -> None:
+        self._running -= 1
+        if not done.called:
+            done.errback(failure)
+        self._next()

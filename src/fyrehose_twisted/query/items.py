@@ -1,0 +1,97 @@
+"""Records as they are sent. Each is put into a format once, however many want it."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.web.answers import dump
+from fyrehose_twisted.web.asking import parse
+
+Bare = Callable[[str, list[bytes]], list[bytes]]
+"""Given the URI of a stream and payloads of it, returns them without what their protocol put around them."""
+
+NOT_JSON: Any = object()
+"""The document of a record that has none."""
+
+_LINES = bytes.maketrans(b"\r\n", b"  ")
+_START = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Item:
+    """One record.
+
+    :ivar position: the sequence number; where those wrap it goes on.
+    :ivar payload: what the application said, without what its protocol put around it.
+    """
+
+    __slots__ = ("_document", "_texts", "epoch", "payload", "position", "received_at", "sequence", "stream")
+
+    def __init__(
+        self, stream: bytes, epoch: int, position: int, sequence: int, received_at: int, payload: bytes
+    ) -> None:
+        self.stream = stream
+        self.epoch = epoch
+        self.position = position
+        self.sequence = sequence
+        self.received_at = received_at
+        self.payload = payload
+        self._document: Any = None
+        self._texts: list[bytes | None] = [None, None]
+
+    @property
+    def document(self) -> Any:
+        """What is written in the payload, if it is a JSON text; else :data:`NOT_JSON`."""
+        if self._document is None:
+            try:
+                # ``None`` is a document, too: it is kept as what no other is.
+                self._document = (parse(self.payload),)
+            except ValueError:
+                self._document = (NOT_JSON,)
+        return self._document[0]
+
+    def text(self, plain: bool) -> bytes:
+        """Return the record as JSON on one line.
+
+        :param plain: give the payload as ``data``, which is base64, whatever it is.
+        """
+        text = self._texts[plain]
+        if text is None:
+            text = self._texts[plain] = self._render(plain)
+        return text
+
+    def _render(self, plain: bool) -> bytes:
+        head = b'{"stream":%b,"epoch":%d,"sequence":%d,"received_at":%d,' % (
+            self.stream,
+            self.epoch,
+            self.sequence,
+            self.received_at,
+        )
+        if self.position != self.sequence:
+            head += b'"position":%d,' % self.position
+        if not plain:
+            if self.document is not NOT_JSON:
+                # As it was written, so that no number loses digits on the way. In JSON line ends only separate.
+                return head + b'"json":%b}' % self.payload.translate(_LINES)
+            try:
+                return head + b'"text":%b}' % dump(self.payload.decode())
+            except UnicodeDecodeError:
+                pass
+        return head + b'"data":"%b"}' % b64encode(self.payload)
+
+
+def items(block: Block, bare: Bare) -> Iterator[Item]:
+    """Yield the records of a block."""
+    stream = dump(block.stream)
+    payloads = bare(block.stream, block.payloads())
+    columns = block.positions.tolist(), block.sequences.tolist(), block.times.tolist(), payloads
+    for position, sequence, received_at, payload in zip(*columns, strict=True):
+        yield Item(stream, block.epoch, position, sequence, received_at, payload)
+
+
+def as_time(microseconds: int) -> str:
+    """Return a time as RFC 3339 has it, in UTC."""
+    return (_START + timedelta(microseconds=microseconds)).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,48 @@
+"""What Prometheus is told of the query service, read when it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fyrehose_twisted.net.metrics import info
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.query.site import QuerySite
+
+
+class QueryCollector(Collector):
+    """Turns the state of a site into metrics named ``fyrehose_query_*``."""
+
+    def __init__(self, site: QuerySite) -> None:
+        self._site = site
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        site = self._site
+        yield info("query")
+        yield GaugeMetricFamily("fyrehose_query_sources", "Journals that are served", value=len(site.sources))
+        problems = len(site.sources.problems) + sum(bool(source.problem) for source in site.sources)
+        yield GaugeMetricFamily("fyrehose_query_problems", "Journals that cannot be read", value=problems)
+        damaged = CounterMetricFamily("fyrehose_query_damaged", "Damaged places met", labels=["stream"])
+        followers = GaugeMetricFamily("fyrehose_query_followers", "Clients that follow", labels=["stream"])
+        newest = GaugeMetricFamily("fyrehose_query_next", "The watermark of the newest epoch", labels=["stream"])
+        for source in site.sources:
+            damaged.add_metric([source.stream], source.damages)
+            followers.add_metric([source.stream], site.followers.following(source.name))
+            newest.add_metric([source.stream], source.end().position)
+        yield damaged
+        yield followers
+        yield newest
+        yield GaugeMetricFamily("fyrehose_query_searches", "Ranges that are searched now", value=len(site.searches))
+        yield GaugeMetricFamily(
+            "fyrehose_query_waiting_searches", "Ranges that wait for that", value=len(site.searches.waiting)
+        )
+        yield GaugeMetricFamily("fyrehose_query_overviews", "Clients that are told all", value=len(site.overviews))
+        watched = GaugeMetricFamily("fyrehose_query_watched", "Whether a watched service answers", labels=["name"])
+        for seen in site.watcher.seen.values():
+            watched.add_metric([seen.name], seen.up)
+        yield watched

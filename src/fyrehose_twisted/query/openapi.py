@@ -1,0 +1,172 @@
+"""``/openapi.json``: the description of the site, for people and for programs that write clients."""
+
+from __future__ import annotations
+
+from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.web.openapi import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    TEXT,
+    Schema,
+    answer_headers,
+    document,
+    errors,
+    json_of,
+    list_of,
+    object_of,
+    query,
+    ref,
+    request_header,
+)
+
+_PLACE: Schema = {"type": "string", "pattern": "^([0-9]{1,19}:)?[0-9]{1,19}$"}
+_TIME: Schema = {"type": "string", "pattern": "^[0-9]{1,11}(\\.[0-9]{1,6})?$"}
+
+_RECORD = object_of(
+    {
+        "stream": TEXT,
+        "epoch": COUNT,
+        "sequence": COUNT,
+        "position": {**COUNT, "description": "where numbers begin anew, this goes on"},
+        "received_at": {**COUNT, "description": "UTC microseconds since 1970"},
+        "json": {"description": "the payload itself, if it is a JSON text"},
+        "text": {"type": "string", "description": "the payload, if it is UTF-8 and no JSON text"},
+        "data": {"type": "string", "contentEncoding": "base64"},
+    },
+    ("position", "json", "text", "data"),
+    additionalProperties=False,
+    oneOf=[{"required": ["json"]}, {"required": ["text"]}, {"required": ["data"]}],
+)
+
+_EPOCH = {
+    "epoch": COUNT,
+    "first": COUNT,
+    "next": {**COUNT, "description": "all below are held, or lost for good"},
+    "last": {"type": "integer", "description": "the highest that is held or lost; first - 1 if there is none"},
+    "records": COUNT,
+    "lost": COUNT,
+    "missing": COUNT,
+}
+
+_STREAM = {
+    "stream": TEXT,
+    "name": {**TEXT, "description": "what it is called in paths"},
+    "records": COUNT,
+    "bytes": COUNT,
+    "segments": COUNT,
+    "epochs": list_of(object_of(_EPOCH)),
+    "last_received_at": {"type": ["integer", "null"], "description": "UTC microseconds since 1970"},
+    "followers": COUNT,
+    "damaged": {**COUNT, "description": "damaged places that were met"},
+    "problem": {**TEXT, "description": "why it cannot be read"},
+}
+
+_RANGES = list_of({"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2})
+
+_SCHEMAS = {
+    "Record": _RECORD,
+    "Stream": object_of(_STREAM),
+    "StreamInDetail": object_of(
+        _STREAM | {"epochs": list_of(object_of(_EPOCH | {"lost_ranges": _RANGES, "missing_ranges": _RANGES}))}
+    ),
+    "Service": object_of(
+        {"name": TEXT, "up": FLAG, "why": TEXT, "at": NUMBER, "metrics": {"type": "object"}},
+    ),
+    "Overview": object_of(
+        {
+            "at": NUMBER,
+            "version": TEXT,
+            "started_at": NUMBER,
+            "streams": list_of(ref("Stream")),
+            "services": list_of(ref("Service")),
+            "query": object_of({"requests": COUNT, "streams": COUNT, "connections": COUNT, "refused": COUNT}),
+        }
+    ),
+    "Health": object_of({"streams": COUNT, "problems": list_of(TEXT)}),
+}
+
+
+def _records(config: QueryConfig) -> Schema:
+    count: Schema = {"type": "integer", "minimum": 1, "maximum": config.page_records}
+    return {
+        "operationId": "records",
+        "summary": "Read records, or follow them as server-sent events with `Accept: text/event-stream`",
+        "description": (
+            f"An answer has at most {config.page_records:,} records, and about {config.page_bytes:,} bytes of payloads;"
+            ' a `Link` header with `rel="next"` says where it goes on. Numbers that nobody has are left out. With'
+            " `Accept: application/x-ndjson` there is a record a line. On a stream the id is `SEQUENCE`, in epochs but 0"
+            " `EPOCH:SEQUENCE`, and the data is a record as in the list, on one line; an event named `skipped`, with"
+            " `epoch`, `first` and `last`, says which cannot be had. A stream goes on after `Last-Event-ID`, or from"
+            " `from`, `since` or `last` on, or with the next record; there is no `to`, `until` and `limit` for it."
+        ),
+        "parameters": [
+            _NAME,
+            query("from", "where to begin: `SEQUENCE` or `EPOCH:SEQUENCE`; by default where the stream does", _PLACE),
+            query("to", "the last one that is wanted", _PLACE),
+            query("since", "what was received then or later: RFC 3339, or seconds since 1970", _TIME),
+            query("until", "what was received before", _TIME),
+            query(
+                "where",
+                "JMESPath: only records whose payload is JSON and for which this gives something true",
+                {"type": "string", "maxLength": config.max_expression},
+            ),
+            query("limit", "at most so many", count),
+            query("last", "the newest so many; not with `from`, `to`, `since` and `until`", count),
+            query("encoding", "`base64`: every payload as `data`", {"type": "string", "enum": ["base64"]}),
+            query("id", "as `Last-Event-ID`, for those who cannot send headers; only for streams", _PLACE),
+            request_header("Last-Event-ID", "the last id that is known already; only for streams", _PLACE),
+        ],
+        "responses": {
+            "200": {
+                "description": "the records that there are",
+                "headers": answer_headers(Link="where it goes on"),
+                "content": {
+                    "application/json": {"schema": list_of(ref("Record"))},
+                    "application/x-ndjson": {"schema": TEXT},
+                    "text/event-stream": {"schema": TEXT},
+                },
+            },
+            **errors(404, 410, 503),
+        },
+    }
+
+
+_NAME: Schema = {"name": "name", "in": "path", "required": True, "schema": TEXT}
+
+
+def _get(summary: str, schema: Schema, *codes: int, **more: object) -> Schema:
+    return {"summary": summary, "responses": {"200": json_of("it", schema), **errors(*codes)}, **more}
+
+
+def describe(config: QueryConfig, *, token: bool) -> Schema:
+    """Return the description.
+
+    :param token: whether one is needed.
+    """
+    text = {"description": "text", "content": {"text/plain": {"schema": TEXT}}}
+    overview = _get("How everything fares; again and again with `Accept: text/event-stream`", ref("Overview"), 503)
+    overview["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}
+    paths: dict[str, dict[str, Schema]] = {
+        "/streams": {"get": _get("All streams", list_of(ref("Stream")), operationId="streams")},
+        "/streams/{name}": {
+            "get": _get("One stream", ref("StreamInDetail"), 404, operationId="stream", parameters=[_NAME])
+        },
+        "/streams/{name}/records": {"get": _records(config)},
+        "/overview": {"get": overview},
+        "/health": {
+            "get": {
+                "summary": "Can all journals be read?",
+                "security": [],
+                "responses": {
+                    "200": json_of("they can", ref("Health")),
+                    **errors(),
+                    "503": json_of("some cannot", ref("Health")),
+                },
+            }
+        },
+        "/metrics": {"get": {"summary": "Metrics for Prometheus", "responses": {"200": text, **errors()}}},
+        "/openapi.json": {"get": _get("This", {"type": "object"}, security=[])},
+    }
+    about = "The journals of all protocols: what was said, what is said now, and how far each has got."
+    return document("fyrehose query", about, paths, _SCHEMAS, token=token, always=(403, 421, 429))

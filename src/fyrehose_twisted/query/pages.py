@@ -1,0 +1,219 @@
+"""What is under each path."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any
+from urllib.parse import unquote
+
+from twisted.internet.defer import CancelledError
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.following import Followers
+from fyrehose_twisted.query.history import Search, Searches
+from fyrehose_twisted.query.overview import Overview, describe_source
+from fyrehose_twisted.query.selection import FOLLOW, RANGE, Place, Selection, place_of, select
+from fyrehose_twisted.query.sources import Source, Sources
+from fyrehose_twisted.web.answers import Answer, Headers, Problem, answer, bad_request, dump, problem_of
+from fyrehose_twisted.web.asking import accepts, header, queries
+from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.streaming import STREAM, Stream, Streams
+
+NDJSON = b"application/x-ndjson"
+
+
+class StreamPages:
+    """``/streams`` and what is below it."""
+
+    def __init__(self, sources: Sources, searches: Searches, followers: Followers, config: QueryConfig) -> None:
+        self._sources = sources
+        self._searches = searches
+        self._followers = followers
+        self._config = config
+
+    def list(self, request: WebRequest) -> Answer:
+        """Answer with all streams."""
+        queries(request)
+        self._sources.look()
+        content = []
+        for source in self._sources:
+            source.refresh()
+            content.append(self._described(source))
+        return answer(content)
+
+    def get(self, request: WebRequest) -> Answer:
+        """Answer with one stream, and which numbers of it are not there."""
+        queries(request)
+        source = self._source(request)
+        source.refresh()
+        return answer(self._described(source, ranges=True))
+
+    def records(self, request: WebRequest) -> Answer | None:
+        """Answer with a range, or with a stream where that is what is accepted."""
+        source = self._source(request)
+        source.refresh()
+        if accepts(request, STREAM):
+            return self._follow(request, source)
+        wanted = self._selection(request, source, RANGE)
+        if wanted.first is not None:
+            _check_kept(source, wanted.first)
+        if wanted.newest is not None and (wanted.last is not None or wanted.until is not None):
+            raise bad_request("last counts from the end, so there is no to and no until beside it")
+        search = Search(source, self._sources, wanted, self._config)
+        searching = self._searches.run(search)
+        request.when_gone = searching.cancel
+        searching.addCallbacks(_found, _failed, (request, wanted), errbackArgs=(request,))
+        searching.addErrback(request.broken)
+        return None
+
+    def _follow(self, request: WebRequest, source: Source) -> Answer | None:
+        query = queries(request, *FOLLOW)
+        wanted = self._selection(request, source, FOLLOW)
+        place = wanted.first
+        seen = header(request, b"Last-Event-ID") or query.get(b"id")
+        if seen is not None:
+            last = place_of("Last-Event-ID", seen.decode("ascii", "replace"), source.reader)
+            place = Place(last.epoch, last.position + 1)
+        elif wanted.newest is not None:
+            place = source.before_end(wanted.newest)
+        elif wanted.since is not None and place is None:
+            place = source.beginning(wanted.since)
+        if request.method == b"HEAD":
+            return Answer(HTTPStatus.OK, b"", ((b"Content-Type", STREAM),))
+        self._followers.open(request, source, wanted, place)
+        return None
+
+    def _selection(self, request: WebRequest, source: Source, known: tuple[bytes, ...]) -> Selection:
+        query = queries(request, *known)
+        config = self._config
+        return select(query, source.reader, longest=config.max_expression, page=config.page_records)
+
+    def _source(self, request: WebRequest) -> Source:
+        name = unquote(request.parts[0].decode("ascii", "replace"))
+        # The name as it is in the list may have percent signs of its own.
+        for one in (request.parts[0].decode("ascii", "replace"), name):
+            source = self._sources.get(one)
+            if source is not None:
+                return source
+        raise Problem(HTTPStatus.NOT_FOUND, "no-stream", "there is no such stream; /streams has all of them")
+
+    def _described(self, source: Source, *, ranges: bool = False) -> dict[str, Any]:
+        return describe_source(source, ranges=ranges) | {"followers": self._followers.following(source.name)}
+
+
+def _check_kept(source: Source, place: Place) -> None:
+    bounds = source.bounds(place.epoch)
+    if bounds is not None and place.position < bounds.first and place.position:
+        message = f"{source.stream} begins at {Place(place.epoch, bounds.first)} here: nothing is kept before"
+        raise Problem(HTTPStatus.GONE, "not-held", message, oldest=str(Place(place.epoch, bounds.first)))
+
+
+def _found(search: Search, request: WebRequest, wanted: Selection) -> None:
+    request.when_gone = None
+    more: Headers = ()
+    if search.next is not None:
+        path = request.path.decode("ascii", "replace")
+        more = ((b"Link", f'<{path}?{wanted.going_on(search.next)}>; rel="next"'.encode()),)
+    texts = [item.text(wanted.plain) for item in search.found]
+    if accepts(request, NDJSON):
+        body = b"\n".join([*texts, b""]) if texts else b""
+        request.answer(Answer(HTTPStatus.OK, body, more, NDJSON))
+    else:
+        request.answer(Answer(HTTPStatus.OK, b"[%b]" % b",\n".join(texts), more))
+
+
+def _failed(failure: Failure, request: WebRequest) -> None:
+    if failure.check(CancelledError):
+        return
+    error: Any = failure.value
+    problem = problem_of(error)
+    if problem is None:
+        request.processingFailed(failure)
+    else:
+        request.answer(problem.answer())
+
+
+class OverviewStream(Stream):
+    """One client that is told how everything fares, again and again."""
+
+    def __init__(self, streams: OverviewStreams, request: WebRequest) -> None:
+        super().__init__(streams, request)
+        self.client = request.client_name
+        self._told: bytes = b""
+        self._overviews = streams
+
+    def catch_up(self) -> None:
+        """See :meth:`~fyrehose_twisted.web.streaming.Stream.catch_up`: only the newest is of interest."""
+        text = self._overviews.text
+        if text is not self._told and not self.paused:
+            self._told = text
+            self.write(text)
+
+
+class OverviewStreams(Streams):
+    """``/overview``."""
+
+    def __init__(self, overview: Overview, followers: Followers, config: QueryConfig, reactor: Any) -> None:
+        super().__init__(config, reactor)
+        self._overview = overview
+        self._followers = followers
+        self.text = b""
+
+    def get(self, request: WebRequest) -> Answer | None:
+        """Answer with how everything fares, or tell it again and again where a stream is what is accepted."""
+        queries(request)
+        if not accepts(request, STREAM):
+            self._overview.look()
+            return answer(self._overview.content)
+        if request.method == b"HEAD":
+            return Answer(HTTPStatus.OK, b"", ((b"Content-Type", STREAM),))
+        self._followers.admit(request, len(self))
+        stream = OverviewStream(self, request)
+        if not self.text:
+            self.look()
+        self.add(stream)
+        stream.begin(b"retry: 1000\n\n")
+        return None
+
+    def look(self) -> None:
+        """Tell all of them how everything fares now."""
+        self._overview.look()
+        self.text = b"data: %b\n\n" % dump(self._overview.content)
+        for stream in self.all():
+            stream.catch_up()
+
+    def stream_ended(self, stream: OverviewStream) -> None:
+        """See :meth:`~fyrehose_twisted.web.streaming.Streams.stream_ended`."""
+        self._followers.clients.stream_closed(stream.client)
+
+    def last_ended(self) -> None:
+        """See :meth:`~fyrehose_twisted.web.streaming.Streams.last_ended`."""
+        self.text = b""
+
+
+POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    b" base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+KINDS = {
+    "index.html": b"text/html; charset=utf-8",
+    "style.css": b"text/css; charset=utf-8",
+    "app.js": b"text/javascript; charset=utf-8",
+    "icon.svg": b"image/svg+xml",
+}
+"""The files of the dashboard."""
+
+
+def static(name: str) -> Answer:
+    """Return a file of the dashboard."""
+    headers: Headers = (
+        (b"Content-Security-Policy", POLICY),
+        (b"Referrer-Policy", b"no-referrer"),
+        (b"Cache-Control", b"no-cache"),
+    )
+    return Answer(
+        HTTPStatus.OK, files("fyrehose_twisted.query").joinpath("page", name).read_bytes(), headers, KINDS[name]
+    )

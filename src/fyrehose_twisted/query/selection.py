@@ -1,0 +1,154 @@
+"""What a request wants of a stream: from where to where, which records, in which form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+from urllib.parse import quote
+
+from fyrehose_twisted.interfaces import IJournalContents
+from fyrehose_twisted.query.expression import BadExpression, Expression
+from fyrehose_twisted.web.answers import bad_request
+
+MAX_POSITION = 2**64 - 2
+
+RANGE = (b"from", b"to", b"since", b"until", b"where", b"limit", b"last", b"encoding")
+"""Parameters of a range."""
+FOLLOW = (b"from", b"since", b"where", b"last", b"encoding", b"id")
+"""Parameters of a stream that goes on; ``id`` is for those who cannot send ``Last-Event-ID``."""
+
+_PLACE = re.compile(r"(?:([0-9]{1,20}):)?([0-9]{1,20})")
+_SECONDS = re.compile(r"[0-9]{1,11}(?:\.[0-9]{1,6})?")
+
+
+class Place(NamedTuple):
+    """A position in an epoch."""
+
+    epoch: int
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.epoch}:{self.position}" if self.epoch else str(self.position)
+
+
+class Selection(NamedTuple):
+    """What is wanted."""
+
+    first: Place | None = None
+    """``None``: from the beginning, or of a stream that goes on, from now on."""
+    last: Place | None = None
+    """Inclusive; ``None``: up to the end."""
+    since: int | None = None
+    """UTC microseconds since 1970: what was received then or later."""
+    until: int | None = None
+    """What was received before."""
+    where: Expression | None = None
+    limit: int | None = None
+    """At most so many."""
+    newest: int | None = None
+    """Begin so many before the end."""
+    plain: bool = False
+    """Payloads as base64, whatever they are."""
+
+    def going_on(self, place: Place) -> str:
+        """Return the query that goes on at ``place``."""
+        words = [f"from={place.epoch}:{place.position}"]
+        if self.last is not None:
+            words.append(f"to={self.last.epoch}:{self.last.position}")
+        for name, time in (("since", self.since), ("until", self.until)):
+            if time is not None:
+                words.append(f"{name}={time // 1_000_000}.{time % 1_000_000:06}")
+        if self.where is not None:
+            words.append(f"where={quote(self.where.text, safe='')}")
+        if self.limit is not None:
+            words.append(f"limit={self.limit}")
+        if self.plain:
+            words.append("encoding=base64")
+        return "&".join(words)
+
+
+def select(query: Mapping[bytes, bytes], contents: IJournalContents, *, longest: int, page: int) -> Selection:
+    """Return what a query wants.
+
+    :param longest: characters that a filter may have.
+    :param page: records of an answer, which ``limit`` and ``last`` cannot exceed.
+    :raises Problem: if it makes no sense.
+    """
+    words = {name.decode(): _decoded(name, value) for name, value in query.items()}
+    first, last = (_place(name, words.get(name), contents) for name in ("from", "to"))
+    since, until = (_time(name, words.get(name)) for name in ("since", "until"))
+    newest = _count("last", words.get("last"), page)
+    if newest is not None and (first is not None or since is not None):
+        raise bad_request("last counts from the end, so there is no from and no since beside it")
+    encoding = words.get("encoding")
+    if encoding not in (None, "base64"):
+        raise bad_request("encoding is base64, or left out")
+    where = None
+    if "where" in words:
+        try:
+            where = Expression(words["where"], longest)
+        except BadExpression as error:
+            raise bad_request(str(error)) from None
+    limit = _count("limit", words.get("limit"), page)
+    return Selection(first, last, since, until, where, limit, newest, encoding is not None)
+
+
+def place_of(name: str, text: str, contents: IJournalContents) -> Place:
+    """Return the place that is written as ``SEQUENCE`` or ``EPOCH:SEQUENCE``.
+
+    :param name: of what says so.
+    :raises Problem: if it is none, or it is not clear of which epoch it is.
+    """
+    found = _PLACE.fullmatch(text)
+    if found is None or int(found[2]) > MAX_POSITION or int(found[1] or 0) >= 2**64:
+        raise bad_request(f"{name} is SEQUENCE or EPOCH:SEQUENCE, and not {text[:40]!r}")
+    if found[1] is not None:
+        return Place(int(found[1]), int(found[2]))
+    epochs = contents.epochs()
+    if epochs and epochs != [0]:
+        if len(epochs) > 1:
+            raise bad_request(
+                f"of which epoch is {name}={text}? There are {epochs[0]} to {epochs[-1]}; say EPOCH:{text}"
+            )
+        return Place(epochs[0], int(found[2]))
+    return Place(0, int(found[2]))
+
+
+def _decoded(name: bytes, value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise bad_request(f"{name.decode()} is not UTF-8") from None
+
+
+def _place(name: str, text: str | None, contents: IJournalContents) -> Place | None:
+    return None if text is None else place_of(name, text, contents)
+
+
+def _count(name: str, text: str | None, most: int) -> int | None:
+    if text is None:
+        return None
+    if re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= most:
+        return int(text)
+    raise bad_request(f"{name} is a number from 1 to {most}, and not {text[:40]!r}")
+
+
+def _time(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if _SECONDS.fullmatch(text):
+        whole, _, fraction = text.partition(".")
+        return int(whole) * 1_000_000 + int(fraction.ljust(6, "0") or 0)
+    try:
+        # A plus in a query is a space, unless it is written as %2B.
+        time = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
+    except ValueError:
+        raise bad_request(
+            f"{name} is a time such as 2026-01-31T12:00:00Z, or seconds since 1970, and not {text[:40]!r}"
+        ) from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    delta = time - datetime(1970, 1, 1, tzinfo=UTC)
+    return max(0, (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds)

@@ -1,0 +1,98 @@
+"""The query service under ``twistd``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from fyrehose_twisted.net.entrances import Entrances
+from fyrehose_twisted.net.process import end_process
+from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.site import QuerySite
+from fyrehose_twisted.query.sources import Sources
+from fyrehose_twisted.query.watching import Watched
+from fyrehose_twisted.web.tokens import Tokens
+
+
+class QueryService(Service):
+    """Serves the journals of a directory.
+
+    :param sources: the journals.
+    :param http: server endpoint.
+    :param watched: services whose metrics are shown, too.
+    :param tokens: clients have to know one of them.
+    :raises ConfigurationError: if ``http`` is no endpoint.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        sources: Sources,
+        http: str,
+        *,
+        watched: Iterable[Watched] = (),
+        tokens: Tokens | None = None,
+        config: QueryConfig | None = None,
+        reactor: Any = None,
+    ) -> None:
+        if reactor is None:
+            from twisted.internet import reactor
+        config = QueryConfig() if config is None else config
+        self.reactor = reactor
+        self.sources = sources
+        self.site = QuerySite(sources, config, reactor, watched=watched, tokens=tokens)
+        self._entrances = Entrances(reactor, "tcp:8480", "query")
+        self._entrances.add("http", http, self.site)
+        self._looks = LoopingCall(self._look)
+        self._looks.clock = reactor
+        self._interval = config.look_interval
+
+    @property
+    def places(self) -> dict[str, list[str]]:
+        """What is listened on, by option."""
+        return self._entrances.places
+
+    def privilegedStartService(self) -> None:
+        """Twisted: start what needs privileges."""
+        super().privilegedStartService()
+        self._entrances.bind()
+
+    def startService(self) -> None:
+        """Twisted: start."""
+        super().startService()
+        self._entrances.bind()
+        self._entrances.failed(self._fail)
+        self.sources.look()
+        self.site.watcher.start()
+        self._looks.start(self._interval)
+
+    def stopService(self) -> Deferred[None]:
+        """Twisted: end all streams and searches, and let go of the journals."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        if self._looks.running:
+            self._looks.stop()
+        self.site.watcher.stop()
+        await self._entrances.close()
+        self.site.close()
+        self.site.searches.stop()
+        self.sources.close()
+
+    def _look(self) -> None:
+        # With nobody to tell, only what is new in the directory matters.
+        if len(self.site.overviews):
+            self.site.overviews.look()
+        else:
+            self.sources.look()
+
+    def _fail(self, error: Exception) -> None:
+        self.log.critical("stopping: {error}", error=error)
+        end_process(self.reactor)

@@ -1,0 +1,95 @@
+"""The web site of the query service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any
+
+from prometheus_client.registry import Collector
+
+from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.following import Followers
+from fyrehose_twisted.query.history import Searches
+from fyrehose_twisted.query.metrics import QueryCollector
+from fyrehose_twisted.query.openapi import describe
+from fyrehose_twisted.query.overview import Overview
+from fyrehose_twisted.query.pages import KINDS, OverviewStreams, StreamPages, static
+from fyrehose_twisted.query.sources import Sources
+from fyrehose_twisted.query.watching import Watched, Watcher
+from fyrehose_twisted.web.answers import RETRY, Answer, answer
+from fyrehose_twisted.web.asking import queries
+from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.clients import Clients
+from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
+from fyrehose_twisted.web.site import Render, Route, WebSite, page
+from fyrehose_twisted.web.tokens import Tokens
+
+
+class QuerySite(WebSite):
+    """What clients connect to.
+
+    :param sources: the journals.
+    :param watched: services whose metrics are shown, too.
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        config: QueryConfig,
+        reactor: Any,
+        *,
+        watched: Iterable[Watched] = (),
+        tokens: Tokens | None = None,
+    ) -> None:
+        clients = Clients(config.client_limits, reactor)
+        self.sources = sources
+        self.followers = Followers(sources, config, clients, reactor)
+        self.searches = Searches(config, reactor)
+        self.watcher = Watcher(watched, config, reactor)
+        overview = Overview(sources, self.followers, self.watcher, reactor)
+        self.overviews = OverviewStreams(overview, self.followers, config, reactor)
+        pages = StreamPages(sources, self.searches, self.followers, config)
+        metrics: list[Collector] = []
+        routes = [
+            Route("/streams", {b"GET": pages.list}),
+            Route("/streams/{name}", {b"GET": pages.get}),
+            Route("/streams/{name}/records", {b"GET": pages.records}),
+            Route("/overview", {b"GET": self.overviews.get}),
+            Route("/health", {b"GET": self._health}, open=True),
+            Route("/metrics", {b"GET": MetricsPage(metrics).get}),
+            Route("/openapi.json", {b"GET": page(describe(config, token=tokens is not None))}, open=True),
+        ]
+        # The page itself is no secret; it asks for the token.
+        routes += [
+            Route("/" if name == "index.html" else f"/{name}", {b"GET": _file(name)}, open=True) for name in KINDS
+        ]
+        super().__init__(routes, config, reactor, tokens=tokens, clients=clients, streams=self.followers)
+        overview.site = self
+        metrics += [SiteCollector("fyrehose_query", self), QueryCollector(self)]
+
+    def close(self) -> None:
+        """See :meth:`~fyrehose_twisted.web.site.WebSite.close`."""
+        self.overviews.close()
+        super().close()
+
+    def _health(self, request: WebRequest) -> Answer:
+        queries(request)
+        problems = [source.stream for source in self.sources if source.problem]
+        problems += sorted(self.sources.problems)
+        content = {"streams": len(self.sources), "problems": problems}
+        if problems:
+            return answer(content, HTTPStatus.SERVICE_UNAVAILABLE, RETRY)
+        return answer(content)
+
+
+def _file(name: str) -> Render:
+    fixed: list[Answer] = []
+
+    def get(request: WebRequest) -> Answer:
+        queries(request)
+        if not fixed:
+            fixed.append(static(name))
+        return fixed[0]
+
+    return get

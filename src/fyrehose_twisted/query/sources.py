@@ -1,0 +1,281 @@
+"""The journals that there are, as others write them."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from twisted.logger import Logger
+
+from fyrehose_twisted.errors import OperationalError
+from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.errors import JournalError, NotInJournal
+from fyrehose_twisted.journal.layout import journal_directories
+from fyrehose_twisted.journal.reader import JournalReader, open_reader
+from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.query.items import Bare
+from fyrehose_twisted.query.selection import Place
+
+WINDOW = 2**18
+"""Positions of which the frames are looked up at once."""
+
+CACHED_BLOCKS, CACHED_BYTES = 64, 64 * 2**20
+"""Blocks of all streams, and bytes of payloads in them, that are kept for those who read behind one another."""
+
+DAMAGES = 1_000
+"""Damaged places that are remembered of each journal, so that each is counted and logged once."""
+
+
+class Stretch(NamedTuple):
+    """A block, and which positions it answers for."""
+
+    first: int
+    last: int
+    block: Block | None
+    """``None`` if none of these positions is held."""
+
+
+class Source:
+    """The journal of one stream.
+
+    :ivar name: of its directory: what it is called in paths.
+    :ivar problem: why it cannot be read; empty if it can.
+    :ivar damages: damaged places that were met.
+    """
+
+    log = Logger()
+
+    def __init__(self, path: Path, reader: JournalReader, cache: Blocks) -> None:
+        self.path = path
+        self.name = path.name
+        self.reader = reader
+        self.problem = ""
+        self.damages = 0
+        self._cache = cache
+        self._damaged: OrderedDict[tuple[str, int], None] = OrderedDict()
+
+    @property
+    def stream(self) -> str:
+        """URI of the stream."""
+        return self.reader.stream
+
+    def refresh(self) -> bool:
+        """Look what was written since; say whether anything was."""
+        try:
+            changed = self.reader.refresh()
+        except JournalError as error:
+            if not self.problem:
+                self.log.error("{stream}: {error}", stream=self.stream, error=error)
+            self.problem = str(error)
+            return False
+        self.problem = ""
+        return changed
+
+    def bounds(self, epoch: int) -> Bounds | None:
+        """Return how far an epoch goes; ``None`` if nothing is known of it."""
+        return self.reader.bounds(epoch)
+
+    def end(self) -> Place:
+        """Return the place after the newest record that can be read."""
+        epoch = max(self.reader.epochs(), default=0)
+        bounds = self.bounds(epoch)
+        return Place(epoch, 0 if bounds is None else bounds.next)
+
+    def beginning(self, since: int = 0) -> Place:
+        """Return a place before which nothing is held that was received at ``since`` or later.
+
+        :param since: UTC microseconds since 1970.
+        """
+        for epoch in self.reader.epochs():
+            bounds = self.bounds(epoch)
+            shelves = [segment.shelves[epoch] for segment in self.reader.segments if epoch in segment.shelves]
+            base = min((frame.base for shelf in shelves for frame in shelf if frame.newest >= since), default=None)
+            if base is not None and bounds is not None:
+                return Place(epoch, min(max(base, bounds.first), bounds.next))
+        return self.end()
+
+    def before_end(self, count: int) -> Place:
+        """Return the place of the record that is ``count`` records before the end, or of the first one."""
+        place = self.end()
+        for epoch in reversed(self.reader.epochs()):
+            bounds = self.bounds(epoch)
+            if bounds is None:
+                continue
+            for first, last in reversed(list(self.reader.held(epoch, bounds.first, bounds.next - 1))):
+                if last - first + 1 >= count:
+                    return Place(epoch, last - count + 1)
+                count -= last - first + 1
+                place = Place(epoch, first)
+        return place
+
+    def next_epoch(self, epoch: int) -> int | None:
+        """Return the first epoch after ``epoch``, ``None`` if there is none yet."""
+        return min((one for one in self.reader.epochs() if one > epoch), default=None)
+
+    def stretch(self, epoch: int, position: int, since: int = 0, *, keep: bool = True) -> Stretch | None:
+        """Return what is held from ``position`` on, as far as it is stored together; ``None`` at the end of the epoch.
+
+        :param since: UTC microseconds since 1970; what was received before may be left out.
+        :param keep: whether others will read the same soon.
+        """
+        for _ in range(3):
+            bounds = self.bounds(epoch)
+            if bounds is None or position >= bounds.next:
+                return None
+            if position < bounds.first:
+                return Stretch(position, bounds.first - 1, None)
+            kept = self._cache.find(self.name, epoch, position)
+            if kept is not None:
+                return kept
+            held = next(self.reader.held(epoch, position, bounds.next - 1), None)
+            if held is None:
+                return Stretch(position, bounds.next - 1, None)
+            if held[0] > position:
+                return Stretch(position, held[0] - 1, None)
+            last = min(bounds.next - 1, position + WINDOW - 1)
+            try:
+                block = next(self.reader.read(epoch, position, last, self._damage, since), None)
+            except NotInJournal:
+                continue  # Retention was quicker.
+            if block is None:
+                return Stretch(position, last, None)
+            found = Stretch(position, block.last, block)
+            if keep and not since:
+                self._cache.keep(self.name, epoch, found)
+            return found
+        raise OperationalError(f"{self.stream} loses records faster than they can be read; try again")
+
+    def state(self) -> object:
+        """Return what changes whenever what it holds does."""
+        return self.reader.state, self.damages
+
+    def size(self) -> int:
+        """Return the bytes of its files."""
+        try:
+            return sum(entry.stat().st_size for entry in os.scandir(self.path) if entry.is_file())
+        except OSError:
+            return 0
+
+    def close(self) -> None:
+        """Let go of its files."""
+        self._cache.forget(self.name)
+        self.reader.close()
+
+    def _damage(self, damage: Damage) -> None:
+        place = damage.name, damage.offset
+        if place in self._damaged:
+            return
+        self._damaged[place] = None
+        if len(self._damaged) > DAMAGES:
+            self._damaged.popitem(last=False)
+        self.damages += 1
+        self.log.error("{stream}: left out, for it is damaged: {damage}", stream=self.stream, damage=damage)
+
+
+class Blocks:
+    """Blocks that were read lately."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, int, int], Stretch] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, name: str, epoch: int, position: int) -> Stretch | None:
+        """Return the block that has ``position``, from there on."""
+        for key, stretch in reversed(self._kept.items()):
+            if key[:2] == (name, epoch) and stretch.first <= position <= stretch.last:
+                self._kept.move_to_end(key)
+                assert stretch.block is not None
+                return Stretch(position, stretch.last, stretch.block.within(position, stretch.last))
+        return None
+
+    def keep(self, name: str, epoch: int, stretch: Stretch) -> None:
+        """Keep a block."""
+        assert stretch.block is not None
+        key = name, epoch, stretch.first
+        if key in self._kept:
+            self._drop(key)
+        self._kept[key] = stretch
+        self._bytes += len(stretch.block.payload)
+        while len(self._kept) > 1 and (len(self._kept) > CACHED_BLOCKS or self._bytes > CACHED_BYTES):
+            self._drop(next(iter(self._kept)))
+
+    def forget(self, name: str) -> None:
+        """Drop all of one journal."""
+        for key in [key for key in self._kept if key[0] == name]:
+            self._drop(key)
+
+    def _drop(self, key: tuple[str, int, int]) -> None:
+        block = self._kept.pop(key).block
+        assert block is not None
+        self._bytes -= len(block.payload)
+
+
+class Sources:
+    """The journals in a directory.
+
+    :param directory: where journals lie, a directory for each stream, or of one journal.
+    :param bare: takes off payloads what their protocols put around them.
+    :ivar problems: why a directory that looks like a journal could not be opened, by its name.
+    """
+
+    log = Logger()
+
+    def __init__(self, directory: Path, bare: Bare, open: Callable[[Path], JournalReader] = open_reader) -> None:
+        self.directory = directory
+        self.bare = bare
+        self.problems: dict[str, str] = {}
+        self._open = open
+        self._sources: dict[str, Source] = {}
+        self._cache = Blocks()
+
+    def look(self) -> None:
+        """See which journals there are now."""
+        try:
+            paths = journal_directories(self.directory)
+        except OSError as error:
+            self._complain(self.directory.name, f"{self.directory} cannot be read: {error.strerror}")
+            return
+        self.problems.pop(self.directory.name, None)
+        names = {path.name for path in paths}
+        for path in paths:
+            if path.name not in self._sources:
+                self._add(path)
+        for name in [name for name in self._sources if name not in names]:
+            self.log.info("{stream} is gone", stream=self._sources[name].stream)
+            self._sources.pop(name).close()
+        for name in [name for name in self.problems if name not in names]:
+            del self.problems[name]
+
+    def get(self, name: str) -> Source | None:
+        """Return the source of that name."""
+        return self._sources.get(name)
+
+    def __iter__(self) -> Iterator[Source]:
+        return iter([source for _, source in sorted(self._sources.items())])
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def close(self) -> None:
+        """Let go of everything."""
+        while self._sources:
+            self._sources.popitem()[1].close()
+
+    def _add(self, path: Path) -> None:
+        try:
+            reader = self._open(path)
+        except (JournalError, OSError) as error:
+            self._complain(path.name, str(error))
+            return
+        self.problems.pop(path.name, None)
+        source = self._sources[path.name] = Source(path, reader, self._cache)
+        self.log.info("serves {stream} from {path}", stream=source.stream, path=path)
+
+    def _complain(self, name: str, problem: str) -> None:
+        if self.problems.get(name) != problem:
+            self.problems[name] = problem
+            self.log.error("{problem}", problem=problem)
