@@ -8,6 +8,7 @@ record that it looks at: so a filter takes time in proportion to its own length 
 from __future__ import annotations
 
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import jmespath
 from jmespath.exceptions import JMESPathError
@@ -53,8 +54,10 @@ class Expression:
         if len(text) > longest:
             raise BadExpression(f"the filter has {len(text):,} characters; it may have {longest:,}")
         try:
-            self._compiled: Any = jmespath.compile(text)
-        except (JMESPathError, ValueError, RecursionError) as error:
+            with catch_warnings():
+                simplefilter("error")  # What is no JSON between backticks would be taken for a string.
+                self._compiled: Any = jmespath.compile(text)
+        except (JMESPathError, ValueError, RecursionError, Warning) as error:
             first = str(error).partition("\n")[0]
             raise BadExpression(f"the filter is not JMESPath: {first}") from None
         self.text = text

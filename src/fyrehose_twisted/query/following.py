@@ -102,6 +102,7 @@ class Following(Stream):
         self._wanted = wanted
         self._wake: Deferred[None] | None = None
         self._task: Any = None
+        self._working = False
 
     def start(self, cooperator: Cooperator) -> None:
         """Write the head, and then whatever there is, in turns with the others."""
@@ -121,8 +122,8 @@ class Following(Stream):
 
     def over(self) -> None:
         """Do nothing any more."""
-        if self._task is not None:
-            task, self._task = self._task, None
+        task, self._task = self._task, None
+        if task is not None and not self._working:  # One that works ends by itself.
             task.whenDone().addErrback(lambda failure: None)
             task.stop()
 
@@ -133,7 +134,8 @@ class Following(Stream):
         )
 
     def _work(self) -> Iterator[Deferred[None] | None]:
-        while True:
+        while self._task is not None:
+            self._working = True
             try:
                 more = not self.paused and self._advance()
             except JournalError as error:
@@ -144,6 +146,8 @@ class Following(Stream):
                 self._followers.log.failure("{stream} cannot be read on", stream=self.tail.source.stream)
                 self.end("failed")
                 return
+            finally:
+                self._working = False
             if more:
                 yield None
             else:

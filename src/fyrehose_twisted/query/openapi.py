@@ -95,7 +95,7 @@ def _records(config: QueryConfig) -> Schema:
         "description": (
             f"An answer has at most {config.page_records:,} records, and about {config.page_bytes:,} bytes of payloads;"
             ' a `Link` header with `rel="next"` says where it goes on. Numbers that nobody has are left out. With'
-            " `Accept: application/x-ndjson` there is a record a line. On a stream the id is `SEQUENCE`, in epochs but 0"
+            " `Accept: application/x-ndjson` there is one a line. On a stream the id is `SEQUENCE`, or in epochs but 0"
             " `EPOCH:SEQUENCE`, and the data is a record as in the list, on one line; an event named `skipped`, with"
             " `epoch`, `first` and `last`, says which cannot be had. A stream goes on after `Last-Event-ID`, or from"
             " `from`, `since` or `last` on, or with the next record; there is no `to`, `until` and `limit` for it."

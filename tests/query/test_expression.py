@@ -1,0 +1,129 @@
+"""Filters: what they may do, and that none of them takes long."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from typing import Any
+
+import jmespath
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.query.expression import FUNCTIONS, MAX_PARTS, PARTS, BadExpression, Expression
+from fyrehose_twisted.query.items import NOT_JSON
+
+
+@pytest.mark.parametrize(
+    ("text", "document", "wanted"),
+    [
+        ("a", {"a": 1}, True),
+        ("a", {"a": 0}, True),
+        ("a", {"a": 0.0}, True),
+        ("a", {"a": False}, False),
+        ("a", {"a": None}, False),
+        ("a", {"a": ""}, False),
+        ("a", {"a": []}, False),
+        ("a", {"a": {}}, False),
+        ("a", {}, False),
+        ("a", [1], False),
+        ("@", 5, True),
+        ("a == 'x' && b > `2`", {"a": "x", "b": 3}, True),
+        ("a == 'x' && b > `2`", {"a": "x", "b": "3"}, False),
+        ("!a", {}, True),
+        ("items[?price > `10`]", {"items": [{"price": 5}, {"price": 11}]}, True),
+        ("items[?price > `10`]", {"items": [{"price": 5}]}, False),
+        ("starts_with(name, 'web-')", {"name": "web-1"}, True),
+        ("starts_with(name, 'web-')", {"name": 1}, False),
+        ("length(tags) > `1`", {"tags": ["a", "b"]}, True),
+        ("avg(a) > `1`", {"a": []}, False),
+    ],
+)
+def test_what_is_wanted(text: str, document: Any, wanted: bool) -> None:
+    assert Expression(text).wants(document) is wanted
+
+
+def test_what_is_no_json_is_never_wanted() -> None:
+    assert not Expression("!a").wants(NOT_JSON)
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    expression = Expression("length(a) > `1`")
+    assert [expression.wants(document) for document in ({"a": 1}, {"a": [1, 2]}, {})] == [False, True, False]
+    assert expression.failed == 2
+
+
+def nested(text: str, times: int) -> str:
+    for _ in range(times):
+        text = f"to_string({text})"
+    return text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "a ==",
+        "[@,@]|[@,@]|[@,@]",
+        "{a:@,b:@}",
+        nested("@", 20),
+        "join('x', a)",
+        "map(&a, b)",
+        "sort_by(a, &b)",
+        "merge(@, @)",
+        "nothing(a)",
+        "`[1,2`",
+        "(" * 5_000,
+        "a" * 2_000,
+        " || ".join("a" * 70),
+    ],
+)
+def test_what_may_not_be(text: str) -> None:
+    with pytest.raises(BadExpression):
+        Expression(text)
+
+
+def test_all_parts_are_known() -> None:
+    # What a newer version of the language brings has to be looked at before it is let in.
+    expressions = ("a", "a.b", "a[0]", "a[1:2]", "a[]", "*", "a[*]", "a[?b]", "!a", "a&&b", "a||b", "a|b", "@", "`1`")
+    found: set[str] = set()
+    waiting = [jmespath.compile(text).parsed for text in (*expressions, "a==b", "abs(a)")]
+    while waiting:
+        part = waiting.pop()
+        found.add(part["type"])
+        waiting += [child for child in part["children"] if isinstance(child, dict)]
+    assert found == PARTS
+
+
+def test_functions_are_of_the_language() -> None:
+    assert set(jmespath.functions.Functions.FUNCTION_TABLE) >= FUNCTIONS
+
+
+documents = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=12,
+)
+steps = st.sampled_from(
+    ["a", "*", "[]", "[*]", "[0]", "[?a]", "[?@ == @]", "[::2]", "values(@)", "keys(@)", "not_null(a, @)", "@"]
+)
+
+
+@given(documents, st.lists(steps, min_size=1, max_size=8))
+def test_nothing_becomes_larger_than_the_record(document: Any, path: list[str]) -> None:
+    text = " | ".join(path)
+    expression = Expression(text)
+    expression.wants(document)
+    try:
+        found = jmespath.search(text, document)
+    except jmespath.exceptions.JMESPathError:
+        return
+    assert len(json.dumps(found)) <= len(json.dumps(document)) + 4
+
+
+def test_the_most_that_one_can_ask() -> None:
+    document = {"a": [list(range(100))] * 10}
+    for step, count in product(("*", "[]", "[*]"), (1, 9)):
+        Expression(" | ".join(["a", *[step] * count])).wants(document)
+    assert MAX_PARTS == 64

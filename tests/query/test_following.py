@@ -1,0 +1,305 @@
+"""Streams that go on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from twisted.logger import LogLevel, capturedLogs
+
+from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.sources import Source
+
+
+def test_from_now_on(bench: Any, records: str) -> None:
+    bench.numbers(3)
+    client = bench.follow(records)
+    assert client.response().headers["content-type"] == "text/event-stream"
+    assert (client.told, client.id) == ([], "3")
+    bench.put(b"a", b"b")
+    bench.later()
+    assert (client.told, client.id) == ([4, 5], "5")
+
+
+def test_from_a_number_on(bench: Any, records: str) -> None:
+    bench.numbers(2_000)
+    client = bench.follow(f"{records}?from=5")
+    bench.put(b"a")
+    bench.later()
+    assert client.told == list(range(5, 2_002))
+
+
+def test_the_newest_and_on(bench: Any, records: str) -> None:
+    bench.numbers(20)
+    bench.journal().lose(0, 21, 25)
+    bench.numbers(3, first=26)
+    client = bench.follow(f"{records}?last=5")
+    assert client.told == [19, 20, 26, 27, 28]
+    assert bench.follow(f"{records}?last=1000").told == [*range(1, 21), 26, 27, 28]
+
+
+def test_since_a_time(bench: Any, records: str) -> None:
+    bench.put(b"x", first=1, at=1_700_000_001)
+    bench.put(b"x", first=3, at=1_700_000_003)
+    bench.put(b"x", first=2, at=1_700_000_009)
+    bench.put(b"x", first=4, at=1_700_000_004)
+    client = bench.follow(f"{records}?since=1700000004")
+    assert (client.told, client.skipped) == ([2, 4], [])
+    assert bench.follow(f"{records}?since=1700000010").told == []
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_who_comes_back_goes_on_exactly(bench: Any, records: str, cut: int) -> None:
+    bench.numbers(6)
+    bench.journal().lose(0, 7, 8)
+    bench.numbers(3, first=9)
+    whole = bench.follow(f"{records}?from=1")
+    frames = whole.frames()
+    client = bench.follow(records, last_event_id=frames[min(cut, len(frames)) - 1].id)
+    assert [(frame.event, frame.id) for frame in frames[cut:]] == [
+        (frame.event, frame.id) for frame in client.frames()[1:]
+    ]
+
+
+def test_with_a_query_where_there_can_be_no_header(bench: Any, records: str) -> None:
+    bench.numbers(6)
+    assert bench.follow(f"{records}?id=4").told == [5, 6]
+
+
+def test_before_anything_is_there(bench: Any, records: str) -> None:
+    bench.journal().begin(0, 5)
+    bench.journal().commit()
+    bench.site.sources.look()
+    client = bench.follow(records)
+    bench.numbers(2)
+    bench.later()
+    assert client.told[-1] == bench.journal().bounds(0).last
+
+
+def test_what_nobody_has(bench: Any, records: str) -> None:
+    bench.numbers(2)
+    client = bench.follow(f"{records}?from=1")
+    bench.numbers(2, first=6)
+    bench.later()
+    assert (client.told, client.skipped) == ([1, 2], [])
+    bench.journal().lose(0, 3, 5)
+    bench.journal().commit()
+    bench.later()
+    assert (client.told, client.skipped) == ([1, 2, 6, 7], [(3, 5)])
+    assert [frame.id for frame in client.frames() if frame.event == "skipped"] == ["5"]
+
+
+def test_what_was_dropped(bench: Any, records: str) -> None:
+    bench.journal().begin(0, 10)
+    bench.numbers(2, first=10)
+    client = bench.follow(f"{records}?from=4")
+    assert (client.told, client.skipped) == ([10, 11], [(4, 9)])
+
+
+def test_epoch_after_epoch(bench: Any) -> None:
+    stream = {"stream": "hydra://net"}
+    bench.numbers(2, epoch=3, **stream)
+    client = bench.follow("/streams/hydra-net/records?from=3:1")
+    bench.numbers(1, epoch=3, first=5, **stream)
+    bench.later()
+    assert client.id == "3:2"
+    bench.numbers(2, epoch=4, **stream)
+    bench.later()
+    assert client.told == [1, 2, 1, 2]
+    # Of the hole, and of what is behind it, there is no more to come in order.
+    assert client.skipped == [(3, 5)]
+    assert client.id == "4:2"
+    again = bench.follow("/streams/hydra-net/records", last_event_id="3:2")
+    assert (again.told, again.skipped) == ([1, 2], [(3, 5)])
+
+
+def test_a_filter_passes_over_what_is_not_wanted(bench: Any, records: str) -> None:
+    bench.numbers(10)
+    client = bench.follow(f"{records}?from=1&where=n%3E%608%60")
+    assert client.told == [9, 10]
+    bench.numbers(3)
+    bench.later()
+    assert client.told == [9, 10]
+    # Whoever comes back need not look at those again.
+    bench.later(16)
+    assert client.id == "13"
+
+
+def test_payloads_as_base64(bench: Any, records: str) -> None:
+    bench.put(b"{}")
+    client = bench.follow(f"{records}?from=1&encoding=base64")
+    (frame,) = (frame for frame in client.frames() if frame.event == "message")
+    assert json.loads(frame.data)["data"] == "e30="
+
+
+def test_compressed(bench: Any, records: str) -> None:
+    bench.numbers(3)
+    client = bench.follow(f"{records}?from=1", accept_encoding="gzip")
+    assert client.response().headers["content-encoding"] == "gzip"
+    assert client.told == [1, 2, 3]
+    bench.numbers(2)
+    bench.later()
+    assert client.told == [1, 2, 3, 4, 5]
+
+
+def test_a_slow_reader_keeps_nobody_waiting(bench: Any, records: str) -> None:
+    bench.put(*[b"x" * 1_000] * 100)
+    slow, quick = bench.follow(f"{records}?from=1"), bench.follow(f"{records}?from=1")
+    slow.wire.producer.pauseProducing()
+    for _ in range(5):
+        bench.put(*[b"x" * 1_000] * 100)
+        bench.later()
+    assert quick.told == list(range(1, 601))
+    assert slow.told == list(range(1, 101))
+    before = len(slow.wire.value())
+    slow.wire.producer.resumeProducing()
+    slow.settle()
+    assert slow.told == list(range(1, 601))
+    assert len(slow.wire.value()) > before
+
+
+def test_who_reads_nothing_is_cut_off(bench: Any, records: str) -> None:
+    bench.numbers(3)
+    slow = bench.follow(f"{records}?from=1")
+    slow.wire.producer.pauseProducing()
+    bench.later(29)
+    assert not slow.wire.aborted
+    bench.later(2)
+    assert slow.wire.aborted
+    assert bench.site.followers.ended == {"stalled": 1}
+    assert bench.site.followers.following("fyrehose-test") == 0
+
+
+def test_whoever_is_paused_gets_nothing(bench: Any, records: str) -> None:
+    bench.numbers(1)
+    client = bench.follow(records)
+    client.wire.producer.pauseProducing()
+    before = client.wire.value()
+    bench.numbers(3)
+    bench.later(20)
+    assert client.wire.value() == before
+
+
+def test_turns_are_taken(bench: Any, records: str) -> None:
+    bench.put(*[b"x" * 1_000] * 600)
+    clients = [bench.client() for _ in range(3)]
+    for client in clients:
+        client.send(f"{records}?from=1", headers={"Accept": "text/event-stream"})
+    most = 0
+    told = [0]
+    while min(told) < 600:
+        bench.clock.turn()
+        told = [len(client.told) for client in clients]
+        most = max(most, max(told) - min(told))
+    assert most <= 256
+
+
+def test_limits(bench: Any, records: str) -> None:
+    bench.make(QueryConfig(max_streams=3, streams_per_client=2))
+    bench.numbers(1)
+    clients = [bench.follow(records) for _ in range(2)]
+    refused = bench.follow(records).response()
+    assert (refused.code, json.loads(refused.body)["error"]) == (429, "too-many-streams")
+    other = bench.client(host="127.0.0.2")
+    other.send(records, headers={"Accept": "text/event-stream"})
+    assert other.response().code == 200
+    third = bench.client(host="127.0.0.3")
+    third.send(records, headers={"Accept": "text/event-stream"})
+    assert third.response().code == 503
+    clients[0].hang_up()
+    assert bench.follow(records).response().code == 200
+    assert bench.site.followers.ended == {"gone": 1}
+
+
+def test_nobody_looks_where_nobody_follows(bench: Any, records: str) -> None:
+    bench.numbers(1)
+    client = bench.follow(records)
+    calls = len(bench.clock.getDelayedCalls())
+    client.hang_up()
+    assert len(bench.clock.getDelayedCalls()) < calls
+    again = bench.follow(records)
+    bench.numbers(1)
+    bench.later()
+    assert again.told == [2]
+
+
+def test_all_end_when_the_site_is_closed(bench: Any, records: str) -> None:
+    bench.numbers(1)
+    clients = [bench.follow(records), bench.follow("/overview")]
+    bench.site.close()
+    assert all(client.wire.disconnecting and not client.wire.aborted for client in clients)
+    assert bench.site.followers.ended == {"closed": 1}
+
+
+def test_a_mistake_ends_one_stream(bench: Any, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.numbers(3)
+    good = bench.follow(records)
+    original = Source.stretch
+
+    def stretch(self: Source, *arguments: Any, **more: Any) -> Any:
+        if arguments[1] == 1:
+            raise ZeroDivisionError
+        return original(self, *arguments, **more)
+
+    monkeypatch.setattr(Source, "stretch", stretch)
+    with capturedLogs() as logs:
+        bad = bench.follow(f"{records}?from=1")
+    assert [log["log_level"] for log in logs if log["log_level"] >= LogLevel.warn] == [LogLevel.critical]
+    assert bad.wire.disconnecting
+    bench.numbers(1)
+    bench.later()
+    assert good.told == [4]
+    assert bench.site.followers.ended == {"failed": 1}
+
+
+def test_more_comes_at_once_than_is_kept(bench: Any, records: str) -> None:
+    bench.make(QueryConfig(tail_records=10))
+    bench.numbers(1)
+    client = bench.follow(records)
+    bench.numbers(50)
+    bench.later()
+    bench.numbers(5)
+    bench.later()
+    assert client.told == list(range(2, 57))
+
+
+def test_the_tail_is_bounded_in_bytes(bench: Any, records: str) -> None:
+    bench.make(QueryConfig(tail_bytes=2_000))
+    bench.numbers(1)
+    client = bench.follow(records)
+    for _ in range(4):
+        bench.put(*[b"x" * 900] * 3)
+        bench.later()
+    assert client.told == list(range(2, 14))
+    tail = bench.site.followers._tails["fyrehose-test"]
+    assert sum(len(item.payload) for item in tail.records) <= 2_000
+
+
+def test_while_others_ask_for_ranges(bench: Any, records: str) -> None:
+    bench.numbers(1)
+    client = bench.follow(records)
+    bench.numbers(1)
+    assert bench.ask(records).numbers == [1, 2]  # This looked at the journal, too.
+    bench.later()
+    assert client.told == [2]
+
+
+def test_an_overview(bench: Any) -> None:
+    bench.numbers(3)
+    client = bench.follow("/overview")
+    (told,) = (json.loads(frame.data) for frame in client.frames() if frame.event == "message")
+    assert [one["name"] for one in told["streams"]] == ["fyrehose-test"]
+    bench.numbers(2)
+    bench.site.overviews.look()
+    *_, told = (json.loads(frame.data) for frame in client.frames() if frame.event == "message")
+    assert told["streams"][0]["epochs"][0]["next"] == 6
+    client.wire.producer.pauseProducing()
+    bench.site.overviews.look()
+    bench.site.overviews.look()
+    before = len(client.frames())
+    client.wire.producer.resumeProducing()
+    assert len(client.frames()) == before + 1  # Only the newest is of interest.
+    client.hang_up()
+    assert bench.site.overviews.ended == {"gone": 1}
+    assert bench.site.clients._streams == {}

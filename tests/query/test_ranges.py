@@ -1,0 +1,348 @@
+"""Ranges of records."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.query.config import QueryConfig
+
+
+def test_all_there_is(bench: Any, records: str) -> None:
+    bench.put(b'{"a": 1.10}', b"text", b"\xff\x00", b"null", b'"\\ud800"', b"")
+    answer = bench.ask(records)
+    assert answer.code == 200
+    assert [record["sequence"] for record in answer.json] == [1, 2, 3, 4, 5, 6]
+    assert {record["stream"] for record in answer.json} == {"fyrehose://test"}
+    assert b'"json":{"a": 1.10}}' in answer.body  # As it was written.
+    assert answer.json[1]["text"] == "text"
+    assert b64decode(answer.json[2]["data"]) == b"\xff\x00"
+    assert answer.json[3]["json"] is None
+    assert "json" in answer.json[4]
+    assert answer.json[5]["text"] == ""
+    assert answer.json[1]["received_at"] == 1_700_000_000_000_001
+    assert answer.next is None
+
+
+def test_base64_where_it_is_asked_for(bench: Any, records: str) -> None:
+    bench.put(b'{"a": 1}', b"text")
+    assert [b64decode(record["data"]) for record in bench.ask(f"{records}?encoding=base64").json] == [
+        b'{"a": 1}',
+        b"text",
+    ]
+
+
+def test_line_ends_in_json_do_not_end_lines(bench: Any, records: str) -> None:
+    bench.put(b'{\r\n"a":\n1}')
+    (line,) = bench.ask(records, accept="application/x-ndjson").body.splitlines()
+    assert json.loads(line)["json"] == {"a": 1}
+
+
+def test_a_part(bench: Any, records: str) -> None:
+    bench.numbers(9)
+    assert bench.ask(f"{records}?from=3&to=5").numbers == [3, 4, 5]
+    assert bench.ask(f"{records}?from=0:8").numbers == [8, 9]
+    assert bench.ask(f"{records}?to=2").numbers == [1, 2]
+    assert bench.ask(f"{records}?from=10").numbers == []
+    assert bench.ask(f"{records}?from=5&to=4").numbers == []
+
+
+def test_pages(bench: Any, records: str) -> None:
+    bench.numbers(25)
+    found, path, pages = [], f"{records}?from=2&to=24&limit=10", 0
+    while path is not None:
+        answer = bench.ask(path)
+        found += answer.numbers
+        path = answer.next
+        pages += 1
+    assert (found, pages) == (list(range(2, 25)), 3)
+
+
+def test_a_page_ends_where_it_has_enough_bytes(bench: Any, records: str) -> None:
+    bench.make(QueryConfig(page_bytes=2_000))
+    bench.put(*[b"x" * 900] * 5)
+    answer = bench.ask(records)
+    assert answer.numbers == [1, 2, 3]
+    assert bench.ask(answer.next).numbers == [4, 5]
+
+
+def test_nothing_that_is_not_whole_up_to_there(bench: Any, records: str) -> None:
+    bench.numbers(3)
+    bench.numbers(2, first=6)
+    assert bench.ask(records).numbers == [1, 2, 3]
+    bench.journal().lose(0, 4, 5)
+    bench.journal().commit()
+    assert bench.ask(records).numbers == [1, 2, 3, 6, 7]
+    assert bench.ask(f"{records}?last=3").numbers == [3, 6, 7]
+
+
+def test_the_newest(bench: Any, records: str) -> None:
+    bench.numbers(2_000)
+    assert bench.ask(f"{records}?last=3").numbers == [1_998, 1_999, 2_000]
+    where = "where=n%20%3C%20%6015%60"
+    assert bench.ask(f"{records}?last=3&{where}").numbers == [12, 13, 14]
+    assert bench.ask(f"{records}?last=30&{where}").numbers == list(range(1, 15))
+    assert bench.ask(f"{records}?last=1000").numbers == list(range(1_001, 2_001))
+
+
+def test_the_newest_over_epochs(bench: Any) -> None:
+    for epoch in (2, 3, 5):
+        bench.numbers(4, epoch=epoch, stream="hydra://net")
+    answer = bench.ask("/streams/hydra-net/records?last=6")
+    assert [(record["epoch"], record["sequence"]) for record in answer.json] == [
+        *((3, 3), (3, 4)),
+        *((5, 1), (5, 2), (5, 3), (5, 4)),
+    ]
+
+
+def test_epochs_one_after_another(bench: Any) -> None:
+    for epoch in (2, 3):
+        bench.numbers(4, epoch=epoch, stream="hydra://net")
+    path: Any = "/streams/hydra-net/records?from=2:3&to=3:2&limit=1"
+    found = []
+    while path is not None:
+        answer = bench.ask(path)
+        found += [(record["epoch"], record["sequence"]) for record in answer.json]
+        path = answer.next
+    assert found == [(2, 3), (2, 4), (3, 1), (3, 2)]
+    answer = bench.ask("/streams/hydra-net/records?from=3")
+    assert (answer.code, answer.json["error"]) == (400, "bad-request")
+    assert "EPOCH:3" in answer.json["message"]
+
+
+def test_a_number_needs_no_epoch_where_there_is_only_one(bench: Any) -> None:
+    bench.numbers(4, epoch=7, stream="hydra://net")
+    assert bench.ask("/streams/hydra-net/records?from=3").numbers == [3, 4]
+
+
+def test_what_was_dropped(bench: Any, records: str) -> None:
+    journal = bench.journal()
+    journal.begin(0, 10)
+    bench.numbers(3, first=10)
+    answer = bench.ask(f"{records}?from=4")
+    assert (answer.code, answer.json["error"], answer.json["oldest"]) == (410, "not-held", "10")
+    assert bench.ask(f"{records}?from=0").numbers == [10, 11, 12]
+    assert bench.ask(records).numbers == [10, 11, 12]
+
+
+class TestTimes:
+    def test_since_and_until(self, bench: Any, records: str) -> None:
+        for number in range(10):
+            bench.put(b"x", at=1_700_000_000 + number)
+        assert bench.ask(f"{records}?since=1700000003&until=1700000006").numbers == [4, 5, 6]
+        assert bench.ask(f"{records}?since=2023-11-14T22:13:23Z&until=2023-11-14T23:13:26%2B01:00").numbers == [4, 5, 6]
+        assert bench.ask(f"{records}?since=2023-11-14T22:13:29").numbers == [10]
+        assert bench.ask(f"{records}?since=1700000003.000001&limit=1").numbers == [5]
+        assert bench.ask(f"{records}?until=1").numbers == []
+
+    def test_pages_keep_them(self, bench: Any, records: str) -> None:
+        for number in range(10):
+            bench.put(b"x", at=1_700_000_000 + number)
+        answer = bench.ask(f"{records}?since=1700000003&until=1700000008&limit=2&encoding=base64")
+        assert answer.numbers == [4, 5]
+        answer = bench.ask(answer.next)
+        assert answer.numbers == [6, 7]
+        assert answer.json[0]["data"] == "eA=="
+        assert bench.ask(answer.next).numbers == [8]
+
+    def test_repairs_come_late(self, bench: Any, records: str) -> None:
+        bench.put(b"x", first=1, at=1_700_000_001)
+        bench.put(b"x", first=3, at=1_700_000_003)
+        bench.put(b"x", first=2, at=1_700_000_009)
+        bench.put(b"x", first=4, at=1_700_000_004)
+        assert bench.ask(f"{records}?until=1700000005").numbers == [1, 3, 4]
+        assert bench.ask(f"{records}?since=1700000004").numbers == [2, 4]
+
+    def test_what_is_too_old_is_not_even_read(self, bench: Any, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        for number in range(5):
+            bench.put(b"x", at=1_700_000_000 + number)
+        read: list[int] = []
+        source = bench.site.sources.get("fyrehose-test")
+        (segment,) = source.reader.segments
+        original = type(segment).block
+
+        def block(self: Any, file: Any, header: Any) -> Any:
+            read.append(header.base)
+            return original(self, file, header)
+
+        monkeypatch.setattr(type(segment), "block", block)
+        assert bench.ask(f"{records}?since=1700000003").numbers == [4, 5]
+        assert read == [4, 5]
+
+
+class TestFilters:
+    def test_on_payloads(self, bench: Any, records: str) -> None:
+        bench.put(b'{"kind": "a", "n": 1}', b'{"kind": "b"}', b"a", b'{"kind": "a", "n": 0}', b"[1]")
+        assert bench.ask(f"{records}?where=kind%3D%3D'a'").numbers == [1, 4]
+        assert bench.ask(f"{records}?where=n").numbers == [1, 4]
+        assert bench.ask(f"{records}?where=%5B0%5D").numbers == [5]
+
+    def test_a_long_search_ends_and_goes_on(self, bench: Any, records: str) -> None:
+        bench.make(QueryConfig(scan_records=1_000))
+        bench.numbers(5_000)
+        path: Any = f"{records}?where=n%3E%604998%60"
+        found, pages = [], 0
+        while path is not None:
+            answer = bench.ask(path)
+            found += answer.numbers
+            path, pages = answer.next, pages + 1
+        assert found == [4_999, 5_000]
+        assert pages == 5
+
+    def test_what_does_not_fit_is_not_wanted(self, bench: Any, records: str) -> None:
+        bench.put(b'{"tags": 5}', b'{"tags": ["x"]}', b"{}")
+        assert bench.ask(f"{records}?where=contains(tags,'x')").numbers == [2]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("from=x", "from is SEQUENCE or EPOCH:SEQUENCE"),
+        ("from=-1", "from is"),
+        ("from=1:", "from is"),
+        ("from=99999999999999999999", "from is"),
+        ("from=1&from=2", "from is there 2 times"),
+        ("to=1.5", "to is"),
+        ("since=yesterday", "since is a time"),
+        ("since=2026-13-01", "since is a time"),
+        ("until=1e9", "until is a time"),
+        ("where=", "the filter is not JMESPath"),
+        ("where=a%3D%3D", "the filter is not JMESPath"),
+        ("where=%5Ba,b%5D", "no multi select list"),
+        ("where=to_string(@)", "may not call to_string"),
+        ("where=%FF", "where is not UTF-8"),
+        ("limit=0", "limit is a number from 1 to 1000"),
+        ("limit=1001", "limit is"),
+        ("limit=%D9%A1", "limit is"),
+        ("last=5&from=1", "last counts from the end"),
+        ("last=5&to=1", "last counts from the end"),
+        ("encoding=utf-8", "encoding is base64"),
+        ("x=1", "unknown parameter 'x'"),
+    ],
+)
+def test_what_makes_no_sense(bench: Any, records: str, query: str, said: str) -> None:
+    bench.numbers(1)
+    answer = bench.ask(f"{records}?{query}")
+    assert (answer.code, answer.json["error"]) == (400, "bad-request")
+    assert said in answer.json["message"]
+
+
+def test_the_filter_has_a_longest_length(bench: Any, records: str) -> None:
+    bench.numbers(1)
+    assert bench.ask(f"{records}?where={'a' * 1_024}").code == 200
+    assert bench.ask(f"{records}?where={'a' * 1_025}").code == 400
+
+
+def test_streams_that_are_not_there(bench: Any) -> None:
+    bench.numbers(1)
+    for path in ("/streams/x", "/streams/x/records", "/streams/..%2F..%2Fetc/records", "/streams/%00"):
+        answer = bench.ask(path)
+        assert (answer.code, answer.json["error"]) == (404, "no-stream"), path
+
+
+def test_names_with_signs_of_their_own(bench: Any) -> None:
+    bench.numbers(2, stream="fyrehose://a/b c")
+    (told,) = bench.ask("/streams").json
+    assert told["name"] == "fyrehose-a%2Fb%20c"
+    for path in ("/streams/fyrehose-a%2Fb%20c/records", "/streams/fyrehose-a%252Fb%2520c/records"):
+        assert bench.ask(path).numbers == [1, 2]
+
+
+def test_what_a_stream_has(bench: Any) -> None:
+    bench.numbers(3)
+    bench.journal().lose(0, 4, 5)
+    bench.numbers(2, first=6)
+    bench.numbers(1, first=10)
+    told = bench.ask("/streams/fyrehose-test").json
+    (epoch,) = told["epochs"]
+    assert (told["records"], told["segments"], told["followers"], told["problem"]) == (6, 1, 0, "")
+    assert told["bytes"] > 0
+    assert told["last_received_at"] == 1_700_000_000_000_002
+    assert epoch == {
+        "epoch": 0,
+        "first": 1,
+        "next": 8,
+        "last": 10,
+        "records": 6,
+        "lost": 2,
+        "missing": 2,
+        "lost_ranges": [[4, 5]],
+        "missing_ranges": [[8, 9]],
+    }
+
+
+def test_a_long_search_lets_others_in_between(bench: Any, records: str) -> None:
+    bench.numbers(20_000)
+    slow, quick = bench.client(), bench.client()
+    slow.send(f"{records}?where=n%3E%6019999%60")
+    bench.clock.turn()
+    assert slow.wire.value() == b""
+    quick.send(f"{records}?limit=1")
+    while not quick.wire.value():
+        bench.clock.turn()
+    assert quick.response().numbers == [1]
+    assert slow.wire.value() == b""
+    slow.settle()
+    assert slow.response().numbers == [20_000]
+
+
+def test_who_has_gone_is_not_searched_for(bench: Any, records: str) -> None:
+    bench.numbers(20_000)
+    client = bench.client()
+    client.send(f"{records}?where=n%3E%6019999%60")
+    bench.clock.turn()
+    assert len(bench.site.searches) == 1
+    client.hang_up()
+    bench.clock.turn()
+    bench.clock.turn()
+    assert len(bench.site.searches) == 0
+
+
+def test_too_many_searches(bench: Any, records: str) -> None:
+    bench.make(QueryConfig(max_reads=1, max_waiting=1))
+    bench.numbers(5_000)
+    clients = [bench.client() for _ in range(3)]
+    for client in clients:
+        client.send(f"{records}?where=n%3E%604999%60")
+    answer = clients[2].response()
+    assert (answer.code, answer.json["error"], answer.headers["retry-after"]) == (503, "busy", "1")
+    clients[0].settle()
+    assert [client.response().numbers for client in clients[:2]] == [[5_000]] * 2
+
+
+def test_damage_is_left_out_and_counted(bench: Any, records: str) -> None:
+    for _ in range(3):
+        bench.put(b"x" * 100)
+    (path,) = bench.path.glob("*/*.log")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"x" * 100, data.index(b"x" * 100) + 100)] ^= 1
+    path.write_bytes(data)
+    bench.make()
+    assert bench.ask(records).numbers in ([1, 3], [1])
+    bench.ask(records)
+    assert 'fyrehose_query_damaged_total{stream="fyrehose://test"}' in bench.ask("/metrics").body.decode()
+
+
+def test_answers_are_compressed(bench: Any, records: str) -> None:
+    bench.numbers(1_000)
+    plain, packed = bench.ask(records), bench.ask(records, accept_encoding="br, gzip;q=0.5")
+    assert packed.headers["content-encoding"] == "gzip"
+    assert plain.headers["vary"] == packed.headers["vary"] == "Accept-Encoding"
+    assert packed.body == plain.body
+    assert int(packed.headers["content-length"]) * 5 < int(plain.headers["content-length"])
+    assert "content-encoding" not in bench.ask(records, accept_encoding="gzip;q=0").headers
+
+
+def test_head(bench: Any, records: str) -> None:
+    bench.numbers(3)
+    answer = bench.ask(records, "HEAD")
+    assert (answer.code, answer.body) == (200, b"")
+
+
+def test_other_methods(bench: Any, records: str) -> None:
+    for method in ("POST", "DELETE", "PUT"):
+        answer = bench.ask(records, method)
+        assert (answer.code, answer.headers["allow"]) == (405, "GET, HEAD")

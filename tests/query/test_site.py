@@ -1,0 +1,192 @@
+"""Who may ask, how much, and what is told of the service itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.watching import BadMetrics, Watched, parse_metrics, parse_watch
+from fyrehose_twisted.web.tokens import Tokens
+
+TOKENS = Tokens({"ann": b"a" * 16, "bob": b"b" * 16})
+
+
+def with_token(token: str) -> str:
+    return f"Bearer {token * 16}"
+
+
+class TestTokens:
+    def test_one_is_needed(self, bench: Any, records: str) -> None:
+        bench.make(tokens=TOKENS)
+        bench.numbers(1)
+        for path in ("/streams", "/streams/fyrehose-test", records, "/overview", "/metrics", "/nothing"):
+            for headers in ({}, {"authorization": with_token("c")}, {"authorization": "Basic " + "a" * 16}):
+                answer = bench.ask(path, **headers)
+                assert (answer.code, answer.json["error"]) == (401, "unauthorized"), path
+                assert answer.headers["www-authenticate"] == "Bearer"
+        for token in "ab":
+            assert bench.ask(records, authorization=with_token(token)).code == 200
+
+    def test_what_is_open(self, bench: Any) -> None:
+        bench.make(tokens=TOKENS)
+        for path in ("/health", "/openapi.json"):
+            assert bench.ask(path).code == 200
+        assert bench.ask("/openapi.json").json["security"] == [{"token": []}]
+
+    def test_limits_are_those_of_a_token(self, bench: Any) -> None:
+        bench.make(QueryConfig(burst_per_client=2, requests_per_client=1), tokens=TOKENS)
+        assert [bench.ask("/streams", authorization=with_token("a")).code for _ in range(3)] == [200, 200, 429]
+        assert bench.ask("/streams", authorization=with_token("b")).code == 200
+        # Who has no token has a budget, too, by address; and nobody else's is touched.
+        assert [bench.ask("/health").code for _ in range(3)] == [200, 200, 429]
+        bench.clock.advance(1)
+        assert bench.ask("/streams", authorization=with_token("a")).code == 200
+
+
+def test_a_client_may_not_ask_too_often(bench: Any) -> None:
+    bench.make(QueryConfig(burst_per_client=3, requests_per_client=0.5))
+    assert [bench.ask("/streams").code for _ in range(4)] == [200, 200, 200, 429]
+    answer = bench.ask("/streams")
+    assert (answer.json["error"], answer.headers["retry-after"]) == ("too-many-requests", "2")
+    other = bench.client(host="192.0.2.7")
+    other.send("/streams")
+    assert other.response().code == 200
+    bench.clock.advance(2)
+    assert bench.ask("/metrics").body.count(b'fyrehose_query_limited_total{what="requests"} 2.0') == 1
+
+
+def test_pages_of_other_sites(bench: Any) -> None:
+    bench.make(QueryConfig(allowed_origin="https://good.example"))
+    assert bench.ask("/streams", origin="https://bad.example").code == 403
+    answer = bench.ask("/streams", origin="https://good.example")
+    assert answer.headers["access-control-allow-origin"] == "https://good.example"
+    answer = bench.ask("/streams", "OPTIONS", origin="https://good.example")
+    assert (answer.code, answer.headers["access-control-allow-methods"]) == (204, "GET, HEAD")
+
+
+def test_cors_is_off_unless_it_is_asked_for(bench: Any) -> None:
+    answer = bench.ask("/streams")
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+    assert bench.ask("/streams", "OPTIONS").code == 405
+
+
+def test_health(bench: Any) -> None:
+    bench.numbers(1)
+    assert bench.ask("/health").json == {"streams": 1, "problems": []}
+    (bench.path / "fyrehose-bad").mkdir()
+    (segment,) = (bench.path / "fyrehose-test").glob("*.log")
+    (bench.path / "fyrehose-bad" / segment.name).write_bytes(b"no journal" * 100)
+    bench.site.sources.look()
+    answer = bench.ask("/health")
+    assert (answer.code, answer.json["problems"]) == (503, ["fyrehose-bad"])
+    assert [one["name"] for one in bench.ask("/overview").json["streams"]] == ["fyrehose-test", "fyrehose-bad"]
+    assert bench.ask("/overview").json["streams"][1]["problem"]
+
+
+def test_journals_come_and_go(bench: Any) -> None:
+    assert bench.ask("/streams").json == []
+    bench.numbers(2, stream="parcels://p")
+    assert [one["stream"] for one in bench.ask("/streams").json] == ["parcels://p"]
+    bench.journals.pop("parcels://p").close()
+    for path in (bench.path / "parcels-p").iterdir():
+        path.unlink()
+    (bench.path / "parcels-p").rmdir()
+    assert bench.ask("/streams").json == []
+
+
+def test_metrics(bench: Any, records: str) -> None:
+    bench.numbers(2)
+    bench.ask(records)
+    bench.follow(records)
+    text = bench.ask("/metrics").body.decode()
+    for line in (
+        'fyrehose_query_requests_total{method="GET",route="/streams/{name}/records",status="200"} 1.0',
+        'fyrehose_query_followers{stream="fyrehose://test"} 1.0',
+        'fyrehose_query_next{stream="fyrehose://test"} 3.0',
+        "fyrehose_query_sources 1.0",
+        "fyrehose_query_streams 1.0",
+        'fyrehose_info{service="query"',
+    ):
+        assert line in text, line
+
+
+def test_all_that_is_described_is_there(bench: Any) -> None:
+    described = bench.ask("/openapi.json").json
+    for path, methods in described["paths"].items():
+        assert set(methods) == {"get", "head"}
+        answer = bench.ask(path.replace("{name}", "none"))
+        assert answer.code in (200, 404), path
+        if answer.code == 404:
+            assert answer.json["error"] == "no-stream"
+
+
+class TestWatching:
+    def test_what_is_watched(self) -> None:
+        assert parse_watch("b=http://h:1/metrics") == Watched("b", "http://h:1/metrics")
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "b",
+            "=http://h/",
+            "b=",
+            "b=https://h/",
+            "b=http:///x",
+            "b=http://h:x/",
+            "b=http://u:p@h/",
+            "b=file:///etc",
+        ],
+    )
+    def test_what_cannot_be(self, text: str) -> None:
+        with pytest.raises(ConfigurationError):
+            parse_watch(text)
+
+    def test_metrics(self) -> None:
+        page = b"""# HELP fyrehose_x_things Things
+# TYPE fyrehose_x_things counter
+fyrehose_x_things_total{a="1"} 2.0
+fyrehose_x_things_total{a="2"} 3.0
+# TYPE other gauge
+other 1.0
+# TYPE fyrehose_x_odd gauge
+fyrehose_x_odd NaN
+"""
+        assert parse_metrics(page) == {"fyrehose_x_things_total": [({"a": "1"}, 2.0), ({"a": "2"}, 3.0)]}
+
+    @pytest.mark.parametrize("page", [b"\xff", b"fyrehose_a{ 1", b"fyrehose_a x\n", b"<html>", b"fyrehose_a\n"])
+    def test_what_is_none(self, page: bytes) -> None:
+        with pytest.raises(BadMetrics):
+            parse_metrics(page)
+
+    def test_there_is_a_limit(self) -> None:
+        page = "# TYPE fyrehose_a gauge\n" + "".join(f'fyrehose_a{{b="{n}"}} 1\n' for n in range(4_097))
+        with pytest.raises(BadMetrics, match="more than 4,096"):
+            parse_metrics(page.encode())
+
+
+def test_the_page_asks_nobody_else(bench: Any) -> None:
+    answer = bench.ask("/")
+    assert answer.code == 200
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self';")
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_journal_that_cannot_be_read_any_more(bench: Any, records: str) -> None:
+    bench.numbers(2)
+    source = bench.site.sources.get("fyrehose-test")
+    moved = Path(f"{bench.path}-moved")
+    (bench.path / "fyrehose-test").rename(moved)
+    try:
+        assert source.refresh() is False
+        assert "fyrehose-test" in source.problem
+        assert json.loads(bench.ask("/streams").body) == []
+    finally:
+        moved.rename(bench.path / "fyrehose-test")

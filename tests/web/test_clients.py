@@ -1,0 +1,127 @@
+"""Tokens of clients, and their budgets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from twisted.internet.task import Clock
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.web import clients as module
+from fyrehose_twisted.web.clients import ClientLimits, Clients, client_of
+from fyrehose_twisted.web.tokens import Tokens, one_token, read_tokens
+
+
+@pytest.mark.parametrize(
+    ("address", "client"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::", "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("local", "local"),
+    ],
+)
+def test_what_an_address_counts_as(address: str, client: str) -> None:
+    assert client_of(address) == client
+
+
+def test_a_budget_fills_again() -> None:
+    clock = Clock()
+    clients = Clients(ClientLimits(requests=2, burst=3), clock)
+    assert [clients.wait("a") for _ in range(4)] == [0, 0, 0, 0.5]
+    clock.advance(0.5)
+    assert [clients.wait("a") for _ in range(2)] == [0, 0.5]
+    clock.advance(100)
+    assert [clients.wait("a") for _ in range(4)] == [0, 0, 0, 0.5]
+    assert clients.refused == {"requests": 3}
+
+
+def test_without_limits() -> None:
+    clients = Clients(None, Clock())
+    assert {clients.wait("a") for _ in range(1_000)} == {0}
+    assert all(clients.stream_opened("a") for _ in range(1_000))
+
+
+def test_limits_may_change() -> None:
+    clients = Clients(ClientLimits(requests=1, burst=1), Clock())
+    clients.wait("a")
+    assert clients.wait("a") > 0
+    clients.limits = None
+    assert clients.wait("a") == 0
+
+
+def test_streams() -> None:
+    clients = Clients(ClientLimits(streams=2), Clock())
+    assert [clients.stream_opened("a") for _ in range(3)] == [True, True, False]
+    assert clients.stream_opened("b")
+    clients.stream_closed("a")
+    assert clients.stream_opened("a")
+    for client in "aab":
+        clients.stream_closed(client)
+    assert not clients._streams
+
+
+def test_the_quietest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_CLIENTS", 2)
+    clients = Clients(ClientLimits(requests=1, burst=1), Clock())
+    for client in ("a", "b", "a", "c"):
+        clients.wait(client)
+    assert len(clients) == 2
+    assert clients.wait("b") == 0  # It begins anew.
+    assert clients.wait("c") > 0
+
+
+def written(path: Path, text: str, mode: int = 0o600) -> str:
+    file = path / "tokens"
+    file.write_text(text)
+    file.chmod(mode)
+    return str(file)
+
+
+def test_tokens_in_a_file(tmp_path: Path) -> None:
+    tokens = read_tokens(written(tmp_path, f"# clients\n\nann {'a' * 16}\n  bob\t{'b' * 20} \r\n"))
+    assert len(tokens) == 2
+    assert tokens.name_of(b"a" * 16) == "ann"
+    assert tokens.name_of(b"b" * 20) == "bob"
+    assert tokens.name_of(b"b" * 16) is None
+    assert tokens.name_of(b"") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no token"),
+        ("# x\n", "has no token"),
+        ("ann\n", "line 1: it is not a name and a token"),
+        (f"ann {'s' * 16} more\n", "line 1: it is not"),
+        (f"a/b {'s' * 16}\n", "line 1: it is not"),
+        ("x " + "y" * 16 + "\nann short\n", "line 2: a token has 16 to 256"),
+        (f"ann {'s' * 16}\nann {'u' * 16}\n", "line 2: ann has a token already"),
+        (f"ann {'s' * 15}\x7f\n", "line 1: a token has"),
+    ],
+)
+def test_files_that_will_not_do(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        read_tokens(written(tmp_path, text))
+    assert "ssss" not in str(caught.value)
+    assert "short" not in str(caught.value)
+
+
+def test_a_file_that_everybody_can_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="chmod 600"):
+        read_tokens(written(tmp_path, f"ann {'a' * 16}\n", 0o604))
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_tokens(str(tmp_path / "none"))
+
+
+def test_an_empty_token() -> None:
+    with pytest.raises(ConfigurationError, match="let everybody in"):
+        one_token(b"")
+    with pytest.raises(ConfigurationError):
+        Tokens({})

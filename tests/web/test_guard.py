@@ -1,0 +1,160 @@
+"""What no web page may have a browser do, at any of the sites of the library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.registry import CollectorRegistry
+from twisted.internet.address import IPv4Address
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+
+from fyrehose_twisted.net.metrics import metrics_site
+from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.site import QuerySite
+from fyrehose_twisted.query.sources import Sources
+from fyrehose_twisted.web.answers import Answer
+from fyrehose_twisted.web.config import SiteConfig
+from fyrehose_twisted.web.site import Route, WebSite
+from fyrehose_twisted.web.tokens import one_token
+
+
+class Wire(StringTransport):
+    def setTcpNoDelay(self, enabled: bool) -> None:  # noqa: N802
+        pass
+
+    def abortConnection(self) -> None:
+        self.disconnecting = True
+
+
+def ask(site: Any, path: str, *headers: str, method: str = "GET", local: str = "127.0.0.1") -> int:
+    wire = Wire(IPv4Address("TCP", local, 80), IPv4Address("TCP", "127.0.0.1", 40_000))
+    channel = site.buildProtocol(wire.getPeer())
+    channel.makeConnection(wire)
+    lines = [f"{method} {path} HTTP/1.1", *headers, "Content-Length: 0", "", ""]
+    channel.dataReceived("\r\n".join(lines).encode())
+    return int(wire.value().split()[1])
+
+
+def plain(config: SiteConfig | None = None, token: bytes | None = None) -> WebSite:
+    tokens = None if token is None else one_token(token)
+    routes = [
+        Route("/x", {b"GET": lambda request: Answer(200, b"{}"), b"POST": lambda request: Answer(200, b"{}")}),
+        Route("/open", {b"GET": lambda request: Answer(200, b"{}")}, open=True),
+    ]
+    return WebSite(routes, config or SiteConfig(), Clock(), tokens=tokens)
+
+
+def _query(path: Path) -> tuple[WebSite, str]:
+    return QuerySite(Sources(path, lambda stream, payloads: payloads), QueryConfig(), Clock()), "/streams"
+
+
+def _metrics(path: Path) -> tuple[WebSite, str]:
+    return metrics_site(CollectorRegistry()), "/metrics"
+
+
+SITES: dict[str, Callable[[Path], tuple[WebSite, str]]] = {
+    "any": lambda path: (plain(), "/x"),
+    "query": _query,
+    "metrics": _metrics,
+}
+"""Sites without a token, and what is asked of each."""
+
+
+@pytest.fixture(params=SITES)
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[WebSite, str]:
+    return SITES[request.param](tmp_path)
+
+
+GOOD = ["localhost", "localhost:80", "LocalHost.", "127.0.0.1", "127.0.0.1:8480", "[::1]", "[::1]:80", "10.1.2.3", ""]
+BAD = [
+    "evil.example",
+    "localhost.evil.example",
+    "127.0.0.1.evil.example",
+    "a:b:c",
+    "[::1",
+    "::1]",
+    "localhost@evil",
+    "1",
+]
+
+
+@pytest.mark.parametrize("host", GOOD)
+def test_hosts_that_no_stranger_can_name(site: tuple[WebSite, str], host: str) -> None:
+    assert ask(*site, f"Host: {host}") == 200
+
+
+def test_programs_may_leave_the_host_out(site: tuple[WebSite, str]) -> None:
+    assert ask(*site) == 200
+
+
+@pytest.mark.parametrize("host", BAD)
+def test_names_of_strangers(site: tuple[WebSite, str], host: str) -> None:
+    assert ask(*site, f"Host: {host}") == 421
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ("Origin: http://evil.example",),
+        ("Origin: null",),
+        ("Origin: http://localhost:81",),
+        ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"),
+        ("Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: cors"),
+        ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: websocket"),
+    ],
+)
+def test_what_pages_of_others_send(site: tuple[WebSite, str], headers: tuple[str, ...]) -> None:
+    assert ask(*site, "Host: localhost", *headers) == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        ("Origin: http://localhost",),
+        ("Sec-Fetch-Site: same-origin", "Sec-Fetch-Mode: cors"),
+        ("Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate"),
+        ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"),  # A link is followed.
+    ],
+)
+def test_what_its_own_pages_send(site: tuple[WebSite, str], headers: tuple[str, ...]) -> None:
+    assert ask(*site, "Host: localhost", *headers) == 200
+
+
+def test_two_hosts(site: tuple[WebSite, str]) -> None:
+    assert ask(*site, "Host: localhost", "Host: evil.example") == 400
+
+
+def test_names_that_are_allowed() -> None:
+    site = plain(SiteConfig(hosts=("Node.example",)))
+    assert ask(site, "/x", "Host: node.example:80") == 200
+    assert ask(site, "/x", "Host: other.example") == 421
+
+
+def test_who_has_the_token_may_use_any_name() -> None:
+    site = plain(token=b"t" * 16)
+    assert ask(site, "/x", "Host: node.example", f"Authorization: Bearer {'t' * 16}") == 200
+    assert ask(site, "/open", "Host: node.example") == 421
+
+
+def test_the_token_does_not_help_pages_of_others() -> None:
+    site = plain(token=b"t" * 16)
+    headers = "Host: localhost", f"Authorization: Bearer {'t' * 16}"
+    assert ask(site, "/x", *headers, "Origin: http://evil.example", method="POST") == 403
+
+
+def test_the_allowed_origin() -> None:
+    site = plain(SiteConfig(allowed_origin="https://good.example"))
+    for method in ("GET", "POST"):
+        assert ask(site, "/x", "Host: localhost", "Origin: https://good.example", method=method) == 200
+        assert ask(site, "/x", "Host: localhost", "Origin: http://good.example", method=method) == 403
+
+
+def test_counters_may_be_read_by_any_name_from_the_network(tmp_path: Path) -> None:
+    site, path = _metrics(tmp_path)
+    assert ask(site, path, "Host: node.example", local="192.0.2.1") == 200
+    assert ask(site, path, "Host: node.example", local="127.0.0.2") == 421
+    assert ask(_query(tmp_path)[0], "/streams", "Host: node.example", local="192.0.2.1") == 421
