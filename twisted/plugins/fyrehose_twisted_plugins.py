@@ -50,3 +50,10 @@ fyrehose_query = ServiceMaker(
     "Serve journals over HTTP, as ranges and live, and a page that shows how everything fares.",
     "fyrehose-query",
 )
+
+fyrehose_frontend = ServiceMaker(
+    "Fyrehose frontend",
+    "fyrehose_twisted.fyrehose.frontend_tap",
+    "Publish to a fyrehose backbone for whoever speaks HTTP, or lines over TCP.",
+    "fyrehose-frontend",
+)

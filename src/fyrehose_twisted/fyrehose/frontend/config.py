@@ -1,0 +1,47 @@
+"""The limits of a frontend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fyrehose_twisted.web.clients import ClientLimits
+from fyrehose_twisted.web.config import SiteConfig
+
+
+@dataclass(frozen=True)
+class FrontendConfig(SiteConfig):
+    """Everything that a client could make grow has a limit here. Times are in seconds.
+
+    A client is one token or, without tokens, one address.
+
+    :raises ConfigurationError: if one is out of range.
+    """
+
+    publish_timeout: float = 30.0
+    """How long messages may wait to be sent to the backbone, and then to come back from it."""
+    batch_messages: int = 10_000
+    """Messages of one request."""
+    waiting_bytes: int = 64 * 2**20
+    """Bytes of messages that may wait to be sent, of all clients."""
+    waiting_bytes_per_client: int = 8 * 2**20
+    """Bytes that may wait of one client."""
+    messages_per_client: float = 50_000.0
+    """Messages a second of one client, in the long run."""
+    bytes_per_client: float = 50.0 * 2**20
+    """Bytes a second of one client, in the long run."""
+    burst: float = 2.0
+    """For how many seconds' worth of these a client may publish at once, after a pause."""
+    requests_per_client: float = 2_000.0
+    """HTTP requests a second of one client."""
+    max_line_connections: int = 1_024
+    """Connections for lines; more are closed as soon as they are there."""
+    line_connections_per_client: int = 64
+    unanswered_lines: int = 1_024
+    """Lines of one connection that may wait for their answers; it is read on when there are fewer."""
+    stop_timeout: float = 5.0
+    """How long what is under way may take when the service stops."""
+
+    @property
+    def client_limits(self) -> ClientLimits:
+        """What each client may have of the site."""
+        return ClientLimits(self.requests_per_client, 2 * self.requests_per_client, 1)

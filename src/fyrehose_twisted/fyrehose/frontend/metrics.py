@@ -1,0 +1,52 @@
+"""What Prometheus is told of a frontend, read when it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fyrehose_twisted.fyrehose.frontend.intake import Intake
+from fyrehose_twisted.fyrehose.frontend.lines import LineFactory
+from fyrehose_twisted.net.metrics import info
+
+
+class FrontendCollector(Collector):
+    """Turns the state of a frontend into metrics named ``fyrehose_frontend_*``."""
+
+    def __init__(self, intake: Intake, lines: LineFactory) -> None:
+        self._intake = intake
+        self._lines = lines
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        intake, lines = self._intake, self._lines
+        yield info("frontend")
+        yield CounterMetricFamily(
+            "fyrehose_frontend_published", "Messages that came back from the backbone", value=intake.published
+        )
+        yield CounterMetricFamily(
+            "fyrehose_frontend_published_bytes", "Bytes of these messages", value=intake.published_bytes
+        )
+        failed = CounterMetricFamily(
+            "fyrehose_frontend_failed", "Messages not published, as far as is known", labels=["reason"]
+        )
+        for reason, count in sorted(intake.failed.items()):
+            failed.add_metric([reason], count)
+        yield failed
+        yield GaugeMetricFamily("fyrehose_frontend_backbone", "Whether the backbone answers", value=intake.is_connected)
+        yield GaugeMetricFamily("fyrehose_frontend_batches", "Requests and runs of lines under way", value=len(intake))
+        yield GaugeMetricFamily(
+            "fyrehose_frontend_waiting_bytes", "Bytes that wait to be sent", value=intake.waiting_bytes
+        )
+        yield GaugeMetricFamily("fyrehose_frontend_line_connections", "Connections for lines", value=len(lines))
+        yield CounterMetricFamily(
+            "fyrehose_frontend_refused_line_connections", "Those refused, being too many", value=lines.refused
+        )
+        counted = CounterMetricFamily(
+            "fyrehose_frontend_line_events", "What happened on connections for lines", labels=["what"]
+        )
+        for what, count in sorted(lines.counts.items()):
+            counted.add_metric([what], count)
+        yield counted

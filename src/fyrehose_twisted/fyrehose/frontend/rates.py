@@ -1,0 +1,62 @@
+"""How much each client may publish."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+
+MAX_CLIENTS = 16_384
+"""Clients whose budgets are remembered; the one that was quiet for longest is forgotten first."""
+
+
+class _Budget:
+    __slots__ = ("at", "messages", "size")
+
+    def __init__(self, messages: float, size: float, at: float) -> None:
+        self.messages = messages
+        self.size = size
+        self.at = at
+
+
+class Rates:
+    """Budgets of messages and bytes. One may be overdrawn once, and is then paid back before anything else.
+
+    :ivar config: may be replaced at any time.
+    """
+
+    def __init__(self, config: FrontendConfig, reactor: Any) -> None:
+        self.config = config
+        self._reactor = reactor
+        self._budgets: OrderedDict[str, _Budget] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._budgets)
+
+    def wait(self, client: str) -> float:
+        """Return in how many seconds a client may publish; 0 if it may now."""
+        budget, config = self._of(client), self.config
+        return max(0.0, -budget.messages / config.messages_per_client, -budget.size / config.bytes_per_client)
+
+    def charge(self, client: str, messages: int, size: int) -> None:
+        """Count what a client publishes."""
+        budget = self._of(client)
+        budget.messages -= messages
+        budget.size -= size
+
+    def _of(self, client: str) -> _Budget:
+        config, now = self.config, self._reactor.seconds()
+        most_messages, most_size = config.messages_per_client * config.burst, config.bytes_per_client * config.burst
+        budget = self._budgets.get(client)
+        if budget is None:
+            budget = self._budgets[client] = _Budget(most_messages, most_size, now)
+            if len(self._budgets) > MAX_CLIENTS:
+                self._budgets.popitem(last=False)
+            return budget
+        self._budgets.move_to_end(client)
+        passed = max(0.0, now - budget.at)
+        budget.messages = min(most_messages, budget.messages + passed * config.messages_per_client)
+        budget.size = min(most_size, budget.size + passed * config.bytes_per_client)
+        budget.at = now
+        return budget
