@@ -1,0 +1,80 @@
+"""What a check found, and how it is printed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Level(StrEnum):
+    """How bad it is.
+
+    :cvar OK: nothing to do.
+    :cvar WARN: to look at: services run, slower or less safe than they could, or nobody can tell.
+    :cvar WRONG: a service will fail, or lose data.
+    """
+
+    OK = "ok"
+    WARN = "warn"
+    WRONG = "wrong"
+
+
+class Finding(NamedTuple):
+    """What one check found.
+
+    :ivar check: name of the check.
+    :ivar found: what there is.
+    :ivar advice: what to do, and why; ``None`` if there is nothing to do.
+    """
+
+    check: str
+    level: Level
+    found: str
+    advice: str | None = None
+
+
+def ok(check: str, found: str, advice: str | None = None) -> Finding:
+    """Return a finding that is fine."""
+    return Finding(check, Level.OK, found, advice)
+
+
+def warn(check: str, found: str, advice: str) -> Finding:
+    """Return a finding to look at."""
+    return Finding(check, Level.WARN, found, advice)
+
+
+def wrong(check: str, found: str, advice: str) -> Finding:
+    """Return a finding with which a service will fail, or lose data."""
+    return Finding(check, Level.WRONG, found, advice)
+
+
+def unknown(check: str, reason: object, advice: str) -> Finding:
+    """Return that nobody can tell, and why."""
+    if isinstance(reason, OSError) and reason.strerror:
+        reason = f"{reason.filename}: {reason.strerror}" if reason.filename else reason.strerror
+    return Finding(check, Level.WARN, f"cannot be known: {reason}", advice)
+
+
+def lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield what a person reads: a line for each finding, one more where there is advice, and the count."""
+    width = max((len(finding.check) for finding in findings), default=0)
+    for finding in findings:
+        yield _printable(f"{finding.level:<5} {finding.check:<{width}}  {finding.found}")
+        if finding.advice is not None:
+            yield _printable(f"      do: {finding.advice}")
+    counts = Counter(finding.level for finding in findings)
+    total = f"{len(findings)} check{'s' * (len(findings) != 1)}"
+    yield f"{total}: {counts[Level.OK]} ok, {counts[Level.WARN]} to look at, {counts[Level.WRONG]} wrong."
+
+
+def status(findings: Sequence[Finding], *, strict: bool) -> int:
+    """Return the exit status: 1 if something is wrong, or, where it is ``strict``, to be looked at."""
+    bad = (Level.WARN, Level.WRONG) if strict else (Level.WRONG,)
+    return int(any(finding.level in bad for finding in findings))
+
+
+def _printable(text: str) -> str:
+    """Others name processes and directories, and a terminal obeys what is in them."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,0 +1,52 @@
+"""What is mounted where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+MOUNTS = Path("/proc/self/mountinfo")
+
+
+class Mount(NamedTuple):
+    """A mounted file system.
+
+    :ivar kind: its type, such as ``ext4``.
+    """
+
+    point: Path
+    kind: str
+
+
+def parse_mounts(mountinfo: str) -> list[Mount]:
+    """Read ``/proc/self/mountinfo``; what is no line of it is left out."""
+    found = []
+    for line in mountinfo.splitlines():
+        before, separator, after = line.partition(" - ")
+        left, right = before.split(" "), after.split(" ")
+        if separator and len(left) > 4 and right[0]:
+            found.append(Mount(Path(_unescaped(left[4])), right[0]))
+    return found
+
+
+def mount_of(path: Path, mounted: Sequence[Mount]) -> Mount | None:
+    """Return what ``path``, absolute and without links, lies on: the last of several in one place.
+
+    ``None`` if nothing is mounted above it.
+    """
+    best: Mount | None = None
+    for mount in mounted:
+        if path.is_relative_to(mount.point) and (best is None or len(mount.point.parts) >= len(best.point.parts)):
+            best = mount
+    return best
+
+
+def mounts() -> list[Mount]:
+    """Return what this process sees mounted. :raises OSError: if the system does not say."""
+    return parse_mounts(MOUNTS.read_text(encoding="utf-8", errors="surrogateescape"))
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), text)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from errno import EPERM
+
+import pytest
+
+from fyrehose_twisted.doctor import clock
+from fyrehose_twisted.doctor.clock import Kept, Reading, judge_kept, judge_run
+from fyrehose_twisted.doctor.finding import Level
+
+REFUSED = OSError(EPERM, "Operation not permitted", "adjtimex")
+
+
+@pytest.mark.parametrize(
+    ("kept", "timesync", "level", "said"),
+    [
+        (Kept(True, 0.0125), False, Level.OK, "right to within 12.5 ms"),
+        (Kept(True, 9.0), False, Level.WARN, "may still be wrong by 9 s"),
+        (Kept(False, 16.0), False, Level.WARN, "not synchronised"),
+        (Kept(False, 16.0), True, Level.WARN, "not synchronised"),
+        (REFUSED, True, Level.OK, "systemd-timesyncd has set it"),
+        (REFUSED, False, Level.WARN, "cannot be known: adjtimex: Operation not permitted"),
+    ],
+)
+def test_synchronised(kept: Kept | OSError, timesync: bool, level: Level, said: str) -> None:
+    found = judge_kept(kept, timesync=timesync)
+    assert found.level == level
+    assert said in found.found
+
+
+@pytest.mark.parametrize(
+    ("wall", "level", "said"),
+    [
+        (10.5, Level.OK, "0.5 s passed"),
+        (10.45, Level.OK, "0.5 s passed"),
+        (70.5, Level.WARN, "set ahead by 60 s within the 0.5 s"),
+        (0.5, Level.WARN, "set back by 10 s within the 0.5 s"),
+    ],
+)
+def test_steps(wall: float, level: Level, said: str) -> None:
+    found = judge_run(Reading(10.0, 5.0), Reading(wall, 5.5))
+    assert found.level == level
+    assert said in found.found
+
+
+def test_a_clock_that_stands_still() -> None:
+    assert judge_run(Reading(10.0, 5.0), Reading(10.0, 5.0)).level == Level.WARN
+
+
+def test_other_systems_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr(clock.os.path, "exists", lambda path: False)
+    found = clock.check_kept()
+    assert found.level == Level.WARN
+    assert found.found == "cannot be known: only Linux is asked, and this is darwin"

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import os
+from errno import ENOLCK, ENOSPC
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.doctor import disk, mounts
+from fyrehose_twisted.doctor.disk import Room, check_directory, judge_kind, judge_room, judge_syncs, nearest
+from fyrehose_twisted.doctor.finding import Finding, Level
+from fyrehose_twisted.doctor.mounts import Mount, mount_of, parse_mounts
+from fyrehose_twisted.journal.disk import LocalDirectory, LocalFile
+
+MOUNTS = r"""
+22 27 0:21 / /proc rw,relatime - proc proc rw
+27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+30 25 0:27 / /data rw,relatime shared:2 master:1 - xfs /dev/vdb rw
+31 25 0:28 / /data/with\040space rw - nfs4 host:/x rw
+32 25 0:29 / /data rw,relatime - tmpfs none rw
+torn line
+33 25 0:30 / /torn rw -  none rw
+""".lstrip()
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/", "ext4"),
+        ("/database", "ext4"),
+        ("/proc/self", "proc"),
+        ("/data/with space/x", "nfs4"),
+        ("/data/with", "tmpfs"),
+        ("/data", "tmpfs"),
+    ],
+)
+def test_the_last_and_longest_mount_counts(path: str, kind: str) -> None:
+    mount = mount_of(Path(path), parse_mounts(MOUNTS))
+    assert mount is not None
+    assert mount.kind == kind
+
+
+def test_what_is_no_line_of_mounts_is_left_out() -> None:
+    assert [str(mount.point) for mount in parse_mounts(MOUNTS)] == ["/proc", "/", "/data", "/data/with space", "/data"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "said"),
+    [
+        ("ext4", Level.OK, "lies on ext4, mounted at /x"),
+        ("tmpfs", Level.WARN, "gone when the machine stops"),
+        ("overlay", Level.WARN, "layer of a container"),
+        ("nfs4", Level.WARN, "another machine's"),
+        ("fuse.sshfs", Level.WARN, "another machine's"),
+    ],
+)
+def test_kinds_of_file_systems(kind: str, level: Level, said: str) -> None:
+    found = judge_kind("kept", Mount(Path("/x"), kind))
+    assert found.level == level
+    assert said in found.found
+
+
+def test_a_file_system_of_which_nothing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert judge_kind("kept", mount_of(Path("/x"), [])).found.startswith("cannot be known: ")
+    monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "none")
+    assert "cannot be known" in _by_name(check_directory(tmp_path))["file system"].found
+
+
+@pytest.mark.parametrize(
+    ("room", "level", "said"),
+    [
+        (Room(2**36, 2**40, None), Level.OK, "64 GiB of 1 TiB free"),
+        (Room(2**36, 2**40, 10**6), Level.OK, "and for 1,000,000 files"),
+        (Room(2**29, 2**40, None), Level.WARN, "512 MiB"),
+        (Room(2**36, 2**40, 999), Level.WARN, "for 999 files"),
+        (Room(2**19, 2**40, None), Level.WRONG, "512 KiB"),
+        (Room(2**36, 2**40, 0), Level.WRONG, "for 0 files"),
+        (Room(0, 0, None), Level.WARN, "cannot be known"),
+    ],
+)
+def test_room(room: Room, level: Level, said: str) -> None:
+    found = judge_room("kept", room)
+    assert found.level == level
+    assert said in found.found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "level", "said"),
+    [
+        ([0.001, 0.002, 0.5], Level.OK, "median 2 ms, longest 500 ms of 3; a journal makes about 500 groups a second"),
+        ([0.06, 0.06, 0.001], Level.WARN, "about 17 groups a second"),
+        ([0.0], Level.OK, "about any number of groups"),
+    ],
+)
+def test_how_long_an_fsync_takes(seconds: list[float], level: Level, said: str) -> None:
+    found = judge_syncs("kept", seconds)
+    assert found.level == level
+    assert said in found.found
+
+
+def test_a_directory_that_is_not_there_would_be_made(tmp_path: Path) -> None:
+    assert nearest(tmp_path / "a" / "b") == tmp_path
+    found = _by_name(check_directory(tmp_path / "a" / "b"))["directory"]
+    assert found.level == Level.OK
+    assert found.found.startswith(f"{tmp_path} (there is no {tmp_path / 'a' / 'b'} yet) can be written")
+
+
+@pytest.mark.parametrize("name", ["file", "file/inside", "dangling", "dangling/inside"])
+def test_what_is_no_directory_is_wrong(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone")
+    (found,) = check_directory(tmp_path / name)
+    assert found.level == Level.WRONG
+    assert "is not a directory" in found.found
+
+
+def test_a_good_directory_is_left_as_it_was(tmp_path: Path) -> None:
+    found = _by_name(check_directory(tmp_path))
+    assert list(found) == ["directory", "fsync", "file system", "disk room"]
+    assert found["directory"].level == Level.OK
+    assert "groups a second" in found["fsync"].found
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "error"), [(LocalDirectory, "lock", ENOLCK), (LocalFile, "sync", ENOSPC)], ids=["lock", "sync"]
+)
+def test_what_cannot_be_locked_or_made_durable_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: type, name: str, error: int
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(target, name, fail)
+    found = _by_name(check_directory(tmp_path))
+    assert list(found) == ["directory", "file system", "disk room"]
+    assert found["directory"].level == Level.WRONG
+    assert os.strerror(error) in found["directory"].found
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_fast_disk_is_tried_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "perf_counter", lambda: 0.0)
+    assert "longest 0 ms of 20;" in _by_name(check_directory(tmp_path))["fsync"].found
+
+
+def test_a_slow_disk_is_not_tried_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter(range(1000))
+    monkeypatch.setattr(disk, "perf_counter", lambda: float(next(times)))
+    found = _by_name(check_directory(tmp_path))["fsync"]
+    assert found.level == Level.WARN
+    assert "median 1e+03 ms, longest 1e+03 ms of 1;" in found.found
+
+
+def _by_name(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.check: finding for finding in findings}

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from errno import EACCES, ENOBUFS
+from pathlib import Path
+
+import pytest
+
+from fyrehose_twisted.doctor import kernel
+from fyrehose_twisted.doctor.finding import Level
+from fyrehose_twisted.doctor.kernel import Buffers, Drops, judge_buffers, judge_drops, parse_drops, parse_losses, size
+
+MIB = 2**20
+
+SNMP = """\
+Ip: Forwarding DefaultTTL
+Ip: 1 64
+Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti MemErrors
+Udp: 1000 7 30 900 20 0 10 0 0
+UdpLite: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti MemErrors
+UdpLite: 0 0 0 0 0 0 0 0 0
+"""
+
+SOCKETS = """\
+   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
+  511: 0100007F:0913 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 40345 2 0000000000000000 12
+  512: 0100007F:9999 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 40346 2 0000000000000000 0
+  513: 0200007F:0913 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 40347 2 0000000000000000 3
+  514: torn
+"""
+
+
+def test_buffers_as_asked_for_are_fine() -> None:
+    found = judge_buffers(Buffers(4 * MIB, 4 * MIB), 4 * MIB, {"rmem_max": "16 MiB"})
+    assert (found.level, found.advice) == (Level.OK, None)
+    assert found.found == "4 MiB are asked for each way, and given (net.core.rmem_max 16 MiB)"
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "settings"),
+    [
+        (Buffers(212_992, 4 * MIB), "208 KiB to receive;", "net.core.rmem_max=4194304,"),
+        (Buffers(4 * MIB, 212_992), "208 KiB to send;", "net.core.wmem_max=4194304,"),
+        (
+            Buffers(212_992, 212_992),
+            "208 KiB to receive and 208 KiB to send;",
+            "net.core.rmem_max=4194304 net.core.wmem_max=4194304,",
+        ),
+    ],
+)
+def test_small_buffers_cost_speed_and_can_be_enlarged(given: Buffers, said: str, settings: str) -> None:
+    found = judge_buffers(given, 4 * MIB, {})
+    assert found.level == Level.WARN
+    assert said in found.found
+    assert found.advice is not None
+    assert f"sysctl -w {settings}" in found.advice
+
+
+def test_refused_buffers_stop_every_service() -> None:
+    found = judge_buffers(Buffers(0, 0, ENOBUFS), 4 * MIB, {})
+    assert found.level == Level.WRONG
+    assert "ENOBUFS" in found.found
+    assert found.advice == "as root: sysctl kern.ipc.maxsockbuf=8388608"
+    assert judge_buffers(Buffers(0, 0, EACCES), 4 * MIB, {}).advice == "see which limit of the kernel it is"
+
+
+def test_counters_are_read() -> None:
+    assert parse_drops(SNMP) == Drops(received=1000, full=20, errors=30)
+
+
+@pytest.mark.parametrize("text", ["", "Udp: InDatagrams\n", SNMP.replace("RcvbufErrors", "Other"), "Udp: \nUdp: \n"])
+def test_counters_that_are_not_there_are_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="/proc/net/snmp"):
+        parse_drops(text)
+
+
+def test_losses_of_a_port_are_added_up() -> None:
+    assert parse_losses(SOCKETS) == {2323: 15}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost", "level", "said", "advised"),
+    [
+        (Drops(100, 0, 0), Drops(110, 0, 0), {}, Level.OK, "0 of 110 datagrams", None),
+        (Drops(10**6, 900, 900), Drops(10**6, 900, 900), {}, Level.OK, "900 of 1,000,900", None),
+        (Drops(1000, 20, 30), Drops(1000, 20, 30), {}, Level.OK, "10 were bad", "look again"),
+        (Drops(1000, 20, 20), Drops(1000, 23, 23), {}, Level.WARN, "3 of them in the moment", "larger buffers"),
+        (Drops(1000, 20, 20), Drops(1000, 20, 20), {2323: 15}, Level.WARN, "2323 lost 15", "larger buffers"),
+        (
+            Drops(10**6, 9, 9),
+            Drops(10**6, 9, 9),
+            {1: 1, 2: 2, 3: 5, 4: 4},
+            Level.WARN,
+            "3 lost 5, 4 lost 4, 2 lost 2 and 1 others lost some",
+            "larger buffers",
+        ),
+    ],
+)
+def test_drops(before: Drops, after: Drops, lost: dict[int, int], level: Level, said: str, advised: str | None) -> None:
+    found = judge_drops(before, after, lost)
+    assert found.level == level
+    assert said in found.found
+    assert (found.advice is None) if advised is None else (advised in str(found.advice))
+
+
+def test_without_proc_it_cannot_be_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kernel, "SNMP", tmp_path / "snmp")
+    monkeypatch.setattr(kernel, "SOCKETS", (tmp_path / "udp",))
+    monkeypatch.setattr(kernel, "LIMITS", tmp_path)
+    found = kernel.check_drops(None)
+    assert found.level == Level.WARN
+    assert found.found.startswith("cannot be known: ")
+    assert kernel.limits() == {}
+
+
+def test_limits_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(kernel, "LIMITS", tmp_path)
+    (tmp_path / "rmem_max").write_text("212992\n")
+    (tmp_path / "wmem_max").write_text("what\n")
+    assert kernel.limits() == {"rmem_max": "208 KiB", "wmem_max": "what"}
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, "0 bytes"), (1023, "1023 bytes"), (4 * MIB, "4 MiB"), (1000 * MIB, "1000 MiB"), (3 * 2**41, "6 TiB")],
+)
+def test_sizes(count: int, said: str) -> None:
+    assert size(count) == said

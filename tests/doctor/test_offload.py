@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from fyrehose_twisted.doctor.finding import Level
+from fyrehose_twisted.doctor.offload import COUNT, Trial, judge_burst
+
+WORKS = Trial(segments=128, sends=1, receives=True, whole=COUNT, calls=1, errors={})
+
+
+@pytest.mark.parametrize(
+    ("trial", "sending", "receiving"),
+    [
+        (WORKS, (Level.OK, "UDP_SEGMENT works"), (Level.OK, "arrived in one call")),
+        (WORKS._replace(calls=2), (Level.OK, "UDP_SEGMENT works"), (Level.OK, "arrived in 2 calls")),
+        (
+            WORKS._replace(segments=1, sends=COUNT, calls=COUNT),
+            (Level.WARN, "no UDP_SEGMENT"),
+            (Level.OK, "no burst on loopback"),
+        ),
+        (
+            WORKS._replace(segments=1, sends=COUNT, receives=False, calls=COUNT),
+            (Level.WARN, "no UDP_SEGMENT"),
+            (Level.WARN, "no UDP_GRO"),
+        ),
+        (WORKS._replace(receives=False, calls=COUNT), (Level.OK, "works"), (Level.WARN, "no UDP_GRO")),
+        (WORKS._replace(calls=COUNT), (Level.OK, "works"), (Level.WARN, "does nothing")),
+        (
+            WORKS._replace(sends=COUNT, calls=COUNT),
+            (Level.WARN, "refused when it is used: 64 datagrams went out in 64 calls"),
+            (Level.OK, "no burst on loopback"),
+        ),
+    ],
+)
+def test_a_burst(trial: Trial, sending: tuple[Level, str], receiving: tuple[Level, str]) -> None:
+    for found, (level, said) in zip(judge_burst(trial), (sending, receiving), strict=True):
+        assert found.level == level
+        assert said in found.found
+
+
+def test_what_does_not_arrive_is_wrong() -> None:
+    findings = judge_burst(WORKS._replace(whole=3, errors={"EPERM": 61}))
+    assert [found.level for found in findings] == [Level.WRONG, Level.WRONG]
+    assert findings[0].found == "3 of 64 datagrams arrived on 127.0.0.1, 61 refused with EPERM"

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import re
+from errno import EADDRINUSE, EADDRNOTAVAIL
+from pathlib import Path
+
+import pytest
+
+from fyrehose_twisted.doctor import ports
+from fyrehose_twisted.doctor.finding import Level
+from fyrehose_twisted.doctor.ports import DEFAULT_PORTS, Owner, Port, Taken, judge_ports, look_at, sockets_of
+from fyrehose_twisted.freenet import service as freenet
+from fyrehose_twisted.fyrehose import service as fyrehose
+from fyrehose_twisted.hydra import service as hydra
+from fyrehose_twisted.parcels import command as parcels_command
+from fyrehose_twisted.parcels import service as parcels
+
+SOURCE = Path(fyrehose.__file__).parents[1]
+BACKBONE, METRICS = Port(2323, "udp", "backbone"), Port(9100, "tcp", "metrics")
+
+TCP = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:238C 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1681 1 0000 100 0 0 10 0
+   1: 0100007F:238C 0100007F:B0B8 01 00000000:00000000 00:00000000 00000000     0        0 1682 1 0000 100 0 0 10 0
+   2: 0100007F:0016 0100007F:B0B9 06 00000000:00000000 03:00000000 00000000     0        0 0 3 0000
+   3: torn
+"""
+TCP6 = """\
+  sl  local_address                         remote_address                        st tx_queue rx_queue tr
+   0: 00000000000000000000000000000000:238C 00000000000000000000000000000000:0000 0A 0:0 00:0 0 0 0 1690 1 0
+"""
+
+
+def test_ports_are_those_that_the_services_name() -> None:
+    by_option = {("udp", fyrehose.DEFAULT_PORT)}
+    by_option |= {("tcp", wing.DEFAULT_PORT) for wing in (hydra, freenet, parcels)}
+    by_option.add(("tcp", int(parcels_command.HTTP.rpartition(":")[2])))
+    texts = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*tap.py"))
+    in_texts = {(kind, int(number)) for kind, number in re.findall(r"\b(tcp|udp):(\d{2,5})\b", texts)}
+    in_texts.discard(("tcp", 8080))  # An example of a port that somebody may like.
+    listed = {(port.kind, port.number) for port in DEFAULT_PORTS}
+    assert listed == by_option | in_texts
+    assert len(listed) == len(DEFAULT_PORTS)
+
+
+def test_what_is_free_is_one_finding() -> None:
+    (found,) = judge_ports([BACKBONE, METRICS], [])
+    assert (found.level, found.found) == (Level.OK, "free on 127.0.0.1: 2323/udp (backbone), 9100/tcp (metrics)")
+
+
+@pytest.mark.parametrize(
+    ("error", "owner", "level", "said"),
+    [
+        (EADDRINUSE, None, Level.WARN, "2323/udp (backbone) is in use, by whom cannot be known"),
+        (EADDRINUSE, Owner(7, "/usr/sbin/other -x"), Level.WARN, "in use by process 7: other -x"),
+        (
+            EADDRINUSE,
+            Owner(7, "/x/bin/python /x/bin/twistd fyrehose-backbone"),
+            Level.OK,
+            "in use by process 7: python twistd fyrehose-backbone",
+        ),
+        (EADDRNOTAVAIL, None, Level.WRONG, "cannot be bound on 127.0.0.1: Cannot assign"),
+    ],
+)
+def test_a_port_that_is_taken(error: int, owner: Owner | None, level: Level, said: str) -> None:
+    (found,) = judge_ports([], [Taken(BACKBONE, error, owner)])
+    assert found.level == level
+    assert said in found.found
+
+
+def test_sockets_of_a_table() -> None:
+    assert sockets_of(TCP) == {9100: {1681, 1682}}
+    assert sockets_of(TCP6) == {9100: {1690}}
+    assert sockets_of("") == {}
+
+
+@pytest.mark.parametrize(
+    ("inode", "cmdline", "owner"),
+    [
+        (1681, b"twistd\0parcels-node\0", Owner(42, "twistd parcels-node")),
+        (1690, b"twistd\0parcels-node\0", Owner(42, "twistd parcels-node")),
+        (1690, b"", Owner(42, "short")),
+        (9999, b"twistd\0", None),
+    ],
+)
+def test_owners_are_found_in_proc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inode: int, cmdline: bytes, owner: Owner | None
+) -> None:
+    for name, text in (("tcp", TCP), ("tcp6", TCP6)):
+        (tmp_path / "net").mkdir(exist_ok=True)
+        (tmp_path / "net" / name).write_text(text)
+    (tmp_path / "41").mkdir()  # Somebody else's, or gone: there is nothing to see.
+    (tmp_path / "42" / "fd").mkdir(parents=True)
+    (tmp_path / "42" / "cmdline").write_bytes(cmdline)
+    (tmp_path / "42" / "comm").write_bytes(b"short\n")
+    (tmp_path / "42" / "fd" / "3").symlink_to(f"socket:[{inode}]")
+    (tmp_path / "42" / "fd" / "4").touch()
+    monkeypatch.setattr(ports, "PROC", tmp_path)
+    monkeypatch.setattr(ports, "try_port", lambda port: EADDRINUSE if port == METRICS else None)
+    assert look_at([BACKBONE, METRICS]) == ([BACKBONE], [Taken(METRICS, EADDRINUSE, owner)])
+
+
+def test_without_proc_a_taken_port_has_no_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "PROC", tmp_path / "none")
+    monkeypatch.setattr(ports, "try_port", lambda port: EADDRINUSE)
+    assert look_at([BACKBONE]) == ([], [Taken(BACKBONE, EADDRINUSE, None)])

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from fyrehose_twisted.doctor import java as ours
+from fyrehose_twisted.doctor import software
+from fyrehose_twisted.doctor.finding import Level
+from fyrehose_twisted.doctor.java import Java, parse_version
+from fyrehose_twisted.doctor.software import (
+    EXTRA_NAMES,
+    Requirement,
+    judge_extras,
+    judge_java,
+    judge_packages,
+    judge_python,
+    parse_requirement,
+    release,
+)
+from fyrehose_twisted.spark import java as theirs
+
+TWISTED = Requirement("twisted", ((">=", "24.11"),), None)
+JAVA_8, JAVA_17 = Java("JAVA_HOME", Path("/8/bin/java"), 8), Java("PATH", Path("/17/bin/java"), 17)
+BROKEN_JAVA = Java("PATH", Path("/x/bin/java"), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("twisted>=24.11", TWISTED),
+        ("tqdm", Requirement("tqdm", (), None)),
+        (
+            'pyspark[sql]<5,>=4.2; extra == "spark"',
+            Requirement("pyspark", ((">=", "4.2"), ("<", "5")), "spark"),
+        ),
+        ("zope.interface (>=6)", Requirement("zope.interface", ((">=", "6"),), None)),
+        ("; nothing", None),
+    ],
+)
+def test_requirements_are_read(text: str, expected: Requirement | None) -> None:
+    assert parse_requirement(text) == expected
+
+
+def test_all_requirements_of_the_package_are_read() -> None:
+    texts = metadata.requires("fyrehose_twisted") or []
+    needed = [parse_requirement(text) for text in texts]
+    assert None not in needed
+    extras = {need.extra for need in needed if need is not None}
+    assert set(EXTRA_NAMES) <= extras
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("24.11.0rc1", (24, 11)), ("6", (6,)), ("1.10.2.post1", (1, 10, 2)), ("dev", ())]
+)
+def test_numbers_of_versions(version: str, expected: tuple[int, ...]) -> None:
+    assert release(version) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "met"), [("4.2", True), ("4.10.1", True), ("4.1.9", False), ("5.0.0", False), (None, False)]
+)
+def test_versions_are_compared_as_numbers(version: str | None, met: bool) -> None:
+    assert Requirement("pyspark", ((">=", "4.2"), ("<", "5")), "spark").met_by(version) is met
+
+
+def test_python() -> None:
+    assert judge_python((3, 11, 0), "CPython 3.11.0").level == Level.OK
+    assert judge_python((3, 10, 9), "CPython 3.10.9").level == Level.WRONG
+
+
+@pytest.mark.parametrize(
+    ("versions", "broken", "level", "said"),
+    [
+        ({"twisted": "26.10.0"}, {}, Level.OK, "twisted 26.10.0"),
+        ({"twisted": "24.7"}, {}, Level.WRONG, "twisted>=24.11 is wanted, 24.7 is installed"),
+        ({}, {}, Level.WRONG, "twisted>=24.11 is wanted, none is installed"),
+        ({"twisted": "26.10.0"}, {"twisted": "ImportError: x"}, Level.WRONG, "cannot be imported (ImportError: x)"),
+    ],
+)
+def test_packages(versions: dict[str, str], broken: dict[str, str], level: Level, said: str) -> None:
+    found = judge_packages([TWISTED], versions, broken)
+    assert found.level == level
+    assert said in found.found
+
+
+def test_extras_that_are_missing_are_no_reason_to_worry() -> None:
+    needed = [Requirement(f"for-{extra}", ((">=", "2"),), extra) for extra in EXTRA_NAMES]
+    found = judge_extras(needed, {"for-web": "2", "for-keys": "3", "for-spark": "1"})
+    assert found.level == Level.OK
+    assert found.found == ("usable: keys, web; not installed: parquet, report, spark (cannot use for-spark 1)")
+    assert found.advice == "for what you want of them: pip install 'fyrehose_twisted[parquet,report,spark]'"
+    assert judge_extras([], {}).advice is None
+
+
+@pytest.mark.parametrize(
+    ("spark", "found", "level", "said"),
+    [
+        (False, [], Level.OK, "not needed"),
+        (True, [JAVA_17], Level.OK, "Java 17 of PATH, /17/bin/java"),
+        (True, [JAVA_8, JAVA_17], Level.OK, "Java 17 of PATH"),
+        (True, [JAVA_8], Level.WARN, "/8/bin/java of JAVA_HOME is Java 8"),
+        (True, [BROKEN_JAVA], Level.WARN, "/x/bin/java of PATH does not start"),
+        (True, [], Level.WARN, "there is none"),
+    ],
+)
+def test_java(spark: bool, found: Sequence[Java], level: Level, said: str) -> None:
+    judged = judge_java(spark, found)
+    assert judged.level == level
+    assert said in judged.found
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [('openjdk version "17.0.9" 2023-10-17', 17), ('java version "1.8.0_292"', 8), ("java: not found", None)],
+)
+def test_versions_of_java(said: str, version: int | None) -> None:
+    assert parse_version(said) == version
+
+
+def test_java_is_looked_for_as_spark_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (ours.OLDEST, ours.NEWEST) == (theirs.OLDEST, theirs.NEWEST)
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    found = [tuple(java) for java in islice(ours.javas(), 2)]
+    assert found == [("JAVA_HOME", program, 21), ("PATH", program, 21)]
+    assert found == [tuple(java) for java in islice(theirs.javas(), 2)]
+
+
+def test_a_source_tree_on_the_path_cannot_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(software, "DISTRIBUTION", "fyrehose-that-nobody-installed")
+    found = software.check_software()
+    assert [finding.check for finding in found] == ["python", "packages", "extras", "java"]
+    assert all(finding.found.startswith("cannot be known: ") for finding in found[1:])

@@ -1,0 +1,118 @@
+"""``fyrehose doctor`` on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.doctor import ports
+from fyrehose_twisted.doctor.checks import CHECKS
+from fyrehose_twisted.doctor.disk import DIRECTORY, FSYNC
+from fyrehose_twisted.doctor.kernel import buffers_of_a_socket, size
+from fyrehose_twisted.doctor.offload import COUNT, send_burst
+from fyrehose_twisted.doctor.ports import Owner, Port, look_at
+from fyrehose_twisted.net.udp import KERNEL_BUFFER
+
+FYREHOSE = Path(sys.executable).parent / "fyrehose"
+
+
+def doctor(*options: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([FYREHOSE, "doctor", *options], capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """What the command finds, by check: one good directory, one that is in memory, one that is a file."""
+    good = tmp_path_factory.mktemp("good")
+    file = good.parent / "file"
+    file.touch()
+    done = doctor("--json", "-d", good, "-d", file, "-d", "/dev/shm")
+    assert (done.returncode, done.stderr) == (1, "")
+    sorted_out: dict[str, list[dict[str, Any]]] = {}
+    for finding in json.loads(done.stdout):
+        assert list(finding) == ["check", "level", "found", "advice"]
+        assert finding["level"] in ("ok", "warn", "wrong")
+        assert finding["level"] == "ok" or finding["advice"]
+        sorted_out.setdefault(finding["check"], []).append(finding)
+    assert os.listdir(good) == []
+    return sorted_out
+
+
+def test_all_checks_are_made(found: dict[str, list[dict[str, Any]]]) -> None:
+    assert list(found) == list(CHECKS)
+    assert not any("the check failed" in finding["found"] for findings in found.values() for finding in findings)
+
+
+def test_buffers_are_what_a_socket_gets(found: dict[str, list[dict[str, Any]]]) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            one.setsockopt(socket.SOL_SOCKET, option, KERNEL_BUFFER)
+        share = 2 if sys.platform == "linux" else 1
+        receive = one.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // share
+        send = one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // share
+    assert buffers_of_a_socket(KERNEL_BUFFER) == (receive, send, None)
+    (finding,) = found["kernel buffers"]
+    if receive < KERNEL_BUFFER:
+        assert f"{size(receive)} to receive" in finding["found"]
+    assert (finding["level"] == "ok") is (min(receive, send) >= KERNEL_BUFFER)
+
+
+def test_directories_are_told_apart(found: dict[str, list[dict[str, Any]]]) -> None:
+    assert [finding["level"] for finding in found[DIRECTORY]] == ["ok", "wrong", "ok"]
+    assert len(found[FSYNC]) == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has this file system there")
+def test_memory_is_told_from_a_disk(found: dict[str, list[dict[str, Any]]]) -> None:
+    memory = found["file system"][-1]
+    assert memory["level"] == "warn"
+    assert "/dev/shm lies on tmpfs" in memory["found"]
+
+
+def test_a_directory_that_nobody_may_write_to_is_wrong(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    # Root may write there.
+    directory, reason = (tmp_path, "Permission denied") if os.geteuid() else (Path("/proc"), ".+")
+    done = doctor("-d", directory)
+    assert done.returncode == 1
+    found = rf"^wrong directory +{directory} cannot keep a journal: {reason}$"
+    assert re.search(found, done.stdout, re.MULTILINE), done.stdout
+
+
+def test_strict_takes_what_is_to_be_looked_at_for_wrong() -> None:
+    easy, strict = doctor("-d", "/dev/shm"), doctor("-d", "/dev/shm", "--strict")
+    last = easy.stdout.splitlines()[-1]
+    assert re.fullmatch(r"\d+ checks: \d+ ok, [1-9]\d* to look at, 0 wrong\.", last)
+    assert (easy.returncode, strict.returncode) == (0, 1)
+
+
+@pytest.mark.parametrize(("kind", "sort"), [("udp", socket.SOCK_DGRAM), ("tcp", socket.SOCK_STREAM)])
+def test_a_taken_port_and_its_owner_are_seen(kind: str, sort: int) -> None:
+    with socket.socket(socket.AF_INET, sort) as holder:
+        holder.bind((ports.HOST, 0))
+        if kind == "tcp":
+            holder.listen(1)
+        port = Port(holder.getsockname()[1], kind, "backbone")
+        free, (taken,) = look_at([port])
+        assert free == []
+        assert taken.port == port
+        if sys.platform == "linux":
+            assert isinstance(taken.owner, Owner)
+            assert taken.owner.process == os.getpid()
+    assert look_at([port]) == ([port], [])
+
+
+def test_a_burst_arrives() -> None:
+    trial = send_burst()
+    assert trial.whole == COUNT
+    assert trial.errors == {}
+    assert 1 <= trial.calls <= COUNT
+    assert trial.sends == (1 if trial.segments > 1 else COUNT)
