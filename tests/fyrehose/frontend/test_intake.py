@@ -1,0 +1,186 @@
+"""What waits, in which order it is sent, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.defer import CancelledError, Deferred
+
+from fyrehose_twisted.errors import MessageTooLarge, PublishTimeout
+from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.fyrehose.frontend.intake import NotPublished, TooMuchWaits
+
+
+def result(deferred: Deferred[Any]) -> Any:
+    found: list[Any] = []
+    deferred.addBoth(found.append)
+    assert found, "it has not fired"
+    return found[0]
+
+
+def failure(deferred: Deferred[Any]) -> Any:
+    return result(deferred).value
+
+
+def test_numbers_come_back(frontend: Any) -> None:
+    assert result(frontend.intake.submit("a", [b"1", b"2"])) == [1, 2]
+    assert result(frontend.intake.submit("a", [b"3"])) == [3]
+    assert (frontend.intake.published, frontend.intake.published_bytes, frontend.intake.waiting_bytes) == (3, 3, 0)
+
+
+def test_long_batches_keep_their_order(frontend: Any) -> None:
+    messages = [b"%d" % number for number in range(1_000)]
+    assert result(frontend.intake.submit("a", messages)) == list(range(1, 1_001))
+    assert frontend.publisher.messages == messages
+    assert frontend.publisher.runs == [256, 256, 256, 232]
+
+
+def test_clients_take_turns(frontend: Any) -> None:
+    frontend.publisher.full = True
+    long = frontend.intake.submit("a", [b"a"] * 1_000)
+    short = frontend.intake.submit("b", [b"b"])
+    frontend.publisher.make_room()
+    assert frontend.publisher.messages.index(b"b") == 256
+    assert result(short) == [257]
+    assert result(long) == [*range(1, 257), *range(258, 1_002)]
+
+
+def test_it_waits_for_room(frontend: Any) -> None:
+    frontend.publisher.full = True
+    waiting = [frontend.intake.submit("a", [b"%d" % number]) for number in range(3)]
+    assert frontend.publisher.messages == []
+    assert len(frontend.publisher.rooms) == 1
+    frontend.publisher.make_room()
+    assert [result(one) for one in waiting] == [[1], [2], [3]]
+
+
+def test_it_waits_for_the_backbone(frontend: Any) -> None:
+    frontend.intake.connected(False)
+    waiting = frontend.intake.submit("a", [b"1"])
+    assert frontend.publisher.messages == []
+    frontend.intake.connected(True)
+    assert result(waiting) == [1]
+
+
+def test_not_for_ever(frontend: Any) -> None:
+    frontend.intake.connected(False)
+    waiting = frontend.intake.submit("a", [b"1"])
+    frontend.clock.advance(29)
+    waiting_later = frontend.intake.submit("a", [b"2"])
+    frontend.clock.pump([1, 1])
+    error = failure(waiting)
+    assert (error.why, error.unknown) == ("timeout", False)
+    assert "the backbone does not answer" in str(error)
+    frontend.intake.connected(True)
+    assert result(waiting_later) == [1]
+    assert frontend.publisher.messages == [b"2"]
+    assert frontend.intake.failed == {"timeout": 1}
+
+
+def test_what_does_not_come_back_may_have_been_published(frontend: Any) -> None:
+    frontend.publisher.held = []
+    waiting = frontend.intake.submit("a", [b"1"] * 300)
+    frontend.publisher.answer(PublishTimeout("late"))
+    error = failure(waiting)
+    assert (error.why, error.unknown) == ("timeout", True)
+    assert frontend.intake.failed == {"timeout": 300}
+    assert frontend.intake.waiting_bytes == 0
+
+
+def test_a_batch_of_which_some_was_sent(frontend: Any) -> None:
+    frontend.publisher.held = []
+    original = frontend.publisher.publish_many
+
+    def publish_many(messages: Any) -> Any:
+        frontend.publisher.full = True
+        return original(messages)
+
+    frontend.publisher.publish_many = publish_many
+    waiting = frontend.intake.submit("a", [b"1"] * 300)
+    frontend.clock.pump([1] * 31)
+    assert failure(waiting).unknown
+    frontend.publisher.answer()  # Too late, but counted.
+    assert frontend.intake.published == 256
+
+
+def test_who_has_gone_is_left_out(frontend: Any) -> None:
+    frontend.publisher.full = True
+    gone, stays = frontend.intake.submit("a", [b"1"]), frontend.intake.submit("a", [b"2"])
+    gone.cancel()
+    assert isinstance(failure(gone), CancelledError)
+    frontend.publisher.make_room()
+    assert result(stays) == [1]
+    assert frontend.publisher.messages == [b"2"]
+    assert frontend.intake.failed == {"abandoned": 1}
+
+
+def test_limits(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(waiting_bytes=1_000, waiting_bytes_per_client=600))
+    frontend.publisher.full = True
+    kept = [frontend.intake.submit("a", [b"x" * 200])]
+    kept.append(frontend.intake.submit("a", [b"x" * 200]))
+    with pytest.raises(TooMuchWaits) as caught:
+        frontend.intake.submit("a", [b"x" * 200])
+    assert caught.value.own
+    kept.append(frontend.intake.submit("b", [b"x" * 200]))
+    with pytest.raises(TooMuchWaits) as caught:
+        frontend.intake.submit("c", [b"x" * 200])
+    assert not caught.value.own
+    frontend.publisher.make_room()
+    assert [result(one) for one in kept] == [[1], [3], [2]]
+    assert frontend.intake.waiting_bytes == 0
+
+
+def test_one_batch_may_always_wait(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(waiting_bytes=10, waiting_bytes_per_client=10))
+    assert result(frontend.intake.submit("a", [b"x" * 200])) == [1]
+
+
+def test_what_fits_no_datagram(frontend: Any) -> None:
+    with pytest.raises(MessageTooLarge):
+        frontend.intake.submit("a", [b"1", b"x" * (MAX_ENVELOPED + 1)])
+    assert frontend.publisher.messages == []
+    assert frontend.intake.rates.wait("a") == 0
+    assert result(frontend.intake.submit("a", [b"x" * MAX_ENVELOPED])) == [1]
+
+
+def test_rates(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(messages_per_client=10, bytes_per_client=1e6, burst=1))
+    frontend.intake.submit("a", [b"1"] * 10)
+    assert frontend.intake.rates.wait("a") == 0
+    frontend.intake.submit("a", [b"1"] * 10)
+    assert frontend.intake.rates.wait("a") == 1
+    assert frontend.intake.rates.wait("b") == 0
+    frontend.clock.advance(0.5)
+    assert frontend.intake.rates.wait("a") == 0.5
+    frontend.clock.advance(100)
+    frontend.intake.submit("a", [b"1"] * 20)
+    assert frontend.intake.rates.wait("a") == 1
+
+
+def test_rates_of_bytes(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(bytes_per_client=1_000, burst=1))
+    frontend.intake.submit("a", [b"x" * 2_936])
+    assert frontend.intake.rates.wait("a") == 2
+
+
+def test_stopping(frontend: Any) -> None:
+    idle = frontend.intake.when_idle()
+    assert result(idle) is None
+    frontend.publisher.full = True
+    waiting = frontend.intake.submit("a", [b"1"])
+    idle = frontend.intake.when_idle()
+    frontend.intake.stop()
+    error = failure(waiting)
+    assert (error.why, error.unknown) == ("stopping", False)
+    assert result(idle) is None
+    assert frontend.clock.getDelayedCalls() == []
+
+
+def test_the_publisher_stopped(frontend: Any) -> None:
+    frontend.publisher.gone = True
+    waiting = frontend.intake.submit("a", [b"1"])
+    frontend.clock.pump([1] * 31)
+    assert isinstance(failure(waiting), NotPublished)

@@ -1,0 +1,247 @@
+"""A message a line, an answer a line."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.errors import PublishTimeout
+from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.web.tokens import Tokens
+
+TOKENS = Tokens({"ann": b"a" * 16, "bob": b"b" * 16})
+
+
+def test_lines_are_numbered(frontend: Any) -> None:
+    client = frontend.connect().send(b"one\ntwo\r\n")
+    assert (client.answers, frontend.publisher.messages) == (["1", "2"], [b"one", b"two"])
+    client.send(b"thr").send(b"ee\nfo")
+    assert client.answers == ["1", "2", "3"]
+
+
+def test_the_last_line_need_not_end(frontend: Any) -> None:
+    client = frontend.connect().send(b"one\ntwo").end()
+    assert (client.answers, frontend.publisher.messages) == (["1", "2"], [b"one", b"two"])
+    assert client.wire.disconnecting
+    assert client.wire.producer is None
+
+
+def test_nothing_at_all(frontend: Any) -> None:
+    client = frontend.connect().end()
+    assert (client.answers, client.wire.disconnecting) == ([], True)
+
+
+def test_empty_lines(frontend: Any) -> None:
+    client = frontend.connect().send(b"\none\n\r\n\ntwo\n")
+    assert client.answers == ["error empty", "1", "error empty", "error empty", "2"]
+
+
+def test_lines_that_are_too_long(frontend: Any) -> None:
+    longest = b"x" * MAX_ENVELOPED
+    client = frontend.connect()
+    client.send(b"one\n" + longest + b"\n" + longest + b"\r\n" + longest + b"y\ntwo\n")
+    assert client.answers == ["1", "2", "3", "error too-large", "4"]
+    client.send(longest).send(b"y" * 100).send(longest).send(b"\nthree\n")
+    assert client.answers[5:] == ["error too-large", "5"]
+    assert [len(message) for message in frontend.publisher.messages] == [3, MAX_ENVELOPED, MAX_ENVELOPED, 3, 5]
+    client.send(longest * 2).end()
+    assert client.answers[7:] == ["error too-large"]
+
+
+def test_answers_keep_the_order_of_lines(frontend: Any) -> None:
+    frontend.publisher.held = []
+    client = frontend.connect().send(b"1\n").send(b"\n").send(b"2\n")
+    assert client.answers == []
+    held = frontend.publisher.held
+    held[1][0].callback(held[1][1])
+    assert client.answers == []
+    held[0][0].callback(held[0][1])
+    assert client.answers == ["1", "error empty", "2"]
+
+
+def test_what_was_not_published(frontend: Any) -> None:
+    frontend.publisher.held = []
+    client = frontend.connect().send(b"1\n2\n")
+    frontend.publisher.answer(PublishTimeout("late"))
+    frontend.intake.connected(False)
+    client.send(b"3\n")
+    frontend.clock.pump([1] * 31)
+    assert client.answers == ["error unknown", "error unknown", "error not-published"]
+
+
+def test_answers_come_before_the_end(frontend: Any) -> None:
+    frontend.publisher.held = []
+    client = frontend.connect().send(b"1\n2\n").end()
+    assert not client.wire.disconnecting
+    frontend.publisher.answer()
+    assert (client.answers, client.wire.disconnecting) == (["1", "2"], True)
+
+
+def test_no_more_is_read_than_is_published(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(unanswered_lines=10))
+    frontend.publisher.held = []
+    client = frontend.connect().send(b"x\n" * 9)
+    assert client.is_read
+    client.send(b"x\n")
+    assert not client.is_read
+    frontend.publisher.answer()
+    assert client.is_read
+    assert client.answers == [str(number) for number in range(1, 11)]
+
+
+def test_no_more_is_read_than_may_wait(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(waiting_bytes_per_client=1_000))
+    frontend.publisher.full = True
+    client = frontend.connect().send(b"x" * 900 + b"\n").send(b"y" * 900 + b"\n")
+    assert not client.is_read
+    frontend.publisher.make_room()
+    frontend.clock.advance(0.05)
+    assert client.is_read
+    assert client.answers == ["1", "2"]
+
+
+def test_who_is_too_fast_is_not_read(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(messages_per_client=10, burst=1))
+    client = frontend.connect().send(b"x\n" * 20).send(b"y\n")
+    assert (len(client.answers), client.is_read) == (20, False)
+    frontend.clock.advance(0.5)
+    assert not client.is_read
+    frontend.clock.advance(0.6)
+    assert (len(client.answers), client.is_read) == (21, True)
+    # What one connection used up, another of the same client does not have.
+    client.send(b"x\n" * 20)
+    other = frontend.connect().send(b"z\n")
+    assert other.answers == []
+    assert frontend.connect("127.0.0.2").send(b"z\n").answers != []
+
+
+def test_who_does_not_read_answers_is_not_read(frontend: Any) -> None:
+    client = frontend.connect()
+    client.wire.producer.pauseProducing()
+    assert not client.is_read
+    frontend.clock.advance(29)
+    client.wire.producer.resumeProducing()
+    assert client.is_read
+    client.wire.producer.pauseProducing()
+    frontend.clock.advance(30)
+    assert client.wire.aborted
+    assert frontend.lines.counts["stalled"] == 1
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"POST /messages HTTP/1.1\r\nHost: localhost\r\n\r\nmessage\n",
+        b"POST / HTTP/1.0\nmessage\n",
+        b"get /x?a=b HTTP/1.1\r\n",
+        b"OPTIONS * HTTP/1.1\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\n\n",
+    ],
+)
+@pytest.mark.parametrize("tokens", [None, TOKENS])
+def test_no_page_can_have_a_browser_publish(make_frontend: Any, request_: bytes, tokens: Any) -> None:
+    frontend = make_frontend(tokens=tokens)
+    client = frontend.connect()
+    for byte in request_:
+        client.send(bytes([byte]))
+    client.send(b"more\n")
+    assert (client.answers, client.wire.disconnecting) == (["error http"], True)
+    assert frontend.publisher.messages == []
+
+
+def test_a_later_line_may_look_like_that(frontend: Any) -> None:
+    client = frontend.connect().send(b"GET it\nGET / HTTP/1.1\n")
+    assert client.answers == ["1", "2"]
+
+
+class TestTokens:
+    def test_one_is_needed(self, make_frontend: Any) -> None:
+        frontend = make_frontend(tokens=TOKENS)
+        for first in (b"message\n", b"token\n", b"token \n", b"token " + b"c" * 16 + b"\n", b"x" * 600):
+            client = frontend.connect().send(first + b"more\n")
+            assert (client.answers, client.wire.disconnecting) == (["error token"], True), first
+        assert frontend.publisher.messages == []
+
+    def test_who_knows_one(self, make_frontend: Any) -> None:
+        frontend = make_frontend(tokens=TOKENS)
+        client = frontend.connect().send(b"token " + b"a" * 16 + b"\r\none\n")
+        assert (client.answers, frontend.publisher.messages) == (["1"], [b"one"])
+        assert client.protocol.client == "ann"
+
+    def test_it_may_not_take_for_ever(self, make_frontend: Any) -> None:
+        frontend = make_frontend(tokens=TOKENS)
+        client = frontend.connect().send(b"token")
+        frontend.clock.advance(30)
+        assert (client.answers, client.wire.disconnecting) == (["error timeout"], True)
+
+    def test_limits_are_those_of_the_token(self, make_frontend: Any) -> None:
+        frontend = make_frontend(FrontendConfig(line_connections_per_client=1), TOKENS)
+        clients = [frontend.connect().send(b"token " + token * 16 + b"\nx\n") for token in (b"a", b"a", b"b")]
+        assert [client.answers for client in clients] == [["1"], ["error too-many-connections"], ["2"]]
+        clients[0].close()
+        assert frontend.connect().send(b"token " + b"a" * 16 + b"\nx\n").answers == ["3"]
+
+
+def test_connections_have_a_limit(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(max_line_connections=3, line_connections_per_client=2))
+    clients = [frontend.connect() for _ in range(2)]
+    third = frontend.connect()
+    assert third.answers == ["error too-many-connections"]
+    third.close()
+    other = frontend.connect("127.0.0.2")
+    assert frontend.connect("127.0.0.3").protocol is None
+    assert len(frontend.lines) == 3
+    for client in (*clients, other):
+        client.close()
+    assert len(frontend.lines) == 0
+    assert frontend.lines.refused == 2
+    assert not frontend.lines._clients
+
+
+def test_who_hangs_up_leaves_nothing_behind(frontend: Any) -> None:
+    frontend.publisher.full = True
+    client = frontend.connect().send(b"one\n")
+    client.close()
+    assert len(frontend.intake) == 0
+    frontend.publisher.make_room()
+    assert frontend.publisher.messages == []
+    frontend.clock.advance(2)
+    assert frontend.clock.getDelayedCalls() == []
+
+
+def test_stopping(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(messages_per_client=10, burst=0.1))
+    frontend.publisher.held = []
+    client = frontend.connect().send(b"1\n2\n").send(b"3\n4\n")
+    frontend.lines.close()
+    assert not client.wire.disconnecting
+    frontend.publisher.answer()
+    assert client.answers == ["1", "2", "error not-published", "error not-published"]
+    assert client.wire.disconnecting
+
+
+def test_however_bytes_are_cut(make_frontend: Any) -> None:
+    @given(st.lists(st.binary(max_size=12), max_size=30), st.integers(0, 2**32))
+    def check(lines: list[bytes], seed: int) -> None:
+        lines = [line.replace(b"\n", b"").rstrip(b"\r") for line in lines]
+        if lines and (b" HTTP/" in lines[0] or lines[0].startswith(b"\x16\x03")):
+            return
+        frontend, rng = make_frontend(), random.Random(seed)
+        client = frontend.connect()
+        data = b"".join(line + b"\n" for line in lines)
+        while data:
+            cut = rng.randint(1, 8)
+            client.send(data[:cut])
+            data = data[cut:]
+        client.end()
+        assert frontend.publisher.messages == [line for line in lines if line]
+        assert len(client.answers) == len(lines)
+        assert [answer == "error empty" for answer in client.answers] == [not line for line in lines]
+
+    check()
