@@ -6,8 +6,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from diagrams import write as draw_diagrams
+from maps import write as draw_maps
 
 draw_diagrams()
+draw_maps()
 
 project = "fyrehose_twisted"
 author = "The fyrehose_twisted authors"

@@ -1,0 +1,165 @@
+"""The page about tuning quotes what was measured, defaults that are so, and benchmarks that take what it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import MISSING, fields
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
+from fyrehose_twisted.fyrehose.repair import RepairConfig
+from fyrehose_twisted.journal.store import JournalConfig
+from fyrehose_twisted.net.udp import KERNEL_BUFFER, UNTUNED_BUFFER
+from fyrehose_twisted.spark.options import ROWS_PER_PARTITION
+from fyrehose_twisted.spark.session import SETTINGS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "howto" / "tuning.md").read_text(encoding="utf-8")
+BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+
+TAPS = {
+    "fyrehose-backbone": "fyrehose.tap",
+    "fyrehose-journal": "fyrehose.journal_tap",
+    "parcels-node": "parcels.tap",
+    "hydra-node": "hydra.tap",
+    "freenet-node": "freenet.tap",
+}
+CONFIGS: dict[str, Any] = {kind.__name__: kind for kind in (BackboneConfig, ClientConfig, JournalConfig, RepairConfig)}
+CONSTANTS = {
+    "net.core.rmem_max": UNTUNED_BUFFER,
+    "rowsPerPartition": ROWS_PER_PARTITION,
+    "spark.sql.execution.arrow.maxBytesPerBatch": SETTINGS["spark.sql.execution.arrow.maxBytesPerBatch"],
+}
+NUMBER = re.compile(r"(?<![\w.,#])\d+(?:,\d{3})*(?:\.\d+)?(?!\w)")
+LINK = re.compile(r"\(\[[^\]]+\]\(\.\./benchmarks\.md#([\w-]+)\)\)")
+
+
+def sections(text: str) -> dict[str, str]:
+    """Return the text below each heading by its anchor, with what is below its own headings."""
+    found: dict[str, str] = {}
+    headings = list(re.finditer(r"^(#+) (.+)$", text, re.MULTILINE))
+    for number, heading in enumerate(headings):
+        end = next((other.start() for other in headings[number + 1 :] if len(other[1]) <= len(heading[1])), len(text))
+        anchor = re.sub(r"[^\w\- ]", "", heading[2].lower()).replace(" ", "-")
+        found[anchor] = text[heading.end() : end]
+    return found
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    """Return the rows of all tables by the heads of their columns."""
+    found: list[dict[str, str]] = []
+    heads: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            heads = []
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not heads:
+            heads = cells
+        elif set(line) - set("| -"):
+            found.append(dict(zip(heads, cells, strict=True)))
+    return found
+
+
+def quotations(page: str) -> list[tuple[str, str]]:
+    """Return what is quoted, cell by cell and paragraph by paragraph, each with the anchor of its source."""
+    prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+    quoted = [row["measured"] for row in rows(prose) if row.get("measured")]
+    quoted += [text for text in re.split(r"\n\n|\n- ", prose) if LINK.search(text) and not text.startswith("|")]
+    found = []
+    for text in quoted:
+        anchors = LINK.findall(text)
+        assert len(set(anchors)) == 1, f"{text!r} has {len(anchors)} sources"
+        found.append((LINK.sub("", text), anchors[0]))
+    return found
+
+
+def check_quotations(page: str, source: str) -> int:
+    """Assert that each figure stands where it is quoted from; return how many there are."""
+    there = sections(source)
+    count = 0
+    for text, anchor in quotations(page):
+        figures = set(NUMBER.findall(re.sub(r"`[^`]*`", "", text)))
+        missing = figures - set(NUMBER.findall(there[anchor])) - SPELT.get(anchor, set())
+        assert not missing, f"{missing} of {text!r} stand nowhere in #{anchor}"
+        count += len(figures)
+    return count
+
+
+SPELT = {"parcels": {"2", "3", "5"}}
+"""Numbers that a section has in words."""
+
+
+def test_every_figure_stands_where_it_is_quoted_from() -> None:
+    assert check_quotations(PAGE, BENCHMARKS) > 60
+
+
+@pytest.mark.parametrize(("right", "wrong"), [("160,153", "160,154"), ("0.26 s", "0.27 s"), ("75,350", "75,305")])
+def test_a_wrong_figure_is_found(right: str, wrong: str) -> None:
+    assert right in PAGE
+    with pytest.raises(AssertionError, match="stand nowhere"):
+        check_quotations(PAGE.replace(right, wrong), BENCHMARKS)
+
+
+def test_every_measured_cell_has_its_source() -> None:
+    for row in rows(PAGE):
+        cell = row.get("measured", "")
+        assert bool(cell) == bool(LINK.search(cell)), cell
+
+
+def default_of(knob: str) -> Any:
+    """Return what the code says, or ``None`` if the knob is none of the code's."""
+    if option := re.match(r"([a-z]+-[a-z]+) --([a-z-]+)$", knob):
+        service, name = option.groups()
+        return import_module(f"fyrehose_twisted.{TAPS[service]}").Options()[name]
+    kind, _, name = knob.partition(".")
+    if kind in CONFIGS:
+        (field,) = [one for one in fields(CONFIGS[kind]) if one.name == name]
+        assert field.default is not MISSING
+        return field.default
+    return CONSTANTS.get(knob)
+
+
+WORDS = {"off": 0, "everything": None}
+
+
+def test_defaults_are_those_of_the_code() -> None:
+    checked = 0
+    for row in rows(PAGE):
+        named = re.match(r"`([^`]+)`", row.get("knob", ""))
+        if named is None or "default" not in row:
+            continue
+        knob, told = named[1], row["default"].removesuffix(" on Linux")
+        if knob not in CONSTANTS and not re.match(rf"[a-z]+-[a-z]+ --|(?:{'|'.join(CONFIGS)})\.", knob):
+            continue
+        default = default_of(knob)
+        if told in WORDS:
+            assert default == WORDS[told], knob
+        else:
+            assert told == str(getattr(default, "name", default)) or float(told) == float(default), knob
+        checked += 1
+    assert checked >= 18
+
+
+def test_library_asks_for_what_the_page_says() -> None:
+    assert f"asks for {KERNEL_BUFFER // 2**20} MiB" in PAGE
+
+
+def test_benchmarks_take_what_the_page_says() -> None:
+    commands = re.findall(r"^\.venv/bin/python (benchmarks/\w+\.py)(.*)$", PAGE, re.MULTILINE)
+    assert len(commands) >= 10
+    for path, arguments in commands:
+        source = (ROOT / path).read_text(encoding="utf-8")
+        words = shlex.split(arguments)
+        for word in words:
+            if word.startswith("--"):
+                assert f'"{word}"' in source, f"{path} has no {word}"
+        for only in [value for word, value in pairwise(words) if word == "--only"]:
+            for part in only.split(","):
+                assert f'"{part}"' in source, f"{path} has no part {part}"
