@@ -419,6 +419,9 @@ async def test_metrics(start: Any, ircd: Ircd) -> None:
     lines = dict(
         line.rsplit(" ", 1) for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")
     )
+    (info,) = (name for name in lines if name.startswith("fyrehose_info"))
+    assert info.startswith('fyrehose_info{network="default",service="hydra",version="')
+    assert lines['fyrehose_hydra_leader{leader="a"}'] == "1.0"
     assert lines['fyrehose_hydra_role{role="leader"}'] == "1.0"
     assert lines['fyrehose_hydra_role{role="cohort"}'] == "0.0"
     assert lines["fyrehose_hydra_irc_open"] == "1.0"

@@ -118,6 +118,12 @@ class Client(PacketNode):
         return 0 if stream is None else stream.size
 
     @property
+    def missing(self) -> int:
+        """How many numbers are known to exist and neither here nor given up."""
+        stream = self._stream
+        return 0 if stream is None else stream.missing.count
+
+    @property
     def phase(self) -> Phase:
         """How far this subscriber has got."""
         if self._subscription is not None and self._subscription.failure is not None:
@@ -274,6 +280,7 @@ class Client(PacketNode):
         self._effects.extend(self.answers.due(now))
         expired = self.outbox.expired(now)
         if expired:
+            self.counters.publish_failed += len(expired)
             self._events.append(PublishFailed(expired))
         # What depends on time is decided here alone: were it decided with each batch, it would matter where one ends.
         if self.presence.connected:
@@ -341,6 +348,7 @@ class Client(PacketNode):
                 first += count
         if not found:
             return
+        self.counters.published += len(found)
         last = self._events[-1] if self._events else None
         if isinstance(last, Published):
             last.messages.extend(found)

@@ -36,6 +36,7 @@ class Options(usage.Options):
         ["port", "p", 0, "local UDP port; 0 for any that is free", integer("port", 0, 65_535)],
         ["from", None, "live", "where to start: live, oldest or a number"],
         ["secret-file", None, None, "file with the backbone's secret"],
+        ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
     ]
     optFlags = [
         ["raw", None, "hand over messages as they are on the wire, repeats included"],
@@ -60,6 +61,17 @@ class Options(usage.Options):
 
 
 def makeService(options: Options) -> IService:
-    """Twisted: return the service that ``options`` describe."""
-    service: Any = ClientService(options["class"](options["config"]), options["backbone"], port=options["port"])
+    """Twisted: return the service that ``options`` describe.
+
+    :raises SystemExit: with one line, if it could not start.
+    """
+    try:
+        service: Any = ClientService(
+            options["class"](options["config"]),
+            options["backbone"],
+            port=options["port"],
+            metrics=options["metrics"],
+        )
+    except FyrehoseError as error:
+        raise SystemExit(f"fyrehose-client: {error}") from None
     return service  # type: ignore[no-any-return]

@@ -170,3 +170,5 @@ class ClientCounters:
     lost: int = 0
     requests: int = 0
     pushes: int = 0
+    published: int = 0
+    publish_failed: int = 0

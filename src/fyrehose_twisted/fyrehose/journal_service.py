@@ -12,9 +12,13 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import FyrehoseError, OperationalError
 from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
+from fyrehose_twisted.fyrehose.metrics import ClientCollector
 from fyrehose_twisted.fyrehose.service import DatagramService, bind
+from fyrehose_twisted.journal.metrics import JournalCollector
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.journal.upkeep import Upkeep
+from fyrehose_twisted.net.metrics import Info
+from fyrehose_twisted.net.metrics_port import MetricsPort
 
 MakeProtocol = Callable[..., JournalProtocol]
 """Called with ``journal`` and ``sync``."""
@@ -31,6 +35,7 @@ class JournalService(DatagramService):
         anybody is told of it.
     :param serve: where to give the journal's frames to readers on other machines, and the factory that does, given
         the journal.
+    :param metrics: where to serve Prometheus metrics; see :class:`~fyrehose_twisted.fyrehose.service.BackboneService`.
     """
 
     def __init__(
@@ -43,6 +48,7 @@ class JournalService(DatagramService):
         interface: str | None = None,
         sync_interval: float | None = None,
         serve: tuple[IStreamServerEndpoint, Callable[[Journal], Factory]] | None = None,
+        metrics: str | None = None,
         reactor: Any = None,
     ) -> None:
         super().__init__(reactor)
@@ -55,6 +61,7 @@ class JournalService(DatagramService):
         self._interface = interface
         self._sync_interval = sync_interval
         self._serve = serve
+        self._metrics = MetricsPort(self.reactor, metrics)
         self._serving: IListeningPort | None = None
         self._upkeep: Upkeep | None = None
         self._binding: Deferred[None] = succeed(None)
@@ -80,6 +87,8 @@ class JournalService(DatagramService):
         if self._serve is not None:
             endpoint, factory = self._serve
             endpoint.listen(factory(journal)).addCallbacks(self._serves, self._cannot_serve)
+        told = Info("journal", stream=journal.stream), ClientCollector(protocol), JournalCollector([journal])
+        self._metrics.listen(*told, failed=self.fail)
 
     def stopService(self) -> Deferred[None]:
         """Twisted: say goodbye, make everything durable and stop."""
@@ -88,6 +97,7 @@ class JournalService(DatagramService):
 
     async def _stop(self) -> None:
         self._binding.cancel()  # Or a name that is still being looked up would open a port afterwards.
+        await self._metrics.close()
         if self._serving is not None:
             await maybeDeferred(self._serving.stopListening)
         if self.protocol is not None:

@@ -57,6 +57,7 @@ class Options(usage.Options):
         ["serve", None, None, "endpoint to give the journal to other machines on, such as tcp:2324 (on loopback)"],
         ["serve-secret-file", None, None, "file with the secret that those must know"],
         ["secret-file", None, None, "file with the backbone's secret"],
+        ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
         ["protocol", None, None, "dotted name of your subclass of JournalProtocol"],
     ]
 
@@ -148,6 +149,7 @@ def makeService(options: Options) -> IService:
             interface=options["interface"],
             sync_interval=options["sync-interval"],
             serve=None if endpoint is None else (endpoint, serve),
+            metrics=options["metrics"],
         )
     except FyrehoseError as error:
         raise SystemExit(f"fyrehose-journal: {error}") from None

@@ -24,12 +24,14 @@ class Presence:
     """When to send which KEEPALIVE (000, client rule 1).
 
     :ivar connected: whether the backbone answered lately.
+    :ivar round_trip: seconds until the latest answer came; ``None`` before the first.
     :param journals: whether this client answers FORWARDs.
     :ivar due_at: when the next KEEPALIVE is due.
     """
 
     def __init__(self, config: ClientConfig, rng: Random, now: float, *, journals: bool = True) -> None:
         self.connected = False
+        self.round_trip: float | None = None
         self.due_at = now
         self._config = config
         self._rng = rng
@@ -67,7 +69,8 @@ class Presence:
         if self._config.secret is None and self._config.dialect is Dialect.V2:
             del self._sent_at[token]
         self._answered_at = now
-        return max(0.0, now - sent_at)
+        self.round_trip = max(0.0, now - sent_at)
+        return self.round_trip
 
     @property
     def silent_at(self) -> float:

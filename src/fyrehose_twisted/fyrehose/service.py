@@ -10,18 +10,18 @@ from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import FyrehoseError, NotConnected, OperationalError
 from fyrehose_twisted.fyrehose.config import check_exposure
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS
-from fyrehose_twisted.fyrehose.metrics import BackboneCollector
+from fyrehose_twisted.fyrehose.metrics import BackboneCollector, ClientCollector
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, ClientProtocol
 from fyrehose_twisted.interfaces import ISequenceStore
-from fyrehose_twisted.net.metrics import metrics_site
-from fyrehose_twisted.net.names import loopback_endpoint, resolve
+from fyrehose_twisted.net.metrics import Info
+from fyrehose_twisted.net.metrics_port import MetricsPort
+from fyrehose_twisted.net.names import resolve
 from fyrehose_twisted.net.process import end_process
 from fyrehose_twisted.net.shell import DatagramNodeProtocol
 from fyrehose_twisted.net.udp import KERNEL_BUFFER, DatagramPort, local_host_towards
@@ -156,10 +156,8 @@ class BackboneService(DatagramService):
             check_exposure(interface, protocol.config)
         self.protocol = protocol
         self._open_state = open_state
-        self._metrics_description = metrics
-        self._metrics = None if metrics is None else loopback_endpoint(self.reactor, metrics)
+        self._metrics = MetricsPort(self.reactor, metrics)
         self._port = DatagramPort(port, protocol, interface, self.reactor)
-        self._metrics_port: IListeningPort | None = None
         self._opened = False
 
     def privilegedStartService(self) -> None:
@@ -189,13 +187,10 @@ class BackboneService(DatagramService):
                 first=self.protocol.state.hole[0],
                 last=self.protocol.state.hole[1],
             )
-        if self._metrics is not None:
-            listening = self._metrics.listen(metrics_site(BackboneCollector(self.protocol)))
-            listening.addCallbacks(self._metrics_listening, self._metrics_failed)
+        self._metrics.listen(BackboneCollector(self.protocol), failed=self.fail)
 
     async def _stop(self) -> None:
-        if self._metrics_port is not None:
-            await maybeDeferred(self._metrics_port.stopListening)
+        await self._metrics.close()
         if self._port.connected:
             await maybeDeferred(self._port.stopListening)
         if self._opened:
@@ -211,26 +206,25 @@ class BackboneService(DatagramService):
         if not self._port.connected:
             self._port.bind()
 
-    def _metrics_listening(self, port: IListeningPort) -> None:
-        self._metrics_port = port
-        address: Any = port.getHost()
-        host, number = getattr(address, "host", address), getattr(address, "port", "")
-        self.log.info("metrics at http://{host}:{port}/metrics", host=host, port=number)
-
-    def _metrics_failed(self, failure: Failure) -> None:
-        error: Any = failure.value
-        reason = _reason(getattr(error, "socketError", error))
-        self.fail(Failure(OperationalError(f"--metrics {self._metrics_description} cannot be listened on: {reason}")))
-
 
 class ClientService(DatagramService):
     """A client under ``twistd``.
 
     :param backbone: ``HOST:PORT``.
+    :param metrics: where to serve Prometheus metrics; see :class:`BackboneService`.
     """
 
-    def __init__(self, protocol: ClientProtocol, backbone: str, *, port: int = 0, reactor: Any = None) -> None:
+    def __init__(
+        self,
+        protocol: ClientProtocol,
+        backbone: str,
+        *,
+        port: int = 0,
+        metrics: str | None = None,
+        reactor: Any = None,
+    ) -> None:
         super().__init__(reactor)
+        self._metrics = MetricsPort(self.reactor, metrics)
         self.protocol = protocol
         self.backbone = backbone
         self._local_port = port
@@ -243,12 +237,18 @@ class ClientService(DatagramService):
         binding = bind(self.reactor, self.protocol, self.backbone, port=self._local_port)
         self._binding = Deferred.fromCoroutine(binding)
         self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
+        told = Info("client", backbone=self.backbone), ClientCollector(self.protocol)
+        self._metrics.listen(*told, failed=self.fail)
+
+    async def _stop(self) -> None:
+        self._binding.cancel()  # Or a name that is still being looked up would open a port afterwards.
+        await self._metrics.close()
+        await self.protocol.leave()
 
     def stopService(self) -> Deferred[None]:
         """Twisted: say goodbye and stop."""
         super().stopService()
-        self._binding.cancel()  # Or a name that is still being looked up would open a port afterwards.
-        return self.protocol.leave()
+        return Deferred.fromCoroutine(self._stop())
 
 
 def _reason(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.net.metrics import choices, counted, gauges
+from fyrehose_twisted.net.metrics import choices, counted, gauges, info, labelled
 
 
 class HydraCollector(Collector):
@@ -26,6 +26,10 @@ class HydraCollector(Collector):
         state = self._service.state()
         if state is None:
             return
+        yield info("hydra", network=state.network)
+        tags = {node.id: node.tag for node in state.nodes}
+        leader = None if state.leader is None else tags.get(state.leader, str(state.leader))
+        yield labelled("fyrehose_hydra_leader", "1 for the tag of the node that leads", "leader", leader)
         roles = {role.value: float(state.role is role) for role in Role}
         yield choices("fyrehose_hydra_role", "1 for the role that the node has", "role", roles)
         rows = (

@@ -75,6 +75,7 @@ class Journal:
     :param clock: UTC seconds since 1970.
     :ivar recovery: what was found when it was opened.
     :ivar counters: what became of the records that it was given.
+    :ivar commits: how often what was written was made durable.
     :raises JournalInUse: if somebody else writes to it.
     :raises JournalError: if it is another stream's, or cannot be read or written.
     """
@@ -98,6 +99,7 @@ class Journal:
         self.wrap = wrap
         self.config = JournalConfig() if config is None else config
         self._clock = clock
+        self.commits = 0
         self._broken: BaseException | None = None
         self._left_alone: set[int] = set()
         self._unsynced = False
@@ -210,6 +212,7 @@ class Journal:
         try:
             self._file.sync()
             self._durable()
+            self.commits += 1
         except OSError as error:
             raise self._break(error) from error
 

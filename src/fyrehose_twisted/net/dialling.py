@@ -32,7 +32,9 @@ def parse_place(text: str) -> Address:
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:
         host = host[1:-1]
-    fine = bool(colon and host and port.isdecimal() and port.isascii()) and 1 <= int(port) <= 65_535
+    # Of very many digits, Python makes no number.
+    decimal = port.isdecimal() and port.isascii() and len(port) <= 5
+    fine = bool(colon and host and decimal) and 1 <= int(port) <= 65_535
     if not fine or (":" in host) != bracketed or (bracketed and version_of(host) != 6) or not host.isprintable():
         raise ConfigurationError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:7878 or [::1]:7878")
     return str(ip_address(host)) if version_of(host) else host, int(port)

@@ -15,7 +15,8 @@ from fyrehose_twisted.errors import ConfigurationError, OperationalError
 def parse_host_port(text: str) -> Address:
     """Return host and port of ``HOST:PORT``. :raises ConfigurationError: if it is not that."""
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or not 1 <= int(port) <= 65_535:
+    # Of very many digits, Python makes no number.
+    if not colon or not host or not port.isdecimal() or len(port) > 5 or not 1 <= int(port) <= 65_535:
         raise ConfigurationError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:2323")
     return host, int(port)
 
@@ -46,6 +47,6 @@ def loopback_endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
         description += ":interface=127.0.0.1"
     try:
         endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
-    except (ValueError, TypeError, KeyError, LookupError) as error:
+    except Exception as error:  # What parsers of endpoints raise is their own affair.
         raise ConfigurationError(f"{description!r} is not an endpoint such as tcp:9100 ({error})") from error
     return endpoint

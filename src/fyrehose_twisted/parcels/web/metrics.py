@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.interfaces import IOrderedEvents
+from fyrehose_twisted.net.metrics import info, labelled
 from fyrehose_twisted.parcels.messages import Mode
 from fyrehose_twisted.parcels.state import ClusterState
 from fyrehose_twisted.parcels.web.callbacks import Callbacks
@@ -26,6 +27,8 @@ class NodeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
         state: ClusterState = self._node.state()
+        yield info("parcels", cluster=state.cluster)
+        yield labelled(_PREFIX + "leader", "1 for the name of the node that orders", "leader", state.leader)
         yield _gauge("sequence", "Number of the last event handed on", state.sequence)
         yield _gauge("oldest", "The lowest number held", state.oldest)
         yield _gauge("term", "Term of the node that orders", state.term)

@@ -1,0 +1,90 @@
+"""What a journal on disk holds, for Prometheus. It is read when asked for, and costs nothing otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fyrehose_twisted.journal.store import Journal
+
+_COUNTERS = {
+    "taken": "Records that it was given and keeps",
+    "duplicates": "Records that it held already",
+    "replaced": "Records that took the place of another under the same number",
+    "conflicts": "Records refused because another is held for good under their number",
+    "late": "Records refused because their number is given up, or lies before the beginning",
+}
+
+_GAUGES = {
+    "epoch": "The epoch that it is in",
+    "first": "The lowest number of that epoch that it may hold",
+    "next": "The durable watermark: all numbers of that epoch below it are held or given up",
+    "last": "The highest number of that epoch that it holds or has given up",
+    "held": "Records that it holds",
+    "lost": "Numbers that are given up for good, as far as it goes back",
+    "bytes": "Bytes of its segments",
+    "segments": "Its segments",
+    "damaged_segments": "Segments in which something damaged was found",
+    "newest_timestamp_seconds": "When the newest of its records was received, since 1970",
+}
+
+
+class JournalCollector(Collector):
+    """Turns the state of open journals into metrics named ``fyrehose_journal_*``, with the label ``stream``.
+
+    :param journals: looked through each time that it is asked.
+    """
+
+    def __init__(self, journals: Iterable[Journal]) -> None:
+        self._journals = journals
+        self._highest: dict[tuple[str, str], int] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        journals = list(self._journals)
+        for name, description in _COUNTERS.items():
+            counter = CounterMetricFamily(f"fyrehose_journal_{name}", description, labels=["stream"])
+            for journal in journals:
+                counter.add_metric([journal.stream], self._risen(journal, name))
+            yield counter
+        description = "Times that what was written was made durable"
+        commits = CounterMetricFamily("fyrehose_journal_commits", description, labels=["stream"])
+        for journal in journals:
+            commits.add_metric([journal.stream], journal.commits)
+        yield commits
+        found = [(journal.stream, _state(journal)) for journal in journals]
+        for name, description in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"fyrehose_journal_{name}", description, labels=["stream"])
+            for stream, state in found:
+                if name in state:
+                    gauge.add_metric([stream], state[name])
+            yield gauge
+
+    def _risen(self, journal: Journal, name: str) -> int:
+        """Return a count, never less than it was: what is not kept after all is counted back, and Prometheus would
+        take that for a restart."""
+        key = journal.stream, name
+        self._highest[key] = max(self._highest.get(key, 0), getattr(journal.counters, name))
+        return self._highest[key]
+
+
+def _state(journal: Journal) -> dict[str, float]:
+    catalog = journal.catalog
+    segments = list(catalog.segments.values())
+    newest = max((segment.newest for segment in segments), default=0)
+    state: dict[str, float] = {
+        "held": sum(ranges.count for ranges in catalog.held.values()),
+        "lost": sum(ranges.count for ranges in catalog.lost.values()),
+        "bytes": sum(segment.end for segment in segments),
+        "segments": len(segments),
+        "damaged_segments": sum(bool(segment.damages) for segment in segments),
+    }
+    if newest:
+        state["newest_timestamp_seconds"] = newest / 1_000_000
+    epoch = max(journal.epochs(), default=None)
+    bounds = None if epoch is None else journal.bounds(epoch)
+    if epoch is not None and bounds is not None:
+        state |= {"epoch": epoch, "first": bounds.first, "next": bounds.next, "last": bounds.last}
+    return state

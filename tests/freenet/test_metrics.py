@@ -1,0 +1,63 @@
+"""What Prometheus is told of a freenet node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from fyrehose_twisted.freenet.metrics import STREAMS, FreenetCollector
+from fyrehose_twisted.freenet.packets import NUMBERS
+from fyrehose_twisted.freenet.state import NodeState, StreamState
+
+
+def stream(key: int, **fields: Any) -> StreamState:
+    """Return a stream of which nothing much is known, but for ``fields``."""
+    nothing = StreamState(key.to_bytes(2), 0.5, "searching", None, False, None, (), False, None)
+    return nothing._replace(**fields)
+
+
+def values(streams: Sequence[StreamState]) -> dict[tuple[str, ...], float]:
+    """Return what is told, by the last part of the name and the labels."""
+    state = NodeState(None, 1, 0.25, (), streams, 0, {})
+    registry = CollectorRegistry()
+    registry.register(FreenetCollector(SimpleNamespace(state=lambda: state)))
+    return {
+        (sample.name.removeprefix("fyrehose_freenet_"), *sample.labels.values()): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+    }
+
+
+def test_a_node_that_does_not_run_tells_what_it_is_only() -> None:
+    registry = CollectorRegistry()
+    registry.register(FreenetCollector(SimpleNamespace(state=lambda: None)))
+    assert [family.name for family in registry.collect()] == ["fyrehose_info"]
+
+
+def test_what_is_told_of_a_stream() -> None:
+    told = values([stream(0xAB, phase="settled", is_root=True, subscribers=(1, 2), newest=41)])
+    assert told["stream_phase", "00ab", "settled"] == told["stream_root", "00ab"] == 1
+    assert told["stream_phase", "00ab", "restarting"] == told["stream_phase", "00ab", "searching"] == 0
+    assert told["stream_subscribers", "00ab"] == 2
+    assert told["stream_next", "00ab"] == 42
+
+
+def test_the_next_number_of_a_stream_without_packets_is_not_known() -> None:
+    assert ("stream_next", "0001") not in values([stream(1)])
+
+
+def test_two_numbers_in_a_row_are_told_apart_wherever_they_are() -> None:
+    told = values([stream(1, newest=2**62), stream(2, newest=2**62 + 1), stream(3, newest=NUMBERS - 1)])
+    assert [told["stream_next", f"000{key}"] for key in (1, 2, 3)] == [1, 2, 0]
+
+
+def test_many_streams_are_not_told_each_but_those_of_the_application_are() -> None:
+    streams = [stream(key, local=key > 995) for key in range(1_000)]
+    told = values(streams)
+    keys = {labels[1] for labels in told if labels[0] == "stream_root"}
+    assert len(keys) == STREAMS
+    assert keys == {f"{key:04x}" for key in (*range(STREAMS - 4), 996, 997, 998, 999)}
+    assert told["streams", "searching"] == 1_000

@@ -1,0 +1,118 @@
+"""``twistd --logger=fyrehose_twisted.logs.json_lines``: what a log shipper is given by a service that is lied to."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+DEADLINE = 30.0
+LOGGER = "--logger=fyrehose_twisted.logs.json_lines"
+GARBAGE = (
+    b"",
+    b"\n\x00\x1b[2J",
+    b'"}\n{"level":"info"}\n',
+    b"\xff" * 1_400,
+    "\u2028\u0085".encode(),
+    b"FYREHOSE" * 100,
+)
+
+
+def send_garbage(port: int) -> None:
+    """Send what is no packet, from several addresses: each gets one line a minute and reason."""
+    for number in range(2, 10):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.bind((f"127.0.0.{number}", 0))
+            for datagram in GARBAGE:
+                sender.sendto(datagram, ("127.0.0.1", port))
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    """Return what the lines say: all of them are objects."""
+    read = [json.loads(line) for line in text.splitlines()]
+    assert all({"time", "level", "namespace", "message"} <= one.keys() for one in read)
+    return read
+
+
+def test_a_backbone_that_gets_garbage_writes_one_object_a_line(start: Any, tmp_path: Path) -> None:
+    backbone = start("twistd", "-n", "--pidfile=", LOGGER, "fyrehose-backbone", "--port", 0, cwd=tmp_path)
+    port = int(backbone.wait_for(r'"host":"127\.0\.0\.1","port":(\d+)')[1])
+    send_garbage(port)
+    backbone.wait_for(r'"reason":"[a-z_]+","host":"127\.0\.0\.9"')
+    assert backbone.signal(signal.SIGTERM).finish() == -signal.SIGTERM
+    assert backbone.err == ""
+    read = objects(backbone.out)
+    (listening,) = (one for one in read if one["message"].startswith("listening on"))
+    assert (listening["level"], listening["port"], listening["number"]) == ("info", port, 1)
+    drops = [one for one in read if "reason" in one]
+    assert {one["host"] for one in drops} == {f"127.0.0.{number}" for number in range(2, 10)}
+    for one in drops:
+        assert one["level"] == "warn"
+        assert one["message"] == f"dropped ({one['reason']}) from {one['host']}:{one['port']}: {one['detail']}"
+    assert read[-1]["message"] == "Server Shut Down."
+
+
+def test_a_failure_of_an_application_is_one_line(start: Any, tmp_path: Path) -> None:
+    (tmp_path / "application.py").write_text(
+        "from fyrehose_twisted.fyrehose.protocol import BackboneProtocol\n"
+        "class Wrong(BackboneProtocol):\n"
+        "    def startProtocol(self):\n"
+        "        super().startProtocol()\n"
+        "        self.reactor.callLater(0, self.fall)\n"
+        "    def fall(self):\n"
+        "        print('said\\nin passing')\n"
+        "        raise RuntimeError('an application\\nmay be wrong')\n"
+    )
+    backbone = start(
+        *("twistd", "-n", "--pidfile=", LOGGER, "fyrehose-backbone", "--port", 0, "--protocol", "application.Wrong"),
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    backbone.wait_for(r"may be wrong")
+    assert backbone.signal(signal.SIGTERM).finish() == -signal.SIGTERM
+    read = objects(backbone.out)
+    (failed,) = (one for one in read if "failure" in one)
+    assert failed["level"] == "critical"
+    assert failed["failure"].rstrip().endswith("an application\nmay be wrong")
+    assert {"said", "in passing"} <= {one["message"] for one in read}
+
+
+def test_a_daemon_writes_the_file_that_it_was_given(tmp_path: Path) -> None:
+    def wait_for(pattern: str) -> str:
+        end, never = monotonic() + DEADLINE, threading.Event()
+        while True:
+            text = log.read_text() if log.exists() else ""
+            if re.search(pattern, text):
+                return text
+            assert monotonic() < end, text
+            never.wait(0.02)
+
+    log, pid = tmp_path / "backbone.log", tmp_path / "pid"
+    twistd = Path(sys.executable).parent / "twistd"
+    command = (twistd, f"--pidfile={pid}", f"--logfile={log}", LOGGER, "fyrehose-backbone", "--port=0")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    try:
+        wait_for("listening on")
+        os.kill(int(pid.read_text()), signal.SIGUSR1)
+        wait_for("^$")
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGTERM)
+    assert objects(wait_for("Server Shut Down"))
+    assert objects((tmp_path / "backbone.log.1").read_text())
+
+
+def test_a_daemon_that_would_write_nowhere_does_not_start(start: Any, tmp_path: Path) -> None:
+    backbone = start("twistd", "--logfile=-", LOGGER, "fyrehose-backbone", "--port", 0, cwd=tmp_path)
+    assert backbone.finish() == 1
+    assert backbone.err == (
+        "fyrehose_twisted.logs.json_lines: a daemon cannot log to standard output; use --nodaemon\n"
+    )

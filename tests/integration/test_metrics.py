@@ -1,0 +1,83 @@
+"""Counters of services as Prometheus gets them: real processes, real sockets."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+DEADLINE = 30.0
+PUBLISHER = "fyrehose_twisted.fyrehose.protocol.PublisherProtocol"
+
+Client = Callable[..., Any]
+
+
+@pytest.fixture
+def start_client(start: Any, tmp_path: Path) -> Client:
+    """Start ``twistd fyrehose-client``, and do not wait."""
+
+    def started(backbone: Any, *options: object) -> Any:
+        return start(
+            *("twistd", "-n", "--pidfile=", "fyrehose-client", "--protocol", PUBLISHER, "-b", backbone.text),
+            *options,
+            cwd=tmp_path,
+            stderr=subprocess.STDOUT,
+        )
+
+    return started
+
+
+def told_by(program: Any) -> dict[str, float]:
+    """Return what the service tells, by name and labels."""
+    with urlopen(program.wait_for(r"metrics at (http://127\.0\.0\.1:\d+/metrics)")[1], timeout=DEADLINE) as page:
+        lines = page.read().decode().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+
+
+def test_a_backbone_a_journal_and_a_client_tell_of_the_same_stream(
+    start: Any, backbone: Any, start_journal: Any, start_client: Client
+) -> None:
+    journal = start_journal(backbone, "kept", "--metrics", "tcp:0")
+    client = start_client(backbone, "--metrics", "tcp:0")
+    backbone.wait_for_clients(2)
+    publisher = start("fyrehose", "pub", "-b", backbone.text)
+    assert publisher.finish(b"".join(b"%d\n" % number for number in range(100))) == 0, publisher
+    last = backbone.sequence
+    journal.wait_for(last)
+
+    kept = told_by(journal.program)
+    stream = '{stream="fyrehose://default"}'
+    assert kept[f"fyrehose_journal_next{stream}"] == last + 1
+    assert kept[f"fyrehose_journal_last{stream}"] == kept["fyrehose_client_sequence"] == last
+    assert kept[f"fyrehose_journal_held{stream}"] == kept[f"fyrehose_journal_taken_total{stream}"] == last
+    assert kept[f"fyrehose_journal_commits_total{stream}"] > 0
+    assert kept[f"fyrehose_journal_lost{stream}"] == kept["fyrehose_client_lost_total"] == 0
+    infos = [name for told in (kept, told_by(client)) for name in told if name.startswith("fyrehose_info{")]
+    assert ['service="journal"' in name and 'stream="fyrehose://default"' in name for name in infos] == [True, False]
+    assert 'service="client"' in infos[1]
+    assert f'backbone="{backbone.text}"' in infos[1]
+    told = told_by(client)
+    assert told["fyrehose_client_connected"] == 1
+    assert 0 < told["fyrehose_client_round_trip_seconds"] < DEADLINE
+    assert not [name for name in told if name.startswith("fyrehose_journal_")]
+
+    journal.stop()
+    assert client.signal(signal.SIGTERM).finish() == -signal.SIGTERM
+    assert "Traceback" not in client.out
+
+
+def test_metrics_of_a_client_that_cannot_be_served(backbone: Any, start_client: Client) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        client = start_client(backbone, "--metrics", f"tcp:{port}")
+        assert client.finish() == 1
+    assert client.out.count(f"stopping: --metrics tcp:{port} cannot be listened on: Address already in use\n") == 1
+    assert "Traceback" not in client.out

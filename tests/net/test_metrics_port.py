@@ -1,0 +1,104 @@
+"""Where Prometheus reads a service, and what it is told of every service."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
+from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import capturedLogs
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.errors import ConfigurationError, OperationalError
+from fyrehose_twisted.net.metrics import Info, labelled
+from fyrehose_twisted.net.metrics_port import MetricsPort
+
+
+class One(Collector):
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def collect(self) -> Any:
+        yield GaugeMetricFamily(self._name, "One", value=1)
+
+
+class Full(MemoryReactorClock):
+    """All its ports are in use."""
+
+    def listenTCP(self, *arguments: Any, **options: Any) -> Any:
+        raise CannotListenError("127.0.0.1", 9100, OSError(98, "Address already in use"))
+
+
+def text_of(collector: Collector) -> str:
+    registry = CollectorRegistry()
+    registry.register(collector)
+    return "".join(line + "\n" for line in generate_latest(registry).decode().splitlines() if line[0] != "#")
+
+
+def close(port: MetricsPort) -> list[object]:
+    done: list[object] = []
+    Deferred.fromCoroutine(port.close()).addBoth(done.append)
+    return done
+
+
+def test_a_service_that_nobody_reads_listens_on_nothing() -> None:
+    reactor = MemoryReactorClock()
+    port = MetricsPort(reactor, None)
+    port.listen(One("a"), failed=pytest.fail)
+    assert reactor.tcpServers == []
+    assert close(port) == [None]
+
+
+@pytest.mark.parametrize(
+    ("description", "interface"),
+    [("9100", "127.0.0.1"), ("tcp:9100", "127.0.0.1"), ("tcp:9100:interface=10.0.0.5", "10.0.0.5")],
+)
+def test_it_listens_on_loopback_unless_told_otherwise(description: str, interface: str) -> None:
+    reactor = MemoryReactorClock()
+    with capturedLogs() as logged:
+        MetricsPort(reactor, description).listen(One("a"), One("b"), failed=pytest.fail)
+    ((number, _, _, where),) = reactor.tcpServers
+    assert (number, where) == (9100, interface)
+    assert [event["log_format"].format(**event)[:18] for event in logged] == ["metrics at http://"]
+
+
+def test_what_is_no_endpoint_is_refused_before_anything_listens() -> None:
+    with pytest.raises(ConfigurationError, match="'nonsense' is not an endpoint such as tcp:9100"):
+        MetricsPort(MemoryReactorClock(), "nonsense")
+
+
+def test_a_port_in_use_is_told() -> None:
+    failures: list[Failure] = []
+    port = MetricsPort(Full(), "tcp:9100")
+    port.listen(One("a"), failed=failures.append)
+    assert isinstance(failures[0].value, OperationalError)
+    assert str(failures[0].value) == "--metrics tcp:9100 cannot be listened on: Address already in use"
+    assert close(port) == [None]
+
+
+def test_it_stops_listening_once() -> None:
+    reactor = MemoryReactorClock()
+    port = MetricsPort(reactor, "tcp:9100")
+    port.listen(One("a"), failed=pytest.fail)
+    assert close(port) == close(port) == [None]
+
+
+def test_what_a_service_is() -> None:
+    told = text_of(Info("backbone", stream="fyrehose://orders", network=None))
+    release = version("fyrehose_twisted")
+    assert told == f'fyrehose_info{{service="backbone",stream="fyrehose://orders",version="{release}"}} 1.0\n'
+
+
+@pytest.mark.parametrize(("leader", "told"), [("b", 'fyrehose_leader{leader="b"} 1.0\n'), (None, "")])
+def test_nobody_has_the_label_while_its_value_is_not_known(leader: str | None, told: str) -> None:
+    class Leader(Collector):
+        def collect(self) -> Any:
+            yield labelled("fyrehose_leader", "Who leads", "leader", leader)
+
+    assert text_of(Leader()) == told
