@@ -16,6 +16,7 @@ from twisted.python.usage import UsageError
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.net.dialling import show_place, version_of
+from fyrehose_twisted.net.inherited import inherited, is_local
 
 LOCAL_MODE = "600"
 """Of a Unix socket that says nothing else: it is its owner's."""
@@ -98,12 +99,18 @@ def parse_listen(option: str, text: str, example: str, *, datagrams: bool = Fals
         if not (named.get("address") or (placed and placed[0])):
             raise ConfigurationError(f"--{option} {text!r} names no socket, such as unix:/run/node.sock")
         return Listening(text if "mode" in named else f"{text}:mode={LOCAL_MODE}", None, True)
+    if kind == "systemd":
+        index = named.get("index", "")
+        found = inherited(option, name=named.get("name"), index=int(index) if index.isdecimal() else None)
+        with found:
+            return Listening(text, None, is_local(found))
     if kind == "udp" and not datagrams:
         raise ConfigurationError(f"--{option} {text!r} is on UDP, where nobody would be heard; choose {example}")
     if kind not in ("tcp", "tcp4", "tcp6", "ssl", "udp"):
         return Listening(text, None, False)
     port = named.get("port") or (placed[0] if placed else "")
-    if not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
+    # Of very many digits, Python makes no number.
+    if not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
         raise ConfigurationError(f"--{option} {text!r} has no port from 0 to 65535, such as {example}")
     interface = (named.get("interface") or (placed[1] if len(placed) > 1 else "")).replace("\0", ":")
     if not interface:

@@ -19,8 +19,9 @@ from fyrehose_twisted.journal.store import JournalConfig, check_free, open_journ
 from fyrehose_twisted.net.names import parse_host_port
 from fyrehose_twisted.options import Listening, check_exposed, parse_listen, try_directory, try_port
 from fyrehose_twisted.payloads import bare
+from fyrehose_twisted.reload import limits_of, with_limits
 from fyrehose_twisted.secret import read_secret
-from fyrehose_twisted.web.tokens import read_tokens
+from fyrehose_twisted.web.tokens import Tokens, read_tokens
 
 DEFAULT_HTTP = "tcp:8480"
 
@@ -41,6 +42,7 @@ class Options(usage.Options):
         ["directory", "d", None, "where journals lie"],
         ["http", None, DEFAULT_HTTP, "endpoint to serve HTTP on"],
         ["tokens-file", None, None, "file with a client's name and its token on each line; clients must know one"],
+        ["limits", None, None, "TOML file with limits; it and the tokens are read anew on SIGHUP"],
         ["allowed-origin", None, None, "the origin, https://example.org, whose pages may ask from a browser"],
         ["backbone", "b", None, "HOST:PORT of a backbone whose stream to keep, too"],
         ["name", "n", "default", "with --backbone: name of its stream, fyrehose://NAME"],
@@ -78,7 +80,9 @@ class Options(usage.Options):
         self["directory"] = (start / self["directory"]).absolute()
         serving: Listening = parse_listen("http", self["http"], DEFAULT_HTTP)
         self["serving"] = serving
-        self["tokens"] = read_tokens(self["tokens-file"]) if self["tokens-file"] else None
+        for option in ("limits", "tokens-file"):
+            self[option] = (start / self[option]).absolute() if self[option] else None
+        self["tokens"] = self.read_tokens()
         check_exposed("http", serving, bool(self["open"]) or self["tokens"] is not None, "--tokens-file")
         if self["backbone"] is None:
             for option in OF_BACKBONE:
@@ -86,6 +90,10 @@ class Options(usage.Options):
                     raise usage.UsageError(f"--{option} is of no use without --backbone: what shall be kept?")
         else:
             self._check_backbone()
+
+    def read_tokens(self) -> Tokens | None:
+        """Return the tokens that there are now. :raises ConfigurationError: if their file will not do."""
+        return read_tokens(str(self["tokens-file"])) if self["tokens-file"] else None
 
     def _check_backbone(self) -> None:
         check_name(self["name"])
@@ -115,7 +123,7 @@ def makeService(options: Options) -> IService:
 
 
 def _make(options: Options) -> MultiService:
-    from fyrehose_twisted.query.config import QueryConfig
+    from fyrehose_twisted.query.config import RELOADED, QueryConfig
     from fyrehose_twisted.query.service import QueryService
     from fyrehose_twisted.query.sources import Sources
     from fyrehose_twisted.query.watching import parse_watch
@@ -129,13 +137,19 @@ def _make(options: Options) -> MultiService:
     try_port("http", serving)
     if options["backbone"] is None and not path.is_dir():
         raise ConfigurationError(f"--directory {path} is no directory; where do the journals lie?")
-    config = QueryConfig(allowed_origin=options["allowed-origin"], hosts=tuple(options["hosts"]))
+    basis = QueryConfig(allowed_origin=options["allowed-origin"], hosts=tuple(options["hosts"]))
+    known = limits_of(basis, *RELOADED)
+
+    def read() -> tuple[QueryConfig, Tokens | None]:
+        return with_limits(basis, options["limits"], known), options.read_tokens()
+
     query = QueryService(
         Sources(path, bare),
         serving.description,
         watched=watched,
         tokens=options["tokens"],
-        config=config,
+        config=with_limits(basis, options["limits"], known),
+        reread=read if options["limits"] or options["tokens-file"] else None,
     )
     made = MultiService()
     if options["backbone"] is not None:

@@ -82,11 +82,11 @@ def parse_key(text: str) -> bytes:
     :raises ConfigurationError: if it is neither.
     """
     kind, _, name = text.partition(":")
-    if kind == "name" and name:
-        return key_named(name)
     try:
+        if kind == "name" and name:
+            return key_named(name)
         key = bytes.fromhex(text)
-    except ValueError:
+    except ValueError:  # As a name that is not UTF-8 raises, too.
         key = b""
     if len(key) != KEY_SIZE:
         raise ConfigurationError(f"{text[:60]!r} is no key: give {2 * KEY_SIZE} hexadecimal digits, or name:NAME")

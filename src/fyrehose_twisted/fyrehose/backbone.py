@@ -111,6 +111,14 @@ class Backbone(PacketNode):
         """The living clients, the one that expires first at the front."""
         return list(self._clients)
 
+    def reconfigure(self, config: BackboneConfig) -> None:
+        """Go by other limits from now on. Who is served stays so; one that is not allowed any more is refused at its
+        next KEEPALIVE, and so expires."""
+        self.config = config
+        self._clients.config = config
+        self._requests.rate, self._requests.burst = config.request_rate, config.request_burst
+        self._requests.limit = config.max_clients
+
     def receive_batch(self, batch: Batch, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IDatagramNode.receive_batch`."""
         self._expire(now)

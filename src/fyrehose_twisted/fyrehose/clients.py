@@ -48,12 +48,15 @@ class Group:
 
 
 class Clients:
-    """A table of at most ``max_clients``, the one that expires first at the front."""
+    """A table of at most ``max_clients``, the one that expires first at the front.
+
+    :ivar config: may be replaced at any time.
+    """
 
     def __init__(self, config: BackboneConfig) -> None:
         self._subscribing = Group(Flags.NOSUBSCRIBE)
         self._journalling = Group(Flags.NOJOURNAL)
-        self._config = config
+        self.config = config
         self._clients: OrderedDict[Address, ServedClient] = OrderedDict()
         self._sources: dict[Address, Address] = {}
 
@@ -69,7 +72,7 @@ class Clients:
 
     def refusal(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
         """Return why a client at ``address`` whose KEEPALIVE came from ``peer`` is not served; ``None`` if it is."""
-        config = self._config
+        config = self.config
         if config.allow is not None and not config.allow.permits(peer[0]):
             return "not_allowed"
         if not config.trust_addresses and address[0] != peer[0]:
@@ -130,7 +133,7 @@ class Clients:
 
     def may_push(self, peer: Address) -> bool:
         """Say whether a PUSH from ``peer`` is accepted (000, backbone rule 5, as far as the operator lets it stand)."""
-        config = self._config
+        config = self.config
         if config.secret is not None and peer not in self._sources:
             return False
         if config.allow is not None and not config.allow.permits(peer[0]):
@@ -141,7 +144,7 @@ class Clients:
         """Say whether a packet from ``peer`` may speak for the client at ``address``."""
         client = self._clients.get(address)
         # What a client admitted by its token may do, others on its host may not.
-        compared = 1 if self._config.secret is None else 2
+        compared = 1 if self.config.secret is None else 2
         return client is not None and client.source[:compared] == peer[:compared]
 
     def subscribes(self, address: Address) -> bool:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from twisted.application.service import IService
 from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.fyrehose.frontend.config import RELOADED, FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
 from fyrehose_twisted.net.names import parse_host_port
 from fyrehose_twisted.options import check_exposed, description_of, parse_listen, try_ports
+from fyrehose_twisted.reload import limits_of, with_limits
 from fyrehose_twisted.secret import read_secret
-from fyrehose_twisted.web.tokens import read_tokens
+from fyrehose_twisted.web.tokens import Tokens, read_tokens
 
 DEFAULT_HTTP, DEFAULT_LINES = "tcp:8481", "tcp:8482"
 
@@ -35,6 +37,7 @@ class Options(usage.Options):
         ["http", None, DEFAULT_HTTP, "endpoint to take HTTP on, or none"],
         ["lines", None, DEFAULT_LINES, "endpoint to take lines on, or none"],
         ["tokens-file", None, None, "file with a client's name and its token on each line; clients must know one"],
+        ["limits", None, None, "TOML file with limits; it and the tokens are read anew on SIGHUP"],
         ["allowed-origin", None, None, "the origin, https://example.org, whose pages may publish from a browser"],
         ["secret-file", None, None, "file with the backbone's secret"],
     ]
@@ -57,7 +60,11 @@ class Options(usage.Options):
 
     def _check(self) -> None:
         parse_host_port(self["backbone"])
-        self["tokens"] = read_tokens(self["tokens-file"]) if self["tokens-file"] else None
+        # twistd goes there before the service starts.
+        start = Path(self.parent["rundir"] if self.parent is not None else ".")
+        for option in ("limits", "tokens-file"):
+            self[option] = (start / self[option]).absolute() if self[option] else None
+        self["tokens"] = self.read_tokens()
         self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
         protected = bool(self["open"]) or self["tokens"] is not None
         for option, example in (("http", DEFAULT_HTTP), ("lines", DEFAULT_LINES)):
@@ -68,7 +75,20 @@ class Options(usage.Options):
             check_exposed(option, listening, protected, "--tokens-file")
         if self["http-listening"] is None and self["lines-listening"] is None:
             raise usage.UsageError("--http and --lines are both none: where shall messages come from?")
-        self["config"] = FrontendConfig(allowed_origin=self["allowed-origin"], hosts=tuple(self["hosts"]))
+        self["config"] = self.read_config()
+
+    def read_config(self) -> FrontendConfig:
+        """Return what options and limits say now. :raises ConfigurationError: if the file with limits will not do."""
+        basis = FrontendConfig(allowed_origin=self["allowed-origin"], hosts=tuple(self["hosts"]))
+        return with_limits(basis, self["limits"], limits_of(basis, *RELOADED))
+
+    def read_tokens(self) -> Tokens | None:
+        """Return the tokens that there are now. :raises ConfigurationError: if their file will not do."""
+        return read_tokens(str(self["tokens-file"])) if self["tokens-file"] else None
+
+    def read_anew(self) -> tuple[FrontendConfig, Tokens | None]:
+        """Return both."""
+        return self.read_config(), self.read_tokens()
 
 
 def makeService(options: Options) -> IService:
@@ -86,6 +106,7 @@ def makeService(options: Options) -> IService:
             tokens=options["tokens"],
             secret=options["secret"],
             config=options["config"],
+            reread=options.read_anew if options["limits"] or options["tokens-file"] else None,
         )
     except FyrehoseError as error:
         raise SystemExit(f"fyrehose-frontend: {error}") from None

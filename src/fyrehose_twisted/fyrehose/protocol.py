@@ -77,6 +77,12 @@ class BackboneProtocol(DatagramNodeProtocol):
     def client_expired(self, address: Address) -> None:
         """A client has not been heard of for 5 s."""
 
+    def reconfigure(self, config: BackboneConfig) -> None:
+        """Go by other limits from now on; see :meth:`~fyrehose_twisted.fyrehose.backbone.Backbone.reconfigure`."""
+        self.config = config
+        if self.node is not None:
+            self.node.reconfigure(config)
+
     @property
     def node(self) -> Backbone | None:
         """The node, once the port is bound."""

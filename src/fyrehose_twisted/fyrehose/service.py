@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import FyrehoseError, NotConnected, OperationalError
-from fyrehose_twisted.fyrehose.config import check_exposure
+from fyrehose_twisted.fyrehose.config import BackboneConfig, check_exposure
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS
 from fyrehose_twisted.fyrehose.metrics import BackboneCollector, ClientCollector
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, ClientProtocol
@@ -25,6 +26,7 @@ from fyrehose_twisted.net.names import resolve
 from fyrehose_twisted.net.process import end_process
 from fyrehose_twisted.net.shell import DatagramNodeProtocol
 from fyrehose_twisted.net.udp import KERNEL_BUFFER, DatagramPort, local_host_towards
+from fyrehose_twisted.reload import Reloading, changes
 
 DEFAULT_PORT = 2323
 DEFAULT_BACKBONE = f"127.0.0.1:{DEFAULT_PORT}"
@@ -138,6 +140,8 @@ class BackboneService(DatagramService):
         whom to serve there, or :class:`~fyrehose_twisted.errors.ConfigurationError` is raised.
     :param metrics: where to serve Prometheus metrics, an endpoint description; a TCP one that names no
         interface listens on loopback.
+    :param read_config: called on SIGHUP; returns what to go by from then on.
+    :param inherited: a bound socket to use instead of ``interface`` and ``port``.
     """
 
     def __init__(
@@ -149,15 +153,21 @@ class BackboneService(DatagramService):
         *,
         metrics: str | None = None,
         open_to_all: bool = False,
+        read_config: Callable[[], BackboneConfig] | None = None,
+        inherited: socket.socket | None = None,
         reactor: Any = None,
     ) -> None:
         super().__init__(reactor)
+        if inherited is not None:
+            interface, port = inherited.getsockname()
         if not open_to_all:
             check_exposure(interface, protocol.config)
+        self._interface, self._open_to_all = interface, open_to_all
         self.protocol = protocol
         self._open_state = open_state
         self._metrics = MetricsPort(self.reactor, metrics)
-        self._port = DatagramPort(port, protocol, interface, self.reactor)
+        self._port = DatagramPort(port, protocol, interface, self.reactor, inherited=inherited)
+        self._reloading = Reloading(read_config, self._reconfigure, self.reactor)
         self._opened = False
 
     def privilegedStartService(self) -> None:
@@ -188,8 +198,10 @@ class BackboneService(DatagramService):
                 last=self.protocol.state.hole[1],
             )
         self._metrics.listen(BackboneCollector(self.protocol), failed=self.fail)
+        self._reloading.start()
 
     async def _stop(self) -> None:
+        self._reloading.stop()
         await self._metrics.close()
         if self._port.connected:
             await maybeDeferred(self._port.stopListening)
@@ -205,6 +217,13 @@ class BackboneService(DatagramService):
     def _bind(self) -> None:
         if not self._port.connected:
             self._port.bind()
+
+    def _reconfigure(self, config: BackboneConfig) -> list[str]:
+        if not self._open_to_all:
+            check_exposure(self._interface, config)
+        told = changes(self.protocol.config, config)
+        self.protocol.reconfigure(config)
+        return told
 
 
 class ClientService(DatagramService):

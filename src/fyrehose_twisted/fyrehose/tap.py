@@ -27,8 +27,19 @@ from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_PORT, BackboneService
 from fyrehose_twisted.fyrehose.state import SequenceFile
 from fyrehose_twisted.interfaces import IForwardPolicy
+from fyrehose_twisted.net.inherited import inherited_datagrams
 from fyrehose_twisted.options import integer, protocol_class
+from fyrehose_twisted.reload import positive, read_limits, texts, whole
 from fyrehose_twisted.secret import read_secret
+
+LIMITS = {
+    "max-subscribers": whole(1, 1_000_000),
+    "allow": texts,
+    "allow-push": texts,
+    "request-rate": positive,
+    "request-burst": positive,
+}
+"""What the file with limits may say."""
 
 
 class Options(usage.Options):
@@ -62,6 +73,8 @@ class Options(usage.Options):
         ["max-subscribers", "m", 1_024, "clients to serve at once", integer("max-subscribers", 1, 1_000_000)],
         ["forward", "f", "random", "who gets a REQUEST: random or round-robin"],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
+        ["limits", None, None, "TOML file with limits, which go before these options; read anew on SIGHUP"],
+        ["systemd", None, None, "take the UDP socket of that FileDescriptorName= from systemd, and bind none"],
         ["protocol", None, None, "dotted name of your subclass of BackboneProtocol"],
     ]
     optFlags = [
@@ -103,16 +116,35 @@ class Options(usage.Options):
         # twistd goes there before the service starts.
         directory = Path(self.parent["rundir"] if self.parent is not None else ".")
         self["state"] = existing_directory((directory / (self["state"] or f"fyrehose-{name}.state")).absolute())
-        self["config"] = BackboneConfig(
-            max_clients=self["max-subscribers"],
-            allow=AddressList(self["allow"]) if self["allow"] else None,
-            allow_push=AddressList(self["allow-push"]) if self["allow-push"] else None,
-            secret=read_secret(self["secret-file"]) if self["secret-file"] else None,
-            trust_addresses=bool(self["trust-addresses"]),
-        )
+        # twistd reads this again after it went there.
+        self["limits"] = (directory / self["limits"]).absolute() if self["limits"] else None
+        self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
+        self["config"] = self.read_config()
+        self["inherited"] = None
+        if self["systemd"]:
+            self["inherited"] = inherited_datagrams("systemd", self["systemd"])
+            interface = IPv4Address(self["inherited"].getsockname()[0])
         if not self["open"]:
             check_exposure(str(interface), self["config"])
         self["class"] = protocol_class(self["protocol"], BackboneProtocol) if self["protocol"] else BackboneProtocol
+
+    def read_config(self) -> BackboneConfig:
+        """Return what the options and the file with limits say now.
+
+        :raises ConfigurationError: if the file will not do.
+        """
+        found = read_limits(self["limits"], LIMITS) if self["limits"] else {}
+        allow = found.get("allow", self["allow"])
+        allow_push = found.get("allow-push", self["allow-push"])
+        return BackboneConfig(
+            max_clients=found.get("max-subscribers", self["max-subscribers"]),
+            allow=AddressList(allow) if allow else None,
+            allow_push=AddressList(allow_push) if allow_push else None,
+            secret=self["secret"],
+            trust_addresses=bool(self["trust-addresses"]),
+            request_rate=found.get("request-rate", BackboneConfig().request_rate),
+            request_burst=found.get("request-burst", BackboneConfig().request_burst),
+        )
 
 
 def makeService(options: Options) -> IService:
@@ -132,7 +164,8 @@ def makeService(options: Options) -> IService:
     protocol = options["class"](options["config"], policy, settle_time=options["settle-time"])
     try:
         # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
-        _try_port(options["interface"], options["port"])
+        if options["inherited"] is None:
+            _try_port(options["interface"], options["port"])
         if path.exists():
             SequenceFile.check(path, stream, start_at=options["start-at"])
         else:
@@ -144,6 +177,8 @@ def makeService(options: Options) -> IService:
             options["interface"],
             metrics=options["metrics"],
             open_to_all=bool(options["open"]),
+            read_config=options.read_config if options["limits"] else None,
+            inherited=options["inherited"],
         )
     except FyrehoseError as error:
         raise SystemExit(f"fyrehose-backbone: {error}") from None

@@ -40,6 +40,7 @@ class DatagramPort(udp.Port):
     While the kernel does not take what is sent, nothing is read: what arrives waits in the receive buffer.
 
     :param offload: send and receive bursts, where the kernel can; see :mod:`fyrehose_twisted.net.bursts`.
+    :param inherited: a bound socket to use instead of binding one; its buffers are left as they are.
     :ivar send_errors: datagrams that could not be sent, by the name of the error, e.g. ``ENETUNREACH``.
     :ivar receive_buffer: what the kernel gives for received datagrams, in bytes.
     """
@@ -47,7 +48,14 @@ class DatagramPort(udp.Port):
     log = Logger()
 
     def __init__(
-        self, port: int, protocol: Any, interface: str, reactor: IReactorFDSet, *, offload: bool = True
+        self,
+        port: int,
+        protocol: Any,
+        interface: str,
+        reactor: IReactorFDSet,
+        *,
+        offload: bool = True,
+        inherited: socket.socket | None = None,
     ) -> None:
         super().__init__(port, protocol, interface, maxPacketSize=ROOM, reactor=reactor)
         self.send_errors: Counter[str] = Counter()
@@ -61,6 +69,7 @@ class DatagramPort(udp.Port):
         self._alone = False
         self._stopping: list[Deferred[None]] = []
         self._unbound: socket.socket | None = None
+        self._inherited = inherited
 
     def bind(self) -> None:
         """Bind the socket, read nothing yet.
@@ -70,6 +79,9 @@ class DatagramPort(udp.Port):
         self._bindSocket()
 
     def _bindSocket(self) -> None:  # noqa: N802  # Twisted's; it forgets to close what it could not bind.
+        if self._inherited is not None:
+            self._preexistingSocket: Any = self._prepared(self._inherited)
+            self._inherited = None
         try:
             super()._bindSocket()
         except CannotListenError:
@@ -89,6 +101,9 @@ class DatagramPort(udp.Port):
         self._unbound = created
         created.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
         created.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BUFFER)
+        return self._prepared(created)
+
+    def _prepared(self, created: socket.socket) -> socket.socket:
         # Linux doubles what it is asked for, to account for its own overhead, and reports the double.
         self.receive_buffer = created.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         self.bursts = BurstSocket(created, offload=self._offload, errors=self.send_errors)

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from fyrehose_twisted.web.clients import ClientLimits
 from fyrehose_twisted.web.config import SiteConfig
 
+RELOADED = (
+    *("max_connections", "max_streams", "max_reads", "max_waiting"),
+    *("requests_per_client", "burst_per_client", "streams_per_client"),
+)
+"""What may change while the service runs."""
+
 
 @dataclass(frozen=True)
 class QueryConfig(SiteConfig):

@@ -153,11 +153,12 @@ class Search:
 class Searches:
     """Lets searches take turns.
 
+    :ivar config: may be replaced at any time.
     :ivar waiting: searches that have not begun.
     """
 
     def __init__(self, config: QueryConfig, reactor: Any) -> None:
-        self._config = config
+        self.config = config
         self._running = 0
         self.waiting: deque[tuple[Search, Deferred[Search]]] = deque()
         # Between two turns the reactor looks at its sockets.
@@ -171,7 +172,7 @@ class Searches:
 
         :raises Problem: if too many wait.
         """
-        if len(self.waiting) >= self._config.max_waiting:
+        if len(self.waiting) >= self.config.max_waiting:
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many searches wait; try again", RETRY)
         done: Deferred[Search] = Deferred()
         self.waiting.append((search, done))
@@ -183,7 +184,7 @@ class Searches:
         self._cooperator.stop()
 
     def _next(self) -> None:
-        while self.waiting and self._running < self._config.max_reads:
+        while self.waiting and self._running < self.config.max_reads:
             search, done = self.waiting.popleft()
             if done.called:
                 continue  # Its client has gone.

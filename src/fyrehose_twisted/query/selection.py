@@ -20,7 +20,7 @@ FOLLOW = (b"from", b"since", b"where", b"last", b"encoding", b"id")
 """Parameters of a stream that goes on; ``id`` is for those who cannot send ``Last-Event-ID``."""
 
 _PLACE = re.compile(r"(?:([0-9]{1,20}):)?([0-9]{1,20})")
-_SECONDS = re.compile(r"[0-9]{1,11}(?:\.[0-9]{1,6})?")
+_SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 
 
 class Place(NamedTuple):

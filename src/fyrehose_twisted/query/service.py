@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from twisted.application.service import Service
@@ -16,6 +16,7 @@ from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.site import QuerySite
 from fyrehose_twisted.query.sources import Sources
 from fyrehose_twisted.query.watching import Watched
+from fyrehose_twisted.reload import Reloading, changes
 from fyrehose_twisted.web.tokens import Tokens
 
 
@@ -26,6 +27,7 @@ class QueryService(Service):
     :param http: server endpoint.
     :param watched: services whose metrics are shown, too.
     :param tokens: clients have to know one of them.
+    :param reread: called on SIGHUP; returns limits and tokens to go by from then on.
     :raises ConfigurationError: if ``http`` is no endpoint.
     """
 
@@ -39,6 +41,7 @@ class QueryService(Service):
         watched: Iterable[Watched] = (),
         tokens: Tokens | None = None,
         config: QueryConfig | None = None,
+        reread: Callable[[], tuple[QueryConfig, Tokens | None]] | None = None,
         reactor: Any = None,
     ) -> None:
         if reactor is None:
@@ -52,6 +55,7 @@ class QueryService(Service):
         self._looks = LoopingCall(self._look)
         self._looks.clock = reactor
         self._interval = config.look_interval
+        self._reloading = Reloading(reread, self._reconfigure, reactor)
 
     @property
     def places(self) -> dict[str, list[str]]:
@@ -71,6 +75,7 @@ class QueryService(Service):
         self.sources.look()
         self.site.watcher.start()
         self._looks.start(self._interval)
+        self._reloading.start()
 
     def stopService(self) -> Deferred[None]:
         """Twisted: end all streams and searches, and let go of the journals."""
@@ -78,6 +83,7 @@ class QueryService(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        self._reloading.stop()
         if self._looks.running:
             self._looks.stop()
         self.site.watcher.stop()
@@ -85,6 +91,12 @@ class QueryService(Service):
         self.site.close()
         self.site.searches.stop()
         self.sources.close()
+
+    def _reconfigure(self, read: tuple[QueryConfig, Tokens | None]) -> list[str]:
+        config, tokens = read
+        told = changes(self.site.config, config)
+        self.site.reconfigure(config, tokens)
+        return [*told, *([] if tokens is None else [f"{len(tokens)} tokens"])]
 
     def _look(self) -> None:
         # With nobody to tell, only what is new in the directory matters.

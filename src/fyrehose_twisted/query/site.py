@@ -33,6 +33,8 @@ class QuerySite(WebSite):
     :param watched: services whose metrics are shown, too.
     """
 
+    config: QueryConfig
+
     def __init__(
         self,
         sources: Sources,
@@ -67,6 +69,14 @@ class QuerySite(WebSite):
         super().__init__(routes, config, reactor, tokens=tokens, clients=clients, streams=self.followers)
         overview.site = self
         metrics += [SiteCollector("fyrehose_query", self), QueryCollector(self)]
+
+    def reconfigure(self, config: QueryConfig, tokens: Tokens | None) -> None:
+        """Go by other limits and tokens from now on. Who is connected stays so."""
+        self.config = config
+        self.guard.tokens = tokens
+        self.clients.limits = config.client_limits
+        self.followers.config = self.overviews.config = config
+        self.searches.config = config
 
     def close(self) -> None:
         """See :meth:`~fyrehose_twisted.web.site.WebSite.close`."""

@@ -173,6 +173,7 @@ class Channel(HTTPChannel):
     site: WebSite
     transport: Any
     _since: float | None = None
+    _hung_up: float | None = None
 
     def connectionMade(self) -> None:
         """Twisted: it is open."""
@@ -201,9 +202,21 @@ class Channel(HTTPChannel):
             self._since = self.site.reactor.seconds()
         super().requestDone(request)
 
+    def loseConnection(self) -> None:
+        """Twisted: hang up as soon as all that was said is written."""
+        if self._hung_up is None:
+            self._hung_up = self.site.reactor.seconds()
+        super().loseConnection()
+
     def late(self, now: float) -> bool:
         """Return whether a request takes too long to arrive."""
-        return self._since is not None and now - self._since >= self.site.config.request_timeout
+        if self._since is None or self._hung_up is not None:
+            return False
+        return now - self._since >= self.site.config.request_timeout
+
+    def stuck(self, now: float) -> bool:
+        """Return whether the client does not read what was said before this side hung up."""
+        return self._hung_up is not None and now - self._hung_up >= self.site.config.idle_timeout
 
     def headerReceived(self, line: bytes) -> bool:
         """Twisted: one header arrived."""

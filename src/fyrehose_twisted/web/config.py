@@ -21,7 +21,7 @@ class SiteConfig:
     request_timeout: float = 30.0
     """How long the head and the body of one request may take to arrive."""
     idle_timeout: float = 60.0
-    """How long a connection may say nothing between requests."""
+    """How long a connection may say nothing between requests, and how long its last answer may wait to be read."""
     max_streams: int = 256
     """Streams open at once. Each holds what its transport buffers, 64 KiB, and little more."""
     keepalive: float = 15.0

@@ -219,6 +219,8 @@ class WebSite(Site):
         self._sweep = self.reactor.callLater(SWEEP, self._look)
         for channel in [channel for channel in self._channels if channel.late(now)]:
             channel.refuse(Problem(HTTPStatus.REQUEST_TIMEOUT, "timeout", "the request took too long to arrive"))
+        for channel in [channel for channel in self._channels if channel.stuck(now)]:
+            channel.transport.abortConnection()
         for sweep in self.sweeps:
             sweep(now)
 

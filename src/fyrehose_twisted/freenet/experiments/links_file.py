@@ -35,6 +35,9 @@ from fyrehose_twisted.freenet.location import is_location
 _HEADINGS = ({"source", "target"}, {"from", "to"}, {"a", "b"})
 _NODE = "node"
 
+LONGEST_NUMBER = 4_000
+"""Digits of a name that counts as a number."""
+
 
 @dataclass(frozen=True, slots=True)
 class LinksFile:
@@ -64,8 +67,11 @@ def read_links(path: Path) -> LinksFile:
     except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ConfigurationError(f"{path} is not {'compressed ' if compressed else ''}text: {error}") from error
     reading = _Reading(path)
-    for number, fields in _in_columns(text) if in_columns else _in_words(text):
-        reading.add(number, fields, may_be_node=not in_columns)
+    try:
+        for number, fields in _in_columns(text) if in_columns else _in_words(text):
+            reading.add(number, fields, may_be_node=not in_columns)
+    except csv.Error as error:
+        raise ConfigurationError(f"{path} has no columns that can be read: {error}") from error
     return reading.done()
 
 
@@ -119,7 +125,7 @@ class _Reading:
     def done(self) -> LinksFile:
         names = tuple(self._numbers)
         edges = np.array(self._ends, np.int64).reshape(-1, 2)
-        if not all(name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") for name in names):
+        if not all(map(_is_number, names)):
             return LinksFile(names, edges, self._locations)
         order = sorted(range(len(names)), key=lambda number: int(names[number]))
         places = np.empty(len(names), np.int64)
@@ -147,6 +153,11 @@ class _Reading:
     def _wrong(self, line: int, what: str) -> ConfigurationError:
         where = f"link {line}" if self._path is None else f"{self._path}, line {line}"
         return ConfigurationError(f"{where}: {what}")
+
+
+def _is_number(name: str) -> bool:
+    # Of very many digits, Python makes no number.
+    return name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and len(name) <= LONGEST_NUMBER
 
 
 def _kind(path: Path) -> tuple[bool, bool]:

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from fyrehose_twisted.web.clients import ClientLimits
 from fyrehose_twisted.web.config import SiteConfig
 
+RELOADED = (
+    *("max_connections", "max_line_connections", "line_connections_per_client", "requests_per_client"),
+    *("messages_per_client", "bytes_per_client", "burst", "waiting_bytes", "waiting_bytes_per_client"),
+)
+"""What may change while the service runs."""
+
 
 @dataclass(frozen=True)
 class FrontendConfig(SiteConfig):

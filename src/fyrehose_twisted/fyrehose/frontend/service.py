@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from prometheus_client.registry import Collector
@@ -16,6 +17,7 @@ from fyrehose_twisted.fyrehose.frontend.openapi import describe
 from fyrehose_twisted.fyrehose.frontend.pages import MessagePages
 from fyrehose_twisted.fyrehose.service import DatagramService, bind
 from fyrehose_twisted.net.entrances import Entrances
+from fyrehose_twisted.reload import Reloading, changes
 from fyrehose_twisted.web.clients import Clients
 from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
 from fyrehose_twisted.web.site import Route, WebSite, page
@@ -30,6 +32,7 @@ class FrontendService(DatagramService):
     :param lines: server endpoint for lines; ``None`` for none.
     :param tokens: clients have to know one of them.
     :param secret: the backbone's.
+    :param reread: called on SIGHUP; returns limits and tokens to go by from then on.
     :ivar site: what answers HTTP.
     :raises ConfigurationError: if an endpoint is none.
     """
@@ -43,6 +46,7 @@ class FrontendService(DatagramService):
         tokens: Tokens | None = None,
         secret: bytes | None = None,
         config: FrontendConfig | None = None,
+        reread: Callable[[], tuple[FrontendConfig, Tokens | None]] | None = None,
         reactor: Any = None,
     ) -> None:
         super().__init__(reactor)
@@ -57,6 +61,7 @@ class FrontendService(DatagramService):
             if description is not None:
                 self._entrances.add(option, description, factory)
         self._binding: Deferred[None] | None = None
+        self._reloading = Reloading(reread, self._reconfigure, self.reactor)
 
     @property
     def places(self) -> dict[str, list[str]]:
@@ -76,6 +81,7 @@ class FrontendService(DatagramService):
         self.watch(self.publisher)
         self._binding = Deferred.fromCoroutine(bind(self.reactor, self.publisher, self.backbone))
         self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
+        self._reloading.start()
 
     def stopService(self) -> Deferred[None]:
         """Twisted: take nothing more, finish what is under way, and stop."""
@@ -83,6 +89,7 @@ class FrontendService(DatagramService):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        self._reloading.stop()
         await self._entrances.close()
         idle = self.intake.when_idle().addTimeout(self.config.stop_timeout, self.reactor)
         self.lines.close()
@@ -95,6 +102,15 @@ class FrontendService(DatagramService):
         if self._binding is not None:
             self._binding.cancel()
         await self.publisher.leave()
+
+    def _reconfigure(self, read: tuple[FrontendConfig, Tokens | None]) -> list[str]:
+        config, tokens = read
+        told = changes(self.config, config)
+        self.config = self.site.config = self.lines.config = config
+        self.intake.config = self.intake.rates.config = config
+        self.site.clients.limits = config.client_limits
+        self.site.guard.tokens = self.lines.tokens = tokens
+        return [*told, *([] if tokens is None else [f"{len(tokens)} tokens"])]
 
     def _cannot_listen(self, error: Exception) -> None:
         self.log.critical("stopping: {error}", error=error)
