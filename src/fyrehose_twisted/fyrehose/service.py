@@ -184,6 +184,7 @@ class BackboneService(DatagramService):
         self.watch(self.protocol)
         warn_of_small_buffer(self._port)
         self._port.start()
+        self._reloading.start()
         bound = self._port.getHost()
         self.log.info(
             "listening on {host}:{port}, the next number is {number}",
@@ -198,7 +199,6 @@ class BackboneService(DatagramService):
                 last=self.protocol.state.hole[1],
             )
         self._metrics.listen(BackboneCollector(self.protocol), failed=self.fail)
-        self._reloading.start()
 
     async def _stop(self) -> None:
         self._reloading.stop()

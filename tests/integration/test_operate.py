@@ -1,0 +1,101 @@
+"""Services under a supervisor: limits that are read anew, and sockets that outlive the process."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from fyrehose_twisted.fyrehose.messages import Deliver
+
+AS_SYSTEMD = """
+import os, sys
+descriptor, name, *command = sys.argv[1:]
+os.dup2(int(descriptor), 3)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", LISTEN_FDNAMES=name)
+os.execv(command[0], command)
+"""
+
+
+def passed(descriptor: int, name: str) -> tuple[list[str], dict[str, Any]]:
+    """Return what starts a program as systemd does: with a socket as descriptor 3."""
+    words = [sys.executable, "-c", AS_SYSTEMD, str(descriptor), name]
+    return words, {"pass_fds": (descriptor,)}
+
+
+def test_limits_are_read_anew(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
+    limits = tmp_path / "limits.toml"
+    limits.write_text("max-subscribers = 1\n")
+    backbone = start_backbone("--limits", limits)
+    first, second = peer(backbone), peer(backbone)
+    first.keepalive()
+    second.refused()
+    backbone.program.wait_for(r"dropped \(table_full\)")
+    limits.write_text("max-subscribers = 2\n")
+    backbone.program.signal(signal.SIGHUP).wait_for("SIGHUP: max-clients 1 -> 2")
+    second.keepalive()
+    limits.write_text("max-subscribers = 0\n")
+    backbone.program.signal(signal.SIGHUP).wait_for("SIGHUP: nothing is changed: .* max-subscribers is a whole number")
+    first.keepalive()
+    second.keepalive()
+    backbone.stop()
+
+
+def test_a_backbone_without_limits_lives_on(start_backbone: Any) -> None:
+    backbone = start_backbone()
+    backbone.program.signal(signal.SIGHUP).wait_for("SIGHUP: there is nothing to read anew")
+    backbone.stop()
+
+
+def test_what_is_pushed_while_a_backbone_restarts_is_not_lost(start: Any, peer: Any, tmp_path: Path) -> None:
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as bound:
+        bound.bind(("127.0.0.1", 0))
+        words, options = passed(bound.fileno(), "push")
+        twistd = str(Path(sys.executable).with_name("twistd"))
+        service = ["fyrehose-backbone", "--systemd=push", f"--state={tmp_path / 'state'}", "--settle-time=0"]
+
+        def started() -> Any:
+            program = start(*words, twistd, "--nodaemon", "--pidfile=", *service, of_ours=False, **options)
+            place = program.wait_for(r"listening on 127.0.0.1:(\d+)")
+            assert int(place[1]) == bound.getsockname()[1]
+            return program
+
+        def numbered(data: bytes) -> int:
+            """Publish, and return the number that came back."""
+            client = peer(bound.getsockname())
+            client.keepalive()
+            client.publish(data)
+            delivered = client.receive()
+            assert isinstance(delivered, Deliver)
+            return delivered.sequence
+
+        program = started()
+        assert numbered(b"one") == 1
+        program.signal(signal.SIGTERM).finish()
+        assert "Server Shut Down" in program.out + program.err
+        pusher = peer(bound.getsockname())
+        pusher.publish(*[b"while it is away"] * 5)
+        program = started()
+        assert numbered(b"two") == 7
+        program.signal(signal.SIGTERM).finish()
+        assert "Server Shut Down" in program.out + program.err
+
+
+def test_what_systemd_did_not_pass(start: Any, tmp_path: Path) -> None:
+    for option in ("--systemd=push", "--metrics=systemd:domain=INET:name=metrics"):
+        program = start(
+            "twistd",
+            "--nodaemon",
+            "--pidfile=",
+            "fyrehose-backbone",
+            "--port=0",
+            f"--state={tmp_path / 'state'}",
+            option,
+        )
+        assert program.finish() == 1
+        said = program.out + program.err
+        assert "systemd" in said
+        assert "Traceback" not in said

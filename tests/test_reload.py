@@ -1,0 +1,128 @@
+"""Limits in a file, and what a signal does."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.logger import LogLevel, capturedLogs
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.reload import Reloading, changes, limits_of, positive, read_limits, texts, whole, with_limits
+
+KNOWN = {"count": whole(1, 10), "rate": positive, "names": texts}
+
+
+def written(path: Path, text: str) -> Path:
+    (path / "limits").write_text(text)
+    return path / "limits"
+
+
+def test_what_a_file_says(tmp_path: Path) -> None:
+    path = written(tmp_path, 'count = 3 # three\nrate = 2\nnames = ["a", "b"]\n')
+    assert read_limits(path, KNOWN) == {"count": 3, "rate": 2.0, "names": ["a", "b"]}
+    assert read_limits(written(tmp_path, ""), KNOWN) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("count = 11", "count is a whole number from 1 to 10, and not 11"),
+        ("count = 0", "count is"),
+        ("count = true", "count is"),
+        ("count = 1.0", "count is"),
+        ('count = "1"', "count is"),
+        ("rate = 0", "rate is a number above 0"),
+        ("rate = inf", "rate is"),
+        ("rate = nan", "rate is"),
+        ("names = 5", "names is a list of texts"),
+        ("names = [5]", "names is"),
+        ("other = 1", "there is no limit 'other'; there are count, rate, names"),
+        ("[count]\na = 1", "count is"),
+        ("count", "is not TOML"),
+        ("count = 1\ncount = 2", "is not TOML"),
+        ("a = " + "[" * 10_000, "is not TOML"),
+        ("# " + "x" * 2**20, "is longer than"),
+    ],
+)
+def test_what_will_not_do(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        read_limits(written(tmp_path, text), KNOWN)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_limits(tmp_path / "none", KNOWN)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_limits(tmp_path, KNOWN)
+    (tmp_path / "limits").write_bytes(b"\xff")
+    with pytest.raises(ConfigurationError, match="not TOML"):
+        read_limits(tmp_path / "limits", KNOWN)
+
+
+@dataclass(frozen=True)
+class Limits:
+    max_things: int = 5
+    rate: float = 1.0
+    secret: str = field(default="", repr=False)
+
+
+def test_fields_of_a_dataclass(tmp_path: Path) -> None:
+    known = limits_of(Limits(), "max_things", "rate")
+    assert with_limits(Limits(), None, known) == Limits()
+    assert with_limits(Limits(), written(tmp_path, "max-things = 7"), known) == Limits(7)
+    with pytest.raises(ConfigurationError, match="there are max-things, rate"):
+        with_limits(Limits(), written(tmp_path, 'secret = "x"'), known)
+
+
+def test_changes_tell_nothing_secret() -> None:
+    assert changes(Limits(), Limits()) == []
+    assert changes(Limits(5, 1, "hush"), Limits(6, 1, "psst")) == ["max-things 5 -> 6"]
+
+
+class Now:
+    """A reactor whose next turn is at once."""
+
+    def callFromThread(self, call: Any) -> None:  # noqa: N802
+        call()
+
+
+def test_signals() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    applied: list[int] = []
+
+    def apply(value: int) -> list[str]:
+        applied.append(value)
+        return [f"now {value}"] if value < 3 else []
+
+    first, second = Reloading(lambda: 1, apply, Now()), Reloading(lambda: 3, apply, Now())
+    nothing: Reloading[int] = Reloading(None, apply, Now())
+    for one in (first, second, nothing):
+        one.start()
+    with capturedLogs() as logs:
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert applied == [1, 3]
+    assert [log.get("changes") for log in logs] == ["now 1", "nothing has changed", None]
+    first.stop()
+    first.stop()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert applied == [1, 3, 3]
+    for one in (second, nothing):
+        one.stop()
+    assert signal.getsignal(signal.SIGHUP) == before
+
+
+def test_what_cannot_be_read_changes_nothing() -> None:
+    def read() -> int:
+        raise ConfigurationError("that will not do")
+
+    applied: list[int] = []
+    reloading = Reloading(read, lambda value: applied.append(value) or [], Now())  # type: ignore[func-returns-value]
+    with capturedLogs() as logs:
+        reloading.hangup()
+    assert applied == []
+    assert [(log["log_level"], str(log["error"])) for log in logs] == [(LogLevel.error, "that will not do")]
