@@ -1,6 +1,7 @@
 PYTHON ?= python3
 SOAK_SECONDS ?= 3600
 export SOAK_SECONDS
+FUZZ_SECONDS ?= 600
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -12,7 +13,7 @@ STARTS_BESIDE := tests/docs tests/examples tests/integration/test_command.py \
 	tests/integration/test_journal.py tests/integration/test_report_page.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak bench bench-all docs lint clean
+.PHONY: help demo test soak fuzz bench bench-all docs lint audit clean
 
 help: ## list the targets
 	@echo "make <target>, where target is one of"
@@ -33,6 +34,9 @@ test: lint ## style, types, import order and every test but the soak; run it bef
 soak: $(VENV)/.installed-test ## the tests that take long; SOAK_SECONDS=60 makes them short
 	@echo "Running the soak tests, each for at most $(SOAK_SECONDS) s"
 	@$(PY) -m pytest -m soak -rP
+
+fuzz: $(VENV)/.installed-fuzz ## hostile bytes for every parser; FUZZ_SECONDS=60 makes it short
+	@$(PY) -m fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ_OPTIONS)
 
 bench: $(VENV)/.installed-bench ## race against NATS, Redis and ZeroMQ; five minutes
 	@echo "Running benchmarks/bench_race.py"
@@ -57,6 +61,10 @@ lint: $(VENV)/.installed-test ## style, types and import order only
 	@$(PY) -m mypy
 	@echo "Checking who imports whom"
 	@$(VENV)/bin/lint-imports --no-logo
+
+audit: $(VENV)/.installed-audit ## ask whether anything that is installed has known vulnerabilities
+	@echo "Asking about everything in $(VENV)"
+	@$(PY) tests/packaging/audit.py
 
 clean: ## remove .venv and everything else that the targets made
 	@echo "Removing .venv, build results and caches"

@@ -24,6 +24,8 @@ MAX_TOKEN_LINE = 512
 
 _HTTP = re.compile(rb"[A-Za-z]{1,20} \S.* HTTP/[0-9.]+\r?|PRI \* HTTP/2\.0\r?")
 _TLS = b"\x16\x03"
+_STUN = re.compile(rb"(?s:..)?\x00[\x01\x03](?s:..)\x21\x12\xa4\x42")
+"""How WebRTC greets what a page calls a relay or, with a length before it, a peer (RFC 8489, RFC 4571)."""
 
 
 class _Answers:
@@ -88,6 +90,9 @@ class LineConnection(Protocol):
             if len(self._rest) > MAX_TOKEN_LINE:
                 self._refuse(b"token")
         elif len(self._rest) > MAX_ENVELOPED + 1:
+            if not self._begun:
+                self._refuse(b"too-large")
+                return
             self._too_long = True
             self._rest = b""
 
@@ -106,10 +111,13 @@ class LineConnection(Protocol):
 
     def _begin(self, line: bytes) -> bool:
         """Look at the first line; return whether the connection may go on."""
-        if _HTTP.fullmatch(line) or line.startswith(_TLS):
+        if _HTTP.fullmatch(line) or line.startswith(_TLS) or _STUN.match(line):
             # A page could have a browser send its lines in the body of a request.
             self._lines.counts["http"] += 1
             self._refuse(b"http")
+            return False
+        if len(line) > MAX_ENVELOPED + 1 and self._lines.tokens is None:
+            self._refuse(b"too-large")  # As one that is not there as a whole, of which nobody knows what it is.
             return False
         if self._lines.tokens is not None:
             word, _, token = line.rstrip(b"\r").partition(b" ")

@@ -1,0 +1,52 @@
+"""What targets begin with: the vectors of the protocols, and messages that the library writes itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+VECTORS = Path(__file__).resolve().parents[1] / "tests" / "vectors"
+
+Drawn = TypeVar("Drawn")
+
+
+def vectors(wing: str) -> list[dict[str, Any]]:
+    """Return the vectors of a wing."""
+    found: list[dict[str, Any]] = json.loads((VECTORS / f"{wing}.json").read_text())
+    return found
+
+
+def bytes_of(wing: str) -> list[bytes]:
+    """Return the bytes of the vectors of a wing, where there are not very many; of a transcript, all that was said."""
+    found = []
+    for vector in vectors(wing):
+        if "hex" in vector:
+            found.append(bytes.fromhex(vector["hex"]))
+            continue
+        lines = [vector["line"], *(step.get("line") for step in vector.get("steps", ()))]
+        found.append("".join(filter(None, lines)).encode("utf-8", "surrogateescape"))
+    return [data for data in found if len(data) <= 4_096]
+
+
+def draw(strategy: st.SearchStrategy[Drawn], count: int = 40) -> list[Drawn]:
+    """Return what ``strategy`` draws, always the same."""
+    found: list[Drawn] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(value: Drawn) -> None:
+        found.append(value)
+
+    collect()
+    return found

@@ -1,0 +1,39 @@
+"""What is fuzzed: one module for each codec or parser, with a function ``one`` that takes an input."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+LONGEST = 4_096
+"""Bytes of an input, where the module of a target does not say otherwise."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A codec or parser, and how to reach it.
+
+    :ivar one: takes an input; whatever it raises is a finding.
+    :ivar seeds: makes inputs to begin with.
+    :ivar longest: bytes of an input.
+    """
+
+    name: str
+    one: Callable[[bytes], None]
+    seeds: Callable[[], Iterable[bytes]]
+    longest: int
+
+
+def names() -> list[str]:
+    """Return the names of all targets."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def load(name: str) -> Target:
+    """Return a target. :raises LookupError: if there is none of this name."""
+    if name not in names():
+        raise LookupError(f"there is no target {name!r}; there are {', '.join(names())}")
+    module = importlib.import_module(f"{__name__}.{name}")
+    return Target(name, module.one, module.seeds, getattr(module, "LONGEST", LONGEST))

@@ -1,0 +1,107 @@
+"""A client: whatever its backbone and strangers send, it never raises, and what it holds is bounded."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from random import Random
+
+from fuzz.choices import Choices, piece
+from fuzz.seeds import bytes_of, draw
+from fuzz.targets.fyrehose_codec import PACKETS
+from fyrehose_twisted.errors import PublishQueueFull
+from fyrehose_twisted.fyrehose.client import Client
+from fyrehose_twisted.fyrehose.codec import decode, encode
+from fyrehose_twisted.fyrehose.config import ClientConfig, Start
+from fyrehose_twisted.fyrehose.envelope import wrap
+from fyrehose_twisted.fyrehose.events import Delivered
+from fyrehose_twisted.fyrehose.messages import Deliver, Forward, KeepaliveAck
+from fyrehose_twisted.fyrehose.reassembly import Lost
+from fyrehose_twisted.net.batch import Batch
+
+BACKBONE = ("192.0.2.1", 2323)
+PEERS = [BACKBONE, ("192.0.2.8", 4002), ("198.51.100.1", 0)]
+START = 1_700_000_000.0
+BUFFER = 8_192
+ACKNOWLEDGE, PUBLISH, PAUSE, RESUME, WAIT = range(251, 256)
+"""What may be in the place of a peer."""
+
+
+def seeds() -> Iterable[bytes]:
+    """Return sessions: how the client is set up, and then what arrives."""
+    packets = [encode(packet) for packet in draw(PACKETS)]
+    joined = bytes((ACKNOWLEDGE, 0))
+    for setup in range(8):
+        stream = [
+            bytes((0, 1)) + piece(encode(Deliver(number, wrap(b"publishr", number, b"x")))) + bytes((WAIT, 1))
+            for number in (5, 6, 7, 9, 12, 8, 10, 11, 40, 13)
+        ]
+        asked = bytes((0, 1)) + piece(encode(Forward(PEERS[1], 5, 9)))
+        yield bytes((setup,)) + joined + b"".join(stream) + asked + bytes((PUBLISH, 3, WAIT, 20, PAUSE, 0)) + stream[0]
+    for start in range(0, len(packets), 8):
+        yield b"\0" + joined + b"".join(bytes((0, 1)) + piece(data) for data in packets[start : start + 8])
+    for data in bytes_of("fyrehose"):
+        yield b"\0" + joined + b"\0\x14" + piece(data)
+
+
+def one(data: bytes) -> None:
+    """Let what ``data`` says happen: each step is a peer or what else happens, a number, and perhaps a datagram."""
+    choices = Choices(data)
+    setup, now = choices.number(), START
+    config = ClientConfig(
+        start=(Start.LIVE, Start.OLDEST, 5)[setup % 3],
+        raw=bool(setup & 4),
+        subscribe=not setup & 64,
+        history_bytes=BUFFER,
+        buffer_bytes=BUFFER,
+    )
+    node = Client(BACKBONE, config, Random(1), START)
+    following = 0
+    node.tick(now)
+    tokens = [b""]
+    while choices:
+        kind, count = choices.number(), choices.number()
+        arrivals: list[tuple[bytes, tuple[str, int]]] = []
+        if kind == ACKNOWLEDGE:
+            arrivals = [(encode(KeepaliveAck(tokens[-1])), BACKBONE)]
+        elif kind == PUBLISH:
+            with contextlib.suppress(PublishQueueFull):
+                node.publish(bytes(count), now)
+        elif kind == PAUSE:
+            node.pause()
+        elif kind == RESUME:
+            node.resume(now)
+        elif kind == WAIT:
+            now += count / 8
+            node.tick(now)
+        else:
+            arrivals = [(choices.piece(), PEERS[kind % len(PEERS)])] * (count % 40)
+        node.receive_batch(Batch.pack(arrivals), now)
+        sent = 0
+        while True:
+            _, effects, events = node.drain()
+            for effect in effects:
+                for datagram in effect.each():
+                    packet = decode(datagram)
+                    sent += len(datagram)
+                    tokens += [packet.token] if hasattr(packet, "token") else []
+            for event in events:
+                following = _check_order(event, following)
+            if not events:
+                break
+        assert node.buffered <= BUFFER + 65_535
+        assert sent <= 300_000, f"{sent:,} bytes were sent at once"
+        deadline = node.next_deadline()
+        assert deadline is None or deadline < now + 600
+
+
+def _check_order(event: object, following: int) -> int:
+    """See that what is handed over follows what was before; return the number that has to come next at least."""
+    if isinstance(event, Lost):
+        assert following <= event.first <= event.last
+        return event.last + 1
+    if isinstance(event, Delivered):
+        for number in [message.sequence for message in event.messages]:
+            assert number >= following, f"{number} comes behind {following - 1}"
+            following = number + 1
+    return following

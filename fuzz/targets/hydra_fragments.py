@@ -1,0 +1,75 @@
+"""A stream in messages of IRC: pieces, and a session that hears whatever comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fuzz.checks import check_size
+from fuzz.choices import Choices, piece
+from fyrehose_twisted.hydra.carriers.fragments import (
+    MAX_PIECE,
+    MAX_PIECES,
+    FragmentSession,
+    Piece,
+    Stage,
+    decode_piece,
+    encode_piece,
+)
+
+OURS, THEIRS = b"a" * 12, b"b" * 12
+KEY = b"a secret of some length"
+
+
+def _pair(secret: bytes | None) -> tuple[FragmentSession, FragmentSession]:
+    return (
+        FragmentSession(b"ivan", b"boris", OURS, 0.0, secret=secret),
+        FragmentSession(b"boris", b"ivan", THEIRS, 0.0, secret=secret),
+    )
+
+
+def seeds() -> Iterable[bytes]:
+    """Return what a session hears, of another one that writes a little."""
+    for secret in (None, KEY):
+        one_end, other = _pair(secret)
+        heard, now = [], 0.0
+        other.write(b"PING 1 x 1\r\n" * 60, now)
+        for _ in range(60):
+            now += 1.0
+            one_end.tick(now)
+            other.tick(now)
+            for message in one_end.drain().messages:
+                other.receive(message, now)
+            for message in other.drain().messages:
+                heard.append(message)
+                one_end.receive(message, now)
+        other.end("enough", now)
+        heard += other.drain().messages
+        yield bytes((secret is not None,)) + b"".join(piece(message) + b"\x08" for message in heard)
+        yield bytes((secret is not None,)) + b"".join(piece(message) + b"\x08" for message in reversed(heard))
+    yield b"\0" + piece(encode_piece(Piece(0, 1, 1, b"x"), None)) + b"\0"
+
+
+def one(data: bytes) -> None:
+    """Let messages arrive, with eighths of seconds between them."""
+    choices = Choices(data)
+    secret = KEY if choices.number() & 1 else None
+    session, _ = _pair(secret)
+    session.write(b"something that waits\r\n" * 20, 0.0)
+    now, came = 0.0, 0
+    while choices:
+        message = choices.piece()
+        found = decode_piece(message, None)
+        if found is not None:
+            assert encode_piece(found, None) == message
+            assert 1 <= found.place <= found.pieces <= MAX_PIECES
+            assert len(found.data) <= MAX_PIECE
+        session.receive(message, now)
+        now += choices.number() / 8
+        session.tick(now)
+        output = session.drain()
+        came += len(output.data)
+        assert all(len(said) <= 400 and said.isascii() for said in output.messages)
+        assert session.waiting >= 0
+        deadline = session.next_deadline()
+        assert (deadline is None) == (session.stage is Stage.OVER)
+    check_size(b"x" * came, len(data), factor=1)

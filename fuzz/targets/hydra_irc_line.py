@@ -1,0 +1,39 @@
+"""Lines of IRC servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fuzz.checks import check_size
+from fyrehose_twisted.hydra.irc_line import fold, one_word, parse_line, readable, wire
+
+
+def seeds() -> Iterable[bytes]:
+    """Return lines."""
+    return [
+        b":nick!user@host PRIVMSG #x :hello there",
+        b":irc.example.org 005 me CASEMAPPING=rfc1459 CHANTYPES=# :are supported by this server",
+        b":irc.example.org 353 me = #x :@one +two three",
+        b"PING :\xe9\xff",
+        b":",
+        b" : ",
+        b"",
+    ]
+
+
+def one(data: bytes) -> None:
+    """Take a line apart."""
+    line = parse_line(data)
+    if line is None:
+        return
+    assert line.raw == data
+    assert line.command == line.command.upper()
+    assert line.command
+    assert all(" " not in word for word in line.params[:-1])
+    check_size(line, len(data))
+    for text in (line.prefix, line.nick, line.command, *line.params):
+        assert len(fold(text)) == len(text)
+        assert readable(text).isprintable()
+        assert len(readable(text)) <= 200
+        one_word(text)
+        wire(text)

@@ -1,0 +1,77 @@
+"""Streams over UDP: a station that anybody may send datagrams to, whole ones of others and any bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from fuzz.choices import Choices, piece
+from fyrehose_twisted.hydra.carriers.udp_station import Station
+from fyrehose_twisted.hydra.carriers.udp_wire import LARGEST, Keys, seal, unseal
+
+HERE, THERE, ELSEWHERE = ("192.0.2.1", 6174), ("192.0.2.2", 6174), ("198.51.100.9", 9)
+SECRET = b"a secret of more than 16 bytes"
+KEEP, CHANGE, STRANGE, WRITE, WAIT = range(5)
+"""What happens: a datagram of the other station arrives, as it is or changed, or one of nobody; or both write; or time
+passes."""
+
+
+def seeds() -> Iterable[bytes]:
+    """Return what happens between two stations."""
+    calm = bytes((KEEP,)) * 8 + bytes((WRITE, 9, KEEP, KEEP, KEEP, WAIT, 20)) * 6
+    for setup in range(4):
+        yield bytes((setup,)) + calm
+        yield bytes((setup,)) + calm + bytes((CHANGE, 0, 1, 7, KEEP, CHANGE, 3, 9, 1)) * 4
+        yield bytes((setup,)) + b"".join(bytes((STRANGE,)) + piece(bytes((kind,)) * 41) for kind in range(11))
+
+
+def one(data: bytes) -> None:
+    """Let it happen to a station that dials and one that accepts; both are real, and share a network that errs."""
+    choices = Choices(data)
+    setup = choices.number()
+    rng, now = Random(1), 1_000.0
+    secret = SECRET if setup & 1 else None
+    stations = {
+        address: Station(secret, max_ping=10.0, accepted=2, per_source=2, token=rng.randbytes)
+        for address in (HERE, THERE)
+    }
+    stations[THERE].accepting = True
+    session = stations[HERE].dial(THERE, now)
+    network: list[tuple[bytes, tuple[str, int], tuple[str, int]]] = []
+    steps = 0
+    while choices and steps < 400:
+        steps += 1
+        step = choices.number() % 5
+        if step == WRITE:
+            size = choices.number()
+            for station in stations.values():
+                for written in list(station.sessions.values()):
+                    written.write(bytes(size), now)
+                    station.touch(written)
+        elif step == WAIT:
+            now += choices.number() / 16
+        elif step == STRANGE:
+            body = choices.piece()
+            target = HERE if setup & 2 else THERE
+            stations[target].receive(seal(body, Keys(secret).common) if setup & 4 else body, ELSEWHERE, now)
+        elif network:
+            datagram, source, target = network.pop(0)
+            if step == CHANGE:
+                changed = bytearray(datagram)
+                changed[choices.number(2) % len(changed)] ^= choices.number()
+                datagram = bytes(changed)[: choices.number() or None]
+            if datagram:
+                stations[target].receive(datagram, source, now)
+        for address, station in stations.items():
+            station.tick(now)
+            replies, turns = station.drain()
+            for reply, to in replies:
+                network += [(reply, address, to)] if to in stations else []
+            for turn in turns:
+                network += [(sent, address, turn.session.address) for sent in turn.drained.datagrams]
+            assert len(station.sessions) <= 3
+        network = [entry for entry in network if entry[2] in stations][:200]
+        assert all(len(datagram) <= LARGEST for datagram, _, _ in network)
+    keys = Keys(secret)
+    assert unseal(seal(data, keys.common), keys.common) == data
+    assert session.ended is None or session not in stations[HERE].sessions.values()

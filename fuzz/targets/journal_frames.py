@@ -1,0 +1,53 @@
+"""Frames, and the headers of segments, at the beginning of whatever bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fuzz.checks import attempt, check_size
+from fyrehose_twisted.journal import segment_header
+from fyrehose_twisted.journal.frames import (
+    HEADER,
+    BadFrame,
+    Kind,
+    Place,
+    check_body,
+    lost_frame,
+    read_header,
+    read_pairs,
+    read_records,
+    records_frame,
+    start_frame,
+)
+from fyrehose_twisted.journal.segment_header import BadHeader, OtherVersion, SegmentHeader, decode
+
+_PLACE = Place(1, 64, 7)
+
+
+def seeds() -> Iterable[bytes]:
+    """Return frames of each kind, and headers of segments."""
+    yield records_frame(_PLACE, 0, [5, 6, 7], [10, 11, 12], [b"a", b"", b"ccc"])[1]
+    yield records_frame(_PLACE, 3, [5, 9, 70], [10, 9, 12], [b"a", b"", b"ccc"])[1]
+    yield records_frame(_PLACE, 0, [2**48], [0], [b"x" * 300])[1]
+    yield lost_frame(_PLACE, 0, [(1, 4), (9, 9)], 11)[1]
+    yield start_frame(_PLACE, [(0, 1), (1, 50)])[1]
+    yield segment_header.encode(SegmentHeader(1, "fyrehose://127.0.0.1:2323", 0, 5, 7))
+    yield segment_header.encode(SegmentHeader(2**32 - 1, "", 2**48, -1, 0))
+
+
+def one(data: bytes) -> None:
+    """Read a frame and a header."""
+    header, error = attempt(lambda: read_header(data), BadFrame)
+    if error is None:
+        body = memoryview(data)[HEADER.size :]
+        _, error = attempt(lambda: check_body(header, body), BadFrame)
+        if error is None:
+            if header.kind is Kind.RECORDS:
+                block = read_records(header, body, "stream")
+                assert len(block) == header.entries
+                check_size(block.payloads(), len(data))
+            else:
+                assert len(read_pairs(header, body)) == header.entries
+    whose, error = attempt(lambda: decode(data), BadHeader, OtherVersion)
+    if error is None:
+        assert decode(segment_header.encode(whose)) == whose

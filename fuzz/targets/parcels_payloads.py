@@ -1,0 +1,30 @@
+"""Application data of our own parcels, of each type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fuzz.checks import attempt, check_size
+from fuzz.seeds import draw
+from fuzz.targets.parcels_codec import MESSAGES
+from fyrehose_twisted.parcels.cbor import BadParcel
+from fyrehose_twisted.parcels.payloads import NAMES, PayloadWriter, read_payload
+
+KINDS = sorted(NAMES.values())
+
+
+def seeds() -> Iterable[bytes]:
+    """Return application data behind a byte that says of which type it is."""
+    for message in draw(MESSAGES, 120):
+        yield bytes((KINDS.index(type(message).__name__),)) + PayloadWriter().write(message)
+
+
+def one(data: bytes) -> None:
+    """Read application data; what was read is the same when it was written and is read again."""
+    if not data:
+        return
+    name, payload = KINDS[data[0] % len(KINDS)], data[1:]
+    message, error = attempt(lambda: read_payload(name, payload), BadParcel)
+    if error is None:
+        check_size(message, len(payload), factor=8)
+        assert read_payload(name, PayloadWriter().write(message)) == message

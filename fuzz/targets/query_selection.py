@@ -1,0 +1,65 @@
+"""What requests want of journals: ranges, times, and filters, which are asked about whatever records say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import parse_qs
+
+from fuzz.checks import attempt, check_size
+from fuzz.choices import Choices, piece
+from fyrehose_twisted.journal.contents import Contents
+from fyrehose_twisted.query.items import Item, as_time
+from fyrehose_twisted.query.selection import FOLLOW, RANGE, Place, select
+from fyrehose_twisted.web.answers import Problem
+
+LONGEST = 2_048
+FILTER = 256
+"""Characters that a filter may have here."""
+PAGE = 100
+
+_QUERIES = (
+    (b"from", b"5", b"to", b"0:9", b"limit", b"3"),
+    (b"since", b"2026-01-31T12:00:00Z", b"until", b"1700000000.5", b"encoding", b"base64"),
+    (b"since", b"0001-01-01T00:00:00+23:59", b"until", b"9999-12-31T23:59:59-23:59"),
+    (b"last", b"7", b"where", b"temperature > `20` && contains(tags, 'a')"),
+    (b"where", b"items[?n==`1`].keys(@) | [0][-1:2:-1] | length(@)", b"from", b"1:18446744073709551614"),
+    (b"where", b"sum(values(@)) > avg(a) || !not_null(b, `{}`) || max(x[]) == floor(y)"),
+    (b"where", b"(" * 200),
+)
+_PAYLOADS = (b'{"temperature":21.5,"tags":["a"]}', b'{"items":[{"n":1}],"a":[1,2],"x":[[1e308],[2]],"y":-0.5}', b"\xff")
+
+
+def seeds() -> Iterable[bytes]:
+    """Return queries, each with a payload behind it."""
+    for query in _QUERIES:
+        for payload in _PAYLOADS:
+            yield bytes((len(query) // 2,)) + b"".join(map(piece, query)) + payload
+
+
+def one(data: bytes) -> None:
+    """Read a query, ask its filter about a record, and read the query of what follows."""
+    choices = Choices(data)
+    query = {}
+    for _ in range(choices.number() % 8):
+        name, value = choices.piece(), choices.piece()
+        if name in RANGE or name in FOLLOW:
+            query[name] = value
+    payload = choices.rest()
+    contents: Any = Contents("stream", 0)
+    selection, error = attempt(lambda: select(query, contents, longest=FILTER, page=PAGE), Problem)
+    item = Item(b'"stream"', 0, 1, 1, 1_700_000_000_000_000, payload)
+    for plain in (False, True):
+        check_size(item.text(plain), len(payload), factor=8)
+    if error is not None:
+        return
+    if selection.where is not None:
+        assert selection.where.wants(item.document) in (False, True)
+    for time in (selection.since, selection.until):
+        if time is not None and 0 <= time < 2**57:
+            as_time(time)
+    following = parse_qs(selection.going_on(Place(0, 7)), keep_blank_values=True)
+    again = {name.encode(): values[0].encode("utf-8", "surrogatepass") for name, values in following.items()}
+    further, error = attempt(lambda: select(again, contents, longest=FILTER, page=PAGE), Problem)
+    assert error is None, f"{again} goes on from {query}: {error}"
+    assert (further.since, further.until, further.last) == (selection.since, selection.until, selection.last)

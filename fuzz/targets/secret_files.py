@@ -1,0 +1,49 @@
+"""Files that options name: secrets, tokens, passwords, keys, callbacks."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from fuzz.checks import attempt, check_size
+from fyrehose_twisted.errors import ConfigurationError, StateFileError
+from fyrehose_twisted.freenet.signing import SigningKey
+from fyrehose_twisted.hydra.options import read_password
+from fyrehose_twisted.parcels.options import read_token
+from fyrehose_twisted.parcels.web.callback_file import CallbackFile
+from fyrehose_twisted.secret import read_secret
+from fyrehose_twisted.web.tokens import read_tokens
+
+_DIRECTORY = tempfile.TemporaryDirectory(prefix="fuzz-")
+_CALLBACK = (
+    b'{"format":"fyrehose parcels callbacks 1","callbacks":[{"id":"0123456789abcdef","url":"http://x/","next":1,'
+    b'"secret":null,"suspended":false}]}'
+)
+WAYS: tuple[tuple[Callable[[str], Any], tuple[bytes, ...]], ...] = (
+    (read_secret, (b"sixteen bytes and a few\n", b"short")),
+    (read_token, (b"sixteen-bytes-and-a-few\n", b"sixteen bytes and a few\n")),
+    (lambda path: read_password("--password-file", path), (b"secret\n", b"\xff")),
+    (read_tokens, (b"# who\nivan sixteen-bytes-and-a-few\nboris another-token-of-16\n", b"ivan x\n")),
+    (SigningKey.read, (b"00" * 32 + b"\n",)),
+    (lambda path: CallbackFile(path).load(), (_CALLBACK, b"[" * 2_000)),
+)
+"""What reads a file, and contents."""
+
+
+def seeds() -> Iterable[bytes]:
+    """Return files, each behind a byte that says what reads it."""
+    return [bytes((way,)) + content for way, (_, contents) in enumerate(WAYS) for content in contents]
+
+
+def one(data: bytes) -> None:
+    """Read a file."""
+    if data:
+        path = Path(_DIRECTORY.name) / "file"
+        path.write_bytes(data[1:])
+        path.chmod(0o600)
+        read, _ = WAYS[data[0] % len(WAYS)]
+        content, error = attempt(lambda: read(str(path)), ConfigurationError, StateFileError)
+        if error is None and not isinstance(content, SigningKey):
+            check_size(content, len(data))

@@ -1,0 +1,104 @@
+"""Files in which nodes remember, after whatever has become of them: opening one says so or goes on."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fuzz.checks import attempt
+from fuzz.choices import Choices
+from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.freenet.state_file import StateFile as FreenetState
+from fyrehose_twisted.fyrehose.numbering import Mark
+from fyrehose_twisted.fyrehose.state import SequenceFile as BackboneState
+from fyrehose_twisted.hydra.promises import Vow
+from fyrehose_twisted.hydra.state_file import StateFile as HydraState
+from fyrehose_twisted.parcels.messages import Entry, EntryKind, Member, Run, View
+from fyrehose_twisted.parcels.promise_file import PromiseFile
+from fyrehose_twisted.parcels.promises import Change
+
+LONGEST = 8_192
+"""More than the longest of them."""
+
+BOOT = bytes(range(16))
+_DIRECTORY = tempfile.TemporaryDirectory(prefix="fuzz-")
+
+
+def _backbone(path: Path) -> Any:
+    return BackboneState(path, "fyrehose://127.0.0.1:2323", boot_id=BOOT)
+
+
+def _freenet(path: Path) -> Any:
+    return FreenetState(path, lambda: (7, 0.25))
+
+
+def _hydra(path: Path) -> Any:
+    return HydraState(path, "network", quiet=30.0, now=1_000.0, boot_id=lambda: BOOT)
+
+
+def _promises(path: Path) -> Any:
+    return PromiseFile(path, boot_id=lambda: BOOT)
+
+
+OPEN: tuple[Callable[[Path], Any], ...] = (_backbone, _freenet, _hydra, _promises)
+
+
+@cache
+def _written() -> list[bytes]:
+    """Return a file of each kind."""
+    directory = Path(_DIRECTORY.name)
+    paths = [directory / f"written-{way}" for way in range(len(OPEN))]
+    backbone, freenet, hydra, promises = (open_it(path) for open_it, path in zip(OPEN, paths, strict=True))
+    backbone.persist(Mark(7, 4_096))
+    freenet.keep(0.5)
+    hydra.keep(Vow(), own=3)
+    hydra.keep(Vow(term=5), own=3)
+    promises.begin(Member("node-1", 9))
+    view = View(((Member("node-1", 9), ("192.0.2.7", 4_000)),))
+    entries = [
+        Entry(1, EntryKind.VIEW, view),
+        Entry(1, EntryKind.NOTHING, None),
+        Entry(1, EntryKind.EVENTS, (Run("node-1", 1, 1, (b"a", b"b")),)),
+    ]
+    promises.keep(Change(1, Member("node-1", 9), 5, 0, None, 1, entries))
+    found = [path.read_bytes() for path in paths]
+    for one_of_them in (backbone, freenet, hydra, promises):
+        one_of_them.close()
+    return found
+
+
+def seeds() -> Iterable[bytes]:
+    """Return what becomes of each kind of file."""
+    for way, content in enumerate(_written()):
+        yield bytes((way,))
+        yield bytes((way, 255)) + content
+        yield bytes((way, 254, 0, 60))
+        for offset in range(0, min(len(content), 512), 7):
+            yield bytes((way,)) + b"\0" + offset.to_bytes(2, "big") + b"\x01"
+
+
+def one(data: bytes) -> None:
+    """Change bytes of a file, cut it or replace it; open it twice."""
+    choices = Choices(data)
+    way = choices.number() % len(OPEN)
+    content = bytearray(_written()[way])
+    while choices:
+        step = choices.number()
+        if step == 255:
+            content[:] = choices.rest()
+        elif step == 254:
+            del content[choices.number(2) :]
+        else:
+            offset = choices.number(2)
+            if content:
+                content[offset % len(content)] ^= choices.number()
+    with tempfile.TemporaryDirectory(dir=_DIRECTORY.name) as directory:
+        path = Path(directory) / "state"
+        path.write_bytes(content)
+        for _ in range(2):
+            opened, error = attempt(lambda: OPEN[way](path), StateFileError)
+            if error is None:
+                opened.close()

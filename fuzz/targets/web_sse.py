@@ -1,0 +1,21 @@
+"""Streams of server-sent events, as clients read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fuzz.checks import check_stream
+from fyrehose_twisted.web.sse import BadStream, FrameReader, comment, frame, position
+
+
+def seeds() -> Iterable[bytes]:
+    """Return streams."""
+    yield b"\x07" + frame(b'{"sequence":1}', 1) + frame(b"x", 2, b"gap") + position(9) + comment(b"still here")
+    yield b"\x01data: a\r\ndata\r\rid: \xc3\xbc\n\n:\n"
+    yield b"\x03\xef\xbb\xbfdata:a\nretry: 10\nevent\n\n"
+    yield b"\x02data: \xff\n\n"
+
+
+def one(data: bytes) -> None:
+    """Read a stream."""
+    check_stream(FrameReader, data, BadStream, keeps=False)

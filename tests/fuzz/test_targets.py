@@ -1,0 +1,129 @@
+"""Every target takes its seeds, and whatever it once failed on; and, for long, what mutations make of them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from fuzz import run
+from fuzz.findings import REGRESSIONS, regressions, shrink
+from fuzz.mutation import mutated
+from fuzz.targets import Target, load, names
+from fuzz.worker import options, run_blindly
+
+ROOT = Path(__file__).resolve().parents[2]
+MUTANTS = 60
+"""Inputs that each target gets in every test run, besides its seeds."""
+
+TARGETS = pytest.mark.parametrize("name", names())
+
+
+@TARGETS
+def test_the_seeds_and_a_few_mutants_are_taken(name: str) -> None:
+    target = load(name)
+    seeds = list(target.seeds())
+    assert seeds
+    assert max(map(len, seeds)) <= target.longest
+    for data in seeds:
+        target.one(data)
+    rng = Random(1)
+    for _ in range(MUTANTS):
+        target.one(mutated(seeds, rng, target.longest))
+
+
+@TARGETS
+def test_nothing_comes_of_nothing(name: str) -> None:
+    load(name).one(b"")
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [pytest.param(name, data, id=f"{name}-{which}") for name in names() for which, data in regressions(name).items()],
+)
+def test_what_was_found_once_is_not_found_again(name: str, data: bytes) -> None:
+    load(name).one(data)
+
+
+def test_regressions_are_those_of_targets() -> None:
+    assert {path.name for path in REGRESSIONS.iterdir()} <= set(names())
+
+
+@pytest.mark.soak
+@TARGETS
+def test_mutants_are_taken_for_long(name: str) -> None:
+    target, seed = load(name), secrets.randbits(32)
+    print(f"seed {seed}")
+    inputs, rng = [*target.seeds(), *regressions(name).values()], Random(seed)
+    until = time.monotonic() + float(os.environ.get("SOAK_SECONDS", "60")) / len(names())
+    while time.monotonic() < until:
+        data = mutated(inputs, rng, target.longest)
+        try:
+            target.one(data)
+        except Exception:
+            print(f"{name} failed on {shrink(target.one, data, 5).hex()}")
+            raise
+
+
+def fails(data: bytes) -> None:
+    assert b"\xff" not in data, "this one is planted"
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Target:
+    """A target that fails on some inputs."""
+    target = Target("planted", fails, lambda: [b"seed"], 64)
+    for module in ("fuzz.targets", "fuzz.run"):
+        monkeypatch.setattr(f"{module}.load", lambda name: target)
+    return target
+
+
+class TestAFinding:
+    def test_is_kept_and_shown_with_the_command_that_makes_it_a_regression(
+        self, planted: Target, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        findings = tmp_path / "findings"
+        findings.mkdir()
+        asked = options(["planted", f"--corpus={tmp_path / 'corpus'}", f"--findings={findings}", "--seconds=60"])
+        with pytest.raises(AssertionError, match="planted"):
+            run_blindly(asked)
+        [found] = findings.iterdir()
+        assert b"\xff" in found.read_bytes()
+        capsys.readouterr()
+        run.describe(run.Outcome("planted", status=1, findings=[found]))
+        told = capsys.readouterr().out
+        assert "input, 1 bytes: ff\n" in told
+        assert "mkdir -p fuzz/regressions/planted && echo ff > fuzz/regressions/planted/NAME.hex\n" in told
+
+    def test_is_made_as_short_as_it_can_be(self) -> None:
+        assert shrink(fails, b"a" * 100 + b"\xff" + b"b" * 33) == b"\xff"
+        assert shrink(fails, b"nothing is wrong with this") == b"nothing is wrong with this"
+
+
+def fuzz(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fuzz.run", "--jobs=1", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+class TestTheCommand:
+    def test_says_how_many_inputs_there_were(self) -> None:
+        done = fuzz("--without-atheris", "--seconds=1", "hydra_spec")
+        assert done.returncode == 0, done.stderr
+        assert "hydra_spec " in done.stdout
+        assert done.stdout.endswith("for 1 targets, 1 s each; nothing was found.\n")
+
+    def test_knows_its_targets(self) -> None:
+        assert fuzz("--list").stdout.split() == names()
+        done = fuzz("nothing")
+        assert done.returncode == 2
+        assert "there is no target 'nothing'" in done.stderr
+
+    def test_replays_an_input(self, tmp_path: Path) -> None:
+        path = tmp_path / "input.hex"
+        path.write_text("0102")
+        assert fuzz("hydra_spec", "--input", str(path)).stdout == "hydra_spec: nothing is wrong with these 2 bytes\n"
