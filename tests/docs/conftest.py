@@ -24,13 +24,19 @@ PATIENCE = 60.0
 SPARK_PATIENCE = 600.0
 """The same for a command on Spark, which takes all cores for half a minute, if the tests beside it leave it any."""
 
-DEFAULT_PORTS = ("2323", "2424", "6174", "6175", "6176", "6180", "6181", "6182", "6184", "6185", "6186", "6667", "9100")
+DEFAULT_PORTS = (
+    *("2323", "2424", "6174", "6175", "6176", "6180", "6181", "6182", "6184", "6185", "6186", "6667"),
+    *("8480", "8481", "8482", "9100", "9101"),
+)
 """Ports that the pages name; each page gets free ones in their place."""
 
 DEFAULTS = [
     (r"\bfyrehose (?:pub|sub|ping)\b", "--backbone", "-b", "127.0.0.1:2323"),
     (r"\bfyrehose-backbone\b", "--port", "-p", "2323"),
-    (r"\bfyrehose-(?:client|journal)\b", "--backbone", "-b", "127.0.0.1:2323"),
+    (r"\bfyrehose-(?:client|journal|frontend)\b", "--backbone", "-b", "127.0.0.1:2323"),
+    (r"\bfyrehose-query\b", "--http", "--http", "tcp:8480"),
+    (r"\bfyrehose-frontend\b", "--http", "--http", "tcp:8481"),
+    (r"\bfyrehose-frontend\b", "--lines", "--lines", "tcp:8482"),
     (r"\b(?:ticker|log_shipper)\.py \w+", "--backbone", "--backbone", "127.0.0.1:2323"),
     (r"\blossy_relay\.py\b", "--backbone", "--backbone", "127.0.0.1:2323"),
     (r"\blossy_relay\.py\b", "--port", "--port", "2424"),

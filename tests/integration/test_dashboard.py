@@ -199,7 +199,7 @@ def test_it_shows_how_everything_fares(
     page.key("Enter")
     page.until("document.querySelectorAll('#list li').length === 20")
     assert page.run("document.querySelector('#list li .number').textContent") == "350"
-    assert page.run("document.querySelector('#list .payload').textContent") == '{"n":301}'
+    assert page.run("document.querySelector('#list .payload').textContent") == '{"n": 301}'
     page.run("document.getElementById('where').focus()")
     page.type("kind == 'odd' && n > `295`")
     page.key("Enter")

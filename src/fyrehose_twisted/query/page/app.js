@@ -523,7 +523,9 @@ class Records {
       line.append(element("span", { className: "said warn" }, `${whole.format(content.first)} to ${whole.format(content.last)} cannot be had`));
     } else {
       const name = (content.epoch ? content.epoch + ":" : "") + content.sequence;
-      const payload = "text" in content ? content.text : "data" in content ? "base64 " + content.data : JSON.stringify(content.json);
+      // JSON as it was written, so that no digit of a number is lost.
+      const payload = content.text ?? (content.data === undefined
+        ? event.data.slice(event.data.indexOf('"json":') + 7, -1) : "base64 " + content.data);
       line.append(element("span", { className: "number" }, name),
         element("span", { className: "quiet number" }, new Date(content.received_at / 1000).toISOString().slice(11, 23)),
         element("span", { className: "payload" }, visible(payload)));
