@@ -88,7 +88,7 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
         "--cluster trades --found --cluster-secret-file secret --listen tcp:7000:interface=0.0.0.0"
         " --advertise node-a.example:7001 --http 8080 --token-file token --journal j --sync --retention 7d"
         " --window-mib 2 --max-event 1000 --max-pending-mib 3 --max-links 9 --allow-private-callbacks"
-        " --dial tls:{host}:{port}"
+        " --http-host a.example --dial tls:{host}:{port}"
     )
     config = options["config"]
     assert (config.cluster, config.found, config.secret) == ("trades", True, SECRET)
@@ -101,6 +101,7 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
     assert options["serving"] == Listening("tcp:8080:interface=127.0.0.1", ("127.0.0.1", 8080), True)
     assert options["web"].allow_private_callbacks
     assert options["web"].max_body == 1_000
+    assert options["web"].hosts == ("a.example",)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,6 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
         (r"tcp6:7000:interface=\:\:1", Listening(r"tcp6:7000:interface=\:\:1", ("::1", 7000), True)),
         ("ssl:7000:privateKey=k", Listening("ssl:7000:privateKey=k:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
         ("unix:/run/x", Listening("unix:/run/x:mode=600", None, True)),
-        ("systemd:domain=INET:index=0", Listening("systemd:domain=INET:index=0", None, False)),
         ("tcp:7000:interface=eth0", Listening("tcp:7000:interface=eth0", ("eth0", 7000), False)),
     ],
 )
@@ -152,6 +152,7 @@ def test_endpoints_name_loopback_unless_they_name_something_else(text: str, list
         ("--http 0 --token-file none", r"--token-file: secret file none cannot be read"),
         ("--http 0 --token-file secret", r"--token-file: secret has something other than one line of visible ASCII"),
         ("--token-file token", r"--token-file is of no use without --http"),
+        ("--http-host a.example", r"--http-host is of no use without --http"),
         ("--allow-private-callbacks", r"--allow-private-callbacks is of no use without --http"),
         ("--sync", r"--sync is of no use without --journal"),
         ("--retention 7d", r"--retention is of no use without --journal"),

@@ -20,6 +20,7 @@ from fyrehose_twisted.net.dialling import endpoints_from, show_place, tcp_endpoi
 from fyrehose_twisted.net.link import Link, LinkLimits, describe
 from fyrehose_twisted.net.links import Links
 from fyrehose_twisted.net.process import end_process
+from fyrehose_twisted.notify import supervisor
 from fyrehose_twisted.parcels.codec import ParcelCodec
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.events import Answered, Delivered, NotTaken, Skipped
@@ -199,6 +200,7 @@ class ParcelsNode(OrderedEvents, Service):
         self.links.flush()
         if self._http is not None:
             await self._http.start()
+        supervisor.ready(self.reactor, f"node {config.name} listens on {show_place(self.address)}")
 
     def _not_started(self, failure: Failure) -> None:
         if failure.check(CancelledError):

@@ -67,10 +67,15 @@ class Options(usage.Options):
     def __init__(self) -> None:
         super().__init__()
         self["neighbours"] = []
+        self["http-host"] = []
 
     def opt_neighbour(self, place: str) -> None:
         """HOST:PORT of another node (repeatable)"""
         self["neighbours"].append(place)
+
+    def opt_http_host(self, name: str) -> None:
+        """a name by which HTTP clients without a token may ask, beside localhost and addresses (repeatable)"""
+        self["http-host"].append(name)
 
     def postOptions(self) -> None:
         """Check what can be checked before anything starts."""
@@ -106,7 +111,7 @@ class Options(usage.Options):
     def _check_http(self) -> None:
         self["serving"], self["token"], self["web"] = None, None, None
         if self["http"] is None:
-            for option in ("token-file", "allow-private-callbacks"):
+            for option in ("token-file", "allow-private-callbacks", "http-host"):
                 if self[option]:
                     raise usage.UsageError(f"--{option} is of no use without --http: where shall HTTP be served?")
             return
@@ -116,7 +121,11 @@ class Options(usage.Options):
         check_exposed("http", serving, bool(self["open"]) or self["token"] is not None, "--token-file")
         web_module("sending")  # The extra is missed now, and not when the first callback is made.
         config = web_module("config").WebConfig
-        self["web"] = config(max_body=self["max-event"], allow_private_callbacks=bool(self["allow-private-callbacks"]))
+        self["web"] = config(
+            max_body=self["max-event"],
+            allow_private_callbacks=bool(self["allow-private-callbacks"]),
+            hosts=tuple(self["http-host"]),
+        )
 
     def _check_journal(self) -> None:
         if self["journal"] is None:
