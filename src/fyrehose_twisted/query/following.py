@@ -107,7 +107,7 @@ class Following(Stream):
     def start(self, cooperator: Cooperator) -> None:
         """Write the head, and then whatever there is, in turns with the others."""
         # Who is cut off before the first record comes back to the right place, too.
-        self.begin(self._position())
+        self.begin(self.position_text())
         self._task = cooperator.cooperate(self._work())
 
     def catch_up(self) -> None:
@@ -118,7 +118,7 @@ class Following(Stream):
 
     def beat(self, text: bytes) -> None:
         """See :meth:`~fyrehose_twisted.web.streaming.Stream.beat`: a filter may have passed much over."""
-        super().beat(self._position())
+        super().beat(self.position_text())
 
     def over(self) -> None:
         """Do nothing any more."""
@@ -127,11 +127,23 @@ class Following(Stream):
             task.whenDone().addErrback(lambda failure: None)
             task.stop()
 
-    def _position(self) -> bytes:
-        place = self.place
-        return (
-            b"id: %b\n\n" % str(Place(place.epoch, place.position - 1)).encode() if place.position else b": alive\n\n"
-        )
+    def position_text(self) -> bytes:
+        """Return what tells no record, only how far the client is."""
+        before = self.before()
+        return b": alive\n\n" if before is None else b"id: %b\n\n" % before
+
+    def record_text(self, item: Item, text: bytes) -> bytes:
+        """Return what tells a record."""
+        return b"data: %b\nid: %b\n\n" % (text, str(Place(item.epoch, item.position)).encode())
+
+    def skipped_text(self, told: bytes, last: Place) -> bytes:
+        """Return what tells that some cannot be had."""
+        return b"event: skipped\ndata: %b\nid: %b\n\n" % (told, str(last).encode())
+
+    def before(self) -> bytes | None:
+        """Return the id before the next record; ``None`` at the beginning."""
+        epoch, position = self.place
+        return str(Place(epoch, position - 1)).encode() if position else None
 
     def _work(self) -> Iterator[Deferred[None] | None]:
         while self._task is not None:
@@ -187,8 +199,7 @@ class Following(Stream):
             if item.received_at >= since and (where is None or where.wants(item.document)):
                 text = item.text(plain)
                 size += len(text)
-                place = str(Place(item.epoch, item.position)).encode()
-                texts.append(b"data: %b\nid: %b\n\n" % (text, place))
+                texts.append(self.record_text(item, text))
             self.place = Place(item.epoch, item.position + 1)
         else:
             if texts:
@@ -216,7 +227,7 @@ class Following(Stream):
         epoch, first = self.place
         if last >= first:
             told = dump({"epoch": epoch, "first": first, "last": last})
-            self.write(b"event: skipped\ndata: %b\nid: %b\n\n" % (told, str(Place(epoch, last)).encode()))
+            self.write(self.skipped_text(told, Place(epoch, last)))
             self.place = Place(epoch, last + 1)
             self._followers.skips += 1
 
@@ -235,10 +246,18 @@ class Followers(Streams):
         self._tails: dict[str, Tail] = {}
         self._cooperator = Cooperator(scheduler=lambda call: reactor.callLater(0, call))
 
-    def open(self, request: WebRequest, source: Source, wanted: Selection, place: Place | None) -> None:
+    def open(
+        self,
+        request: WebRequest,
+        source: Source,
+        wanted: Selection,
+        place: Place | None,
+        kind: type[Following] = Following,
+    ) -> None:
         """Let a client follow.
 
         :param place: where to begin; ``None`` for the end.
+        :param kind: how it is told.
         :raises Problem: if there are too many streams, of this client or of all.
         """
         self.admit(request)
@@ -247,7 +266,7 @@ class Followers(Streams):
             source.refresh()
             tail = self._tails[source.name] = Tail(source, self._query)
             self._poll(tail)
-        stream = Following(self, request, tail, tail.next if place is None else place, wanted)
+        stream = kind(self, request, tail, tail.next if place is None else place, wanted)
         tail.followers[stream] = None
         self.add(stream)
         stream.start(self._cooperator)

@@ -11,10 +11,11 @@ from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.following import Followers
+from fyrehose_twisted.query.following import Followers, Following
 from fyrehose_twisted.query.history import Search, Searches
 from fyrehose_twisted.query.overview import Overview, describe_source
 from fyrehose_twisted.query.selection import FOLLOW, RANGE, Place, Selection, place_of, select
+from fyrehose_twisted.query.sockets import FollowingSocket, check_socket, wants_socket
 from fyrehose_twisted.query.sources import Source, Sources
 from fyrehose_twisted.web.answers import Answer, Headers, Problem, answer, bad_request, dump, problem_of
 from fyrehose_twisted.web.asking import accepts, header, queries
@@ -54,8 +55,11 @@ class StreamPages:
         """Answer with a range, or with a stream where that is what is accepted."""
         source = self._source(request)
         source.refresh()
+        if wants_socket(request):
+            check_socket(request)
+            return self._follow(request, source, FollowingSocket)
         if accepts(request, STREAM):
-            return self._follow(request, source)
+            return self._follow(request, source, Following)
         wanted = self._selection(request, source, RANGE)
         if wanted.first is not None:
             _check_kept(source, wanted.first)
@@ -68,7 +72,7 @@ class StreamPages:
         searching.addErrback(request.broken)
         return None
 
-    def _follow(self, request: WebRequest, source: Source) -> Answer | None:
+    def _follow(self, request: WebRequest, source: Source, kind: type[Following]) -> Answer | None:
         query = queries(request, *FOLLOW)
         wanted = self._selection(request, source, FOLLOW)
         place = wanted.first
@@ -82,7 +86,7 @@ class StreamPages:
             place = source.beginning(wanted.since)
         if request.method == b"HEAD":
             return Answer(HTTPStatus.OK, b"", ((b"Content-Type", STREAM),))
-        self._followers.open(request, source, wanted, place)
+        self._followers.open(request, source, wanted, place, kind)
         return None
 
     def _selection(self, request: WebRequest, source: Source, known: tuple[bytes, ...]) -> Selection:

@@ -12,6 +12,7 @@ from twisted.logger import Logger
 
 from fyrehose_twisted.net.entrances import Entrances
 from fyrehose_twisted.net.process import end_process
+from fyrehose_twisted.notify import supervisor
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.site import QuerySite
 from fyrehose_twisted.query.sources import Sources
@@ -76,6 +77,8 @@ class QueryService(Service):
         self.site.watcher.start()
         self._looks.start(self._interval)
         self._reloading.start()
+        if self._entrances.all_bound:
+            supervisor.ready(self.reactor, f"listening on {self._entrances}")
 
     def stopService(self) -> Deferred[None]:
         """Twisted: end all streams and searches, and let go of the journals."""

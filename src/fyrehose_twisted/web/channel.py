@@ -168,10 +168,14 @@ class WebRequest(server.Request):
 
 
 class Channel(HTTPChannel):
-    """A connection. Bytes that are no request are answered with JSON too."""
+    """A connection. Bytes that are no request are answered with JSON too.
+
+    :ivar upgraded: takes what arrives, once the connection speaks something else than HTTP.
+    """
 
     site: WebSite
     transport: Any
+    upgraded: Callable[[bytes], object] | None = None
     _since: float | None = None
     _hung_up: float | None = None
 
@@ -187,6 +191,9 @@ class Channel(HTTPChannel):
 
     def dataReceived(self, data: bytes) -> None:
         """Twisted: bytes arrived."""
+        if self.upgraded is not None:
+            self.upgraded(data)
+            return
         if self._since is None and not self._handlingRequest:
             self._since = self.site.reactor.seconds()
         super().dataReceived(data)

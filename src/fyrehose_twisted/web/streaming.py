@@ -88,11 +88,14 @@ class Stream:
         request = self._request
         if not request.gone:
             request.when_gone = None
-            if self._packer is not None:
-                request.write(self._packer.flush())
+            request.write(self.farewell())
             request.unregisterProducer()
             request.channel.persistent = False
             request.finish()
+
+    def farewell(self) -> bytes:
+        """Return what is written last."""
+        return b"" if self._packer is None else bytes(self._packer.flush())
 
     def _gone(self) -> None:
         self._streams.remove(self, "gone")

@@ -1,0 +1,161 @@
+"""Streams over WebSockets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Ping,
+    Pong,
+    RejectConnection,
+    Request,
+    TextMessage,
+)
+
+from fyrehose_twisted.query.config import QueryConfig
+
+
+class Socket:
+    """A client."""
+
+    def __init__(self, bench: Any, path: str) -> None:
+        self.client = bench.client()
+        self._socket = WSConnection(ConnectionType.CLIENT)
+        self._seen = 0
+        self.events: list[Any] = []
+        self.client.channel.dataReceived(self._socket.send(Request(host="localhost", target=path)))
+        self.client.settle()
+
+    def look(self) -> Socket:
+        data = self.client.wire.value()
+        self._socket.receive_data(data[self._seen :])
+        self._seen = len(data)
+        self.events += self._socket.events()
+        return self
+
+    def send(self, event: Any) -> Socket:
+        self.look()
+        self.client.channel.dataReceived(self._socket.send(event))
+        return self
+
+    @property
+    def messages(self) -> list[Any]:
+        self.look()
+        return [json.loads(event.data) for event in self.events if isinstance(event, TextMessage)]
+
+    @property
+    def told(self) -> list[int]:
+        return [message["sequence"] for message in self.messages if "sequence" in message]
+
+
+def test_what_there_is_and_what_comes(bench: Any, records: str) -> None:
+    bench.numbers(3)
+    bench.journal().lose(0, 4, 5)
+    bench.numbers(1, first=6)
+    client = Socket(bench, f"{records}?from=2")
+    assert isinstance(client.look().events[0], AcceptConnection)
+    assert client.messages[0] == {"position": "1"}
+    assert client.told == [2, 3, 6]
+    assert {"skipped": {"epoch": 0, "first": 4, "last": 5}} in client.messages
+    bench.numbers(2)
+    bench.later()
+    assert client.told == [2, 3, 6, 7, 8]
+    bench.later(16)
+    assert client.messages[-1] == {"position": "8"}
+
+
+def test_it_goes_on_exactly(bench: Any, records: str) -> None:
+    bench.numbers(5)
+    assert Socket(bench, f"{records}?id=3").told == [4, 5]
+    assert Socket(bench, f"{records}?last=2&where=n").told == [4, 5]
+
+
+def test_what_makes_no_sense_is_told_before(bench: Any, records: str) -> None:
+    bench.numbers(1)
+    for path, code in ((f"{records}?to=5", 400), ("/streams/none/records", 404)):
+        (event,) = (event for event in Socket(bench, path).look().events if isinstance(event, RejectConnection))
+        assert event.status_code == code
+
+
+def test_no_page_of_another_site_gets_one(bench: Any, records: str) -> None:
+    bench.numbers(1)
+    headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
+    headers["Sec-WebSocket-Key"] = "MDEyMzQ1Njc4OTAxMjM0NQ=="
+    client = bench.client()
+    client.send(records, headers={**headers, "Origin": "http://evil.example"})
+    assert client.response().code == 403
+    assert bench.site.followers.following("fyrehose-test") == 0
+
+
+@pytest.mark.parametrize("left_out", ["Connection", "Sec-WebSocket-Version", "Sec-WebSocket-Key"])
+def test_what_is_no_handshake(bench: Any, records: str, left_out: str) -> None:
+    bench.numbers(1)
+    headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
+    headers["Sec-WebSocket-Key"] = "MDEyMzQ1Njc4OTAxMjM0NQ=="
+    del headers[left_out]
+    answer = bench.ask(records, **{name.lower().replace("-", "_"): value for name, value in headers.items()})
+    assert (answer.code, answer.json["error"]) == (400, "bad-request")
+    assert bench.site.clients._streams == {}
+
+
+def test_pings_are_answered_as_far_as_they_are_read(bench: Any, records: str) -> None:
+    bench.numbers(1)
+    client = Socket(bench, records)
+    client.send(Ping(b"one")).look()
+    assert [event.payload for event in client.events if isinstance(event, Pong)] == [b"one"]
+    client.client.wire.producer.pauseProducing()
+    before = client.client.wire.value()
+    for _ in range(100):
+        client.send(Ping(b"two"))
+    assert client.client.wire.value() == before
+
+
+@pytest.mark.parametrize("event", [TextMessage("x"), BytesMessage(b"x"), TextMessage("x", message_finished=False)])
+def test_there_is_nothing_to_say(bench: Any, records: str, event: Any) -> None:
+    bench.numbers(1)
+    client = Socket(bench, records).send(event).look()
+    assert client.events[-1].code == 1003
+    assert client.client.wire.disconnecting
+    assert bench.site.followers.ended == {"said something": 1}
+
+
+def test_garbage(bench: Any, records: str) -> None:
+    bench.numbers(1)
+    client = Socket(bench, records)
+    client.client.channel.dataReceived(b"\xff" * 100)
+    assert client.client.wire.disconnecting
+
+
+def test_closing(bench: Any, records: str) -> None:
+    bench.numbers(1)
+    ours, theirs = Socket(bench, records), Socket(bench, records)
+    theirs.send(CloseConnection(1000)).look()
+    assert (theirs.events[-1].code, theirs.client.wire.disconnecting) == (1000, True)
+    bench.site.close()
+    ours.look()
+    assert (ours.events[-1].code, ours.client.wire.disconnecting) == (1001, True)
+    assert bench.site.followers.ended == {"gone": 1, "closed": 1}
+    assert bench.site.clients._streams == {}
+
+
+def test_who_reads_nothing_is_cut_off(bench: Any, records: str) -> None:
+    bench.make(QueryConfig(stall_timeout=5))
+    bench.numbers(1)
+    client = Socket(bench, records)
+    client.client.wire.producer.pauseProducing()
+    bench.later(6)
+    assert client.client.wire.aborted
+
+
+def test_who_hangs_up_leaves_nothing_behind(bench: Any, records: str) -> None:
+    bench.numbers(1)
+    client = Socket(bench, records)
+    client.client.hang_up()
+    assert len(bench.site.followers) == 0
+    assert bench.site.connections == 0
