@@ -13,7 +13,7 @@ from zope.interface import implementer
 from fyrehose_twisted.effects import Address, Dial, Peer, Write
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.freenet.config import NodeConfig
-from fyrehose_twisted.freenet.events import Delivered, Missed, NotPublished, Published, Subscribed
+from fyrehose_twisted.freenet.events import Delivered, Missed, NotPublished, Published
 from fyrehose_twisted.freenet.location import key_location
 from fyrehose_twisted.freenet.messages import (
     NONE_SEEN,
@@ -74,7 +74,6 @@ class Cast(Observer):
         self.failed = 0
         self.delivered = 0
         self.missed = 0
-        self.subscriptions = 0
         self.got: dict[str, dict[tuple[bytes, int, bytes], None]] = {}
         self._numbers = 0
 
@@ -158,8 +157,6 @@ class Cast(Observer):
                 self.confirmed += 1
             case NotPublished():
                 self.failed += 1
-            case Subscribed():
-                self.subscriptions += 1
 
     # How things are
 

@@ -172,12 +172,6 @@ class Ties:
         self._out.hang_up(tie.peer)
         self.ended(tie.peer, now, why)
 
-    def hang_up_all(self, now: float, why: str) -> None:
-        """Close all links but those of the reference."""
-        for tie in self:
-            if not tie.legacy:
-                self.hang_up(tie, now, why)
-
     def bind(self, tie: Tie, node: int) -> None:
         """It is known whom a link leads to."""
         before, tie.node = tie.node, node

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fyrehose_twisted.journal.block import Block
@@ -18,7 +17,6 @@ NOT_JSON: Any = object()
 """The document of a record that has none."""
 
 _LINES = bytes.maketrans(b"\r\n", b"  ")
-_START = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Item:
@@ -90,8 +88,3 @@ def items(block: Block, bare: Bare) -> Iterator[Item]:
     columns = block.positions.tolist(), block.sequences.tolist(), block.times.tolist(), payloads
     for position, sequence, received_at, payload in zip(*columns, strict=True):
         yield Item(stream, block.epoch, position, sequence, received_at, payload)
-
-
-def as_time(microseconds: int) -> str:
-    """Return a time as RFC 3339 has it, in UTC."""
-    return (_START + timedelta(microseconds=microseconds)).isoformat().replace("+00:00", "Z")

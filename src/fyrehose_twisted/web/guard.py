@@ -46,10 +46,6 @@ class Guard:
         self._check_origin(request)
         return client
 
-    def allows_origin(self, request: WebRequest) -> bool:
-        """Whether the request is from a page of the origin that may use this site."""
-        return self._origin is not None and header(request, b"Origin") == self._origin
-
     def _check_token(self, request: WebRequest, tokens: Tokens) -> str:
         given = header(request, b"Authorization") or b""
         scheme, _, token = given.partition(b" ")
