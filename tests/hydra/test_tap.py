@@ -126,7 +126,6 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
         ("udp:7000:0.0.0.0", Listening("udp:7000:0.0.0.0", ("0.0.0.0", 7000), False, True)),
         ("unix:/run/x", Listening("unix:/run/x:mode=600", None, True)),
         ("unix:/run/x:mode=660", Listening("unix:/run/x:mode=660", None, True)),
-        ("systemd:domain=INET:index=0", Listening("systemd:domain=INET:index=0", None, False)),
         ("tcp:7000:interface=eth0", Listening("tcp:7000:interface=eth0", ("eth0", 7000), False)),
     ],
 )
@@ -170,7 +169,6 @@ def test_where_it_listens(text: str, listening: Listening) -> None:
         ("--retention 7d", "--retention is of no use without --journal"),
         ("--journal j --retention x", "retention 'x'"),
         ("--control tcp:7000:interface=0.0.0.0", "speaks on IRC in this node's name"),
-        ("--control systemd:index=0", "speaks on IRC in this node's name"),
         ("--control udp:7", "--control 'udp:7' is on UDP, where nobody would be heard; choose tcp:6175"),
         ("--control unix:", "names no socket"),
         ("--metrics x", "--metrics"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any
 
@@ -32,7 +33,7 @@ def inherited(option: str, *, name: str | None = None, index: int | None = None)
             f"--{option}: systemd passed no socket {which} ({known}); is the .socket unit started, with that"
             " FileDescriptorName=, and does twistd run with --nodaemon?"
         )
-    return socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM)
+    return socket.socket(fileno=os.dup(descriptor))
 
 
 def inherited_datagrams(option: str, name: str) -> socket.socket:
@@ -41,26 +42,18 @@ def inherited_datagrams(option: str, name: str) -> socket.socket:
     :raises ConfigurationError: if there is none, or it is something else.
     """
     found = inherited(option, name=name)
-    kind, family = found.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE), found.getsockopt(*_DOMAIN)
-    if kind != socket.SOCK_DGRAM or family != socket.AF_INET:
+    if found.type != socket.SOCK_DGRAM or found.family != socket.AF_INET:
         found.close()
         raise ConfigurationError(
             f"--{option} {name}: that socket is not of UDP over IPv4; give the .socket unit ListenDatagram=ADDRESS:PORT"
         )
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, fileno=found.detach())
-    made.setblocking(False)
-    return made
+    found.setblocking(False)
+    return found
 
 
 def is_local(found: socket.socket) -> bool:
     """Return whether only this machine reaches a socket that listens."""
-    family = found.getsockopt(*_DOMAIN)
-    if family == socket.AF_UNIX:
+    if found.family == socket.AF_UNIX:
         return True
-    made = socket.socket(family, fileno=found.dup().detach())
-    with made:
-        host: str = made.getsockname()[0]
+    host: str = found.getsockname()[0]
     return host == "::1" or host.startswith("127.")
-
-
-_DOMAIN = (socket.SOL_SOCKET, getattr(socket, "SO_DOMAIN", 39))

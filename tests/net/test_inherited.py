@@ -1,0 +1,80 @@
+"""Sockets from systemd: which of them there are, and what they are."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from twisted.internet import endpoints
+from twisted.python.systemd import ListenFDs
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.net.inherited import inherited, inherited_datagrams, is_local
+from fyrehose_twisted.options import Listening, check_exposed, parse_listen
+
+
+@pytest.fixture
+def passed(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, socket.socket]]:
+    """Sockets as systemd passes them."""
+    made = {
+        "push": socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
+        "http": socket.socket(socket.AF_INET, socket.SOCK_STREAM),
+        "open": socket.socket(socket.AF_INET, socket.SOCK_STREAM),
+        "six": socket.socket(socket.AF_INET6, socket.SOCK_STREAM),
+        "unix": socket.socket(socket.AF_UNIX, socket.SOCK_STREAM),
+    }
+    for name, host in (("push", "127.0.0.1"), ("http", "127.0.0.2"), ("open", "0.0.0.0"), ("six", "::1")):
+        made[name].bind((host, 0))
+    found = ListenFDs([one.fileno() for one in made.values()], list(made))
+    parser: Any = endpoints._SystemdParser
+    monkeypatch.setattr(parser, "_sddaemon", found)
+    yield made
+    for one in made.values():
+        one.close()
+
+
+def test_by_name_and_by_place(passed: dict[str, socket.socket]) -> None:
+    for number, (name, one) in enumerate(passed.items()):
+        for copy in (inherited("x", name=name), inherited("x", index=number)):
+            with closing(copy):
+                assert copy.getsockname() == one.getsockname()
+    assert all(one.fileno() >= 0 for one in passed.values())
+
+
+def test_what_was_not_passed(passed: dict[str, socket.socket]) -> None:
+    with pytest.raises(ConfigurationError, match=r"--x: systemd passed no socket named y \(it passed push, http"):
+        inherited("x", name="y")
+    with pytest.raises(ConfigurationError, match="no socket number 5"):
+        inherited("x", index=5)
+
+
+def test_without_systemd() -> None:
+    with pytest.raises(ConfigurationError, match="it passed none"):
+        inherited("x", name="y")
+
+
+def test_datagrams(passed: dict[str, socket.socket]) -> None:
+    with closing(inherited_datagrams("x", "push")) as found:
+        assert found.type & socket.SOCK_DGRAM
+        assert not found.getblocking()
+        assert found.getsockname() == passed["push"].getsockname()
+    for name in ("http", "six", "unix"):
+        with pytest.raises(ConfigurationError, match="not of UDP over IPv4"):
+            inherited_datagrams("x", name)
+
+
+@pytest.mark.parametrize(("name", "local"), [("http", True), ("open", False), ("six", True), ("unix", True)])
+def test_who_reaches_them(passed: dict[str, socket.socket], name: str, local: bool) -> None:
+    with closing(inherited("x", name=name)) as found:
+        assert is_local(found) is local
+    text = f"systemd:domain=INET:name={name}"
+    listening = parse_listen("http", text, "tcp:1")
+    assert listening == Listening(text, None, local)
+    if local:
+        check_exposed("http", listening, False, "--token")
+    else:
+        with pytest.raises(ConfigurationError, match="not on loopback"):
+            check_exposed("http", listening, False, "--token")
