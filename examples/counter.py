@@ -1,0 +1,126 @@
+"""A replicated counter on a parcels cluster: however many replicas there are, all count the same.
+
+A replica applies the events of the cluster, in their one order, to a state: that is all there is to state machine
+replication, for the order is what is hard, and the cluster keeps it. The snapshot has the number of the last event
+beside the count, so a replica that was killed goes on exactly where it was. Whoever changes the counter gives each
+change a key; one that is sent again, because no answer came, counts once.
+
+    python examples/counter.py replica --snapshot a.json      # prints the count whenever it changes
+    python examples/counter.py add 5                          # ... and so it does on every replica
+    python examples/counter.py set 100 --if-at 17             # only if nobody has changed it since event 17
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import ensureDeferred
+from twisted.internet.task import react
+
+from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.parcels.http_client import OrderedEvent, ParcelsClient
+
+
+class Counter:
+    """The state. What it becomes depends on nothing but the events, so it is the same everywhere."""
+
+    def __init__(self, count: int = 0, sequence: int = 0, changed_at: int = 0) -> None:
+        self.count = count
+        self.sequence = sequence
+        self.changed_at = changed_at
+
+    def apply(self, event: OrderedEvent) -> bool:
+        """Apply the next event; say whether the count is another."""
+        before, self.sequence = self.count, event.sequence
+        match _read(event.data):
+            case {"add": int(amount)}:
+                self.count += amount
+            case {"set": int(value), "if_at": int(at)} if at == self.changed_at:
+                self.count = value
+        if self.count != before:
+            self.changed_at = event.sequence
+        return self.count != before
+
+
+class Replica:
+    """Follows the cluster, and keeps the state in a file."""
+
+    def __init__(self, snapshot: Path) -> None:
+        self.snapshot = snapshot
+        state = json.loads(snapshot.read_text()) if snapshot.exists() else {}
+        self.counter = Counter(**state)
+
+    def events_ordered(self, events: Sequence[OrderedEvent]) -> None:
+        for event in events:
+            if self.counter.apply(event):
+                print(f"event {event.sequence}: {self.counter.count}", flush=True)
+        self.save()
+
+    def events_skipped(self, first: int, last: int) -> None:
+        # The nodes have forgotten events that this replica has not seen, so its count would be wrong from here on.
+        raise FyrehoseError(f"events {first} to {last} are gone: copy the snapshot of another replica, and start anew")
+
+    def save(self) -> None:
+        """Replace the snapshot, so that there is always a whole one."""
+        written = self.snapshot.with_name(self.snapshot.name + ".new")
+        with written.open("w") as file:
+            json.dump(vars(self.counter), file)
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(self.snapshot)
+
+
+def _read(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None  # Somebody else's event; every replica passes it over.
+
+
+async def main(reactor: Any, options: argparse.Namespace) -> None:
+    client = ParcelsClient(options.node, publisher="counter", reactor=reactor)
+    try:
+        if options.role == "replica":
+            replica = Replica(options.snapshot)
+            print(f"event {replica.counter.sequence}: {replica.counter.count}", flush=True)
+            await client.follow(replica, replica.counter.sequence + 1).stopped
+        else:
+            change: dict[str, int] = {options.role: options.amount}
+            if options.role == "set":
+                change["if_at"] = options.if_at
+            print(await client.publish(json.dumps(change).encode(), key=options.key))
+    except FyrehoseError as error:
+        raise SystemExit(f"counter: {error}") from None
+    finally:
+        await client.close()
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="A counter that is the same wherever it is kept.")
+    roles = parser.add_subparsers(dest="role", required=True)
+    replica = roles.add_parser("replica", help="keep the counter, and print it whenever it changes")
+    replica.add_argument("--snapshot", type=Path, default=Path("counter.json"), help="where to keep it [%(default)s]")
+    add = roles.add_parser("add", help="add to it, and print the number of the event")
+    add.add_argument("amount", type=int)
+    change = roles.add_parser("set", help="set it, if it has not been changed since an event")
+    change.add_argument("amount", type=int)
+    change.add_argument("--if-at", type=int, required=True, metavar="N", help="the event that changed it last")
+    for role in (add, change):
+        role.add_argument("--key", help="makes repeating safe: the same key counts once [one of its own]")
+    for role in (replica, add, change):
+        role.add_argument(
+            "--node", action="append", metavar="URL", help="of a node, repeatable [http://127.0.0.1:8878]"
+        )
+    options = parser.parse_args()
+    options.node = options.node or ["http://127.0.0.1:8878"]
+    return options
+
+
+if __name__ == "__main__":
+    arguments = _options()
+    react(lambda reactor: ensureDeferred(main(reactor, arguments)))

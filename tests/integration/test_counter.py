@@ -1,0 +1,57 @@
+"""The replicated counter among the examples: whoever counts, all count the same."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "counter.py"
+
+
+def test_all_replicas_count_the_same(start: Any, start_cluster: Any, await_true: Any, tmp_path: Path) -> None:
+    cluster = start_cluster("east", "west", "north")
+    nodes = [word for node in cluster.values() for word in ("--node", f"http://127.0.0.1:{node.http_port}")]
+
+    def counter(*words: object) -> Any:
+        return start(sys.executable, EXAMPLE, *words, *nodes, of_ours=False)
+
+    def change(*words: object) -> int:
+        program = counter(*words)
+        assert program.finish() == 0
+        return int(program.out)
+
+    def replica(name: str) -> Any:
+        return counter("replica", "--snapshot", tmp_path / name)
+
+    first, second = replica("first"), replica("second")
+    for program in (first, second):
+        program.wait_for("event 0: 0\n")
+    assert change("add", 5) == 1
+    last = change("add", 7, "--key", "seven")
+    for program in (first, second):
+        program.wait_for(f"event {last}: 12\n")
+
+    # One is killed; what is said meanwhile, it hears later. What is said twice counts once.
+    second.signal(signal.SIGKILL).finish()
+    assert change("add", 7, "--key", "seven") == last
+    assert change("add", -2) == last + 1
+    second = replica("second")
+    second.wait_for(rf"event {last}: 12\nevent {last + 1}: 10\n")
+
+    # Of two who set it, having seen the same, one does.
+    change("set", 100, "--if-at", last + 1)
+    change("set", 200, "--if-at", last + 1)
+    change("add", 1)
+    late = replica("late")
+    for program in (first, second, late):
+        program.wait_for(rf"event {last + 4}: 101\n")
+    await_true(
+        lambda: all(
+            json.loads((tmp_path / name).read_text()) == {"count": 101, "sequence": last + 4, "changed_at": last + 4}
+            for name in ("first", "second", "late")
+        ),
+        lambda: [(tmp_path / name).read_text() for name in ("first", "second", "late")],
+    )
