@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ def test_what_a_file_says(tmp_path: Path) -> None:
         ("rate = nan", "rate is"),
         ("names = 5", "names is a list of texts"),
         ("names = [5]", "names is"),
+        ("names = []", "names is a list of texts"),
         ("other = 1", "there is no limit 'other'; there are count, rate, names"),
         ("[count]\na = 1", "count is"),
         ("count", "is not TOML"),
@@ -113,6 +115,32 @@ def test_signals() -> None:
     assert applied == [1, 3, 3]
     for one in (second, nothing):
         one.stop()
+    assert signal.getsignal(signal.SIGHUP) == before
+
+
+def test_an_application_keeps_its_own_use_for_the_signal() -> None:
+    came: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, frame: came.append(number))
+    nothing = Reloading.of_nothing(Now())
+    nothing.start()
+    try:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert came == [signal.SIGHUP]
+    finally:
+        nothing.stop()
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_signals_belong_to_the_main_thread() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    nothing = Reloading.of_nothing(Now())
+
+    def embedded() -> None:
+        nothing.start()
+        nothing.stop()
+
+    with ThreadPoolExecutor(1) as somewhere:
+        somewhere.submit(embedded).result()
     assert signal.getsignal(signal.SIGHUP) == before
 
 

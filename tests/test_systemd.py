@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from twisted.application.service import ServiceMaker
 
+from fyrehose_twisted.boot import _BOOT_ID_PATH
 from fyrehose_twisted.fyrehose.frontend.config import RELOADED as OF_FRONTEND
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.tap import LIMITS
@@ -75,6 +76,22 @@ def test_the_service_knows_its_options(name: str) -> None:
     for word in words[at + 1 :]:
         assert word.partition("=")[0] in known, word
     assert name.removesuffix(".service") == words[at]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_the_supervisor_is_told(name: str) -> None:
+    found = settings(name)
+    assert found["Type"] == "notify"
+    assert "AF_UNIX" in found["RestrictAddressFamilies"].split()
+    assert "--nodaemon" in found["ExecStart"]
+    # The one process that stays tells it, so that the signal for a reload goes there.
+    assert ("--limits" in found["ExecStart"]) == ("ExecReload" in found)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_the_id_of_the_boot_can_be_read(name: str) -> None:
+    assert settings(name).get("ProcSubset", "all") == "all"
+    assert str(_BOOT_ID_PATH).startswith("/proc/sys/")
 
 
 def test_each_has_its_port_once() -> None:

@@ -16,7 +16,7 @@ from twisted.python.usage import UsageError
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.net.dialling import show_place, version_of
-from fyrehose_twisted.net.inherited import inherited, is_local
+from fyrehose_twisted.net.inherited import check_stream, inherited, is_local
 
 LOCAL_MODE = "600"
 """Of a Unix socket that says nothing else: it is its owner's."""
@@ -101,8 +101,10 @@ def parse_listen(option: str, text: str, example: str, *, datagrams: bool = Fals
         return Listening(text if "mode" in named else f"{text}:mode={LOCAL_MODE}", None, True)
     if kind == "systemd":
         index = named.get("index", "")
-        found = inherited(option, name=named.get("name"), index=int(index) if index.isdecimal() else None)
+        number = int(index) if index.isdecimal() and len(index) < 6 else None
+        found = inherited(option, name=named.get("name"), index=number)
         with found:
+            check_stream(option, text, found, named.get("domain", ""))
             return Listening(text, None, is_local(found))
     if kind == "udp" and not datagrams:
         raise ConfigurationError(f"--{option} {text!r} is on UDP, where nobody would be heard; choose {example}")

@@ -1,4 +1,17 @@
-"""What may change while a service runs: limits in a file, and tokens, read anew on SIGHUP."""
+"""What may change while a service runs: limits in a file, and tokens, read anew on SIGHUP.
+
+A service that has limits keeps them in a dataclass, and says of which a file may speak::
+
+    KNOWN = limits_of(QueryConfig(), "max_streams", "streams_per_client")
+
+    def read() -> QueryConfig:
+        return with_limits(config, path, KNOWN)
+
+    Reloading(read, service.reconfigure, reactor).start()
+
+``read`` is called at the start, too, where what it raises is one line for the operator. A file that has more than
+numbers names its checks: ``read_limits(path, {"max-streams": whole(1, 10_000), "allow": texts})``.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +25,7 @@ from typing import Any, Generic, TypeVar
 from twisted.logger import Logger
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
+from fyrehose_twisted.notify import supervisor
 
 MAX_FILE = 2**20
 """Bytes of a file with limits."""
@@ -41,8 +55,8 @@ def positive(value: Any) -> float:
 
 
 def texts(value: Any) -> list[str]:
-    """Check that a value is a list of texts."""
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    """Check that a value is a list of texts, and not empty: nobody can tell whether that means none or all."""
+    if not value or not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise ValueError('a list of texts, such as ["10.0.0.0/8"]')
     return value
 
@@ -115,10 +129,23 @@ class Reloading(Generic[ValueT]):
 
     log = Logger()
 
+    @staticmethod
+    def of_nothing(reactor: Any) -> Reloading[None]:
+        """Return what only keeps the signal from killing the process, where an application has no use for it.
+
+        systemd takes that for an end in order, and starts nothing again.
+        """
+        return Reloading(None, lambda read: [], reactor)
+
     def __init__(self, read: Callable[[], ValueT] | None, apply: Callable[[ValueT], list[str]], reactor: Any) -> None:
         self._read = read
         self._apply = apply
         self._reactor = reactor
+
+    @property
+    def reads_nothing(self) -> bool:
+        """Whether there is nothing to read."""
+        return self._read is None
 
     def start(self) -> None:
         """Begin to listen to the signal."""
@@ -150,12 +177,18 @@ def _listen(reloading: Reloading[Any], reactor: Any) -> None:
     global _before
 
     def tell() -> None:
-        for one in list(_listening):
-            one.hangup()
+        with supervisor.reloading():
+            for one in list(_listening):
+                one.hangup()
 
     if not _listening:
+        if reloading.reads_nothing and signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:
+            return
         # A handler runs between any two instructions; the reactor calls this between two events.
-        _before = signal.signal(signal.SIGHUP, lambda number, frame: reactor.callFromThread(tell))
+        try:
+            _before = signal.signal(signal.SIGHUP, lambda number, frame: reactor.callFromThread(tell))
+        except ValueError:  # The reactor runs in a thread of somebody else's program, to whom signals belong.
+            return
     _listening.append(reloading)
 
 
@@ -163,4 +196,5 @@ def _unlisten(reloading: Reloading[Any]) -> None:
     if reloading in _listening:
         _listening.remove(reloading)
         if not _listening:
-            signal.signal(signal.SIGHUP, _before)
+            # What was set by something else than Python is not known to it.
+            signal.signal(signal.SIGHUP, signal.SIG_DFL if _before is None else _before)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from fyrehose_twisted.fyrehose.admission import AddressList
 from fyrehose_twisted.fyrehose.backbone import Backbone
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Keepalive, Push
+from fyrehose_twisted.fyrehose.scenarios import Limits
+from fyrehose_twisted.sim import mishaps
+from fyrehose_twisted.sim.crash import Crash
 
 ONE, TWO, THREE = (("10.0.0.1", 1), ("10.0.0.2", 1), ("10.1.0.3", 1))
 
@@ -81,3 +87,45 @@ def test_budgets_of_those_who_come() -> None:
     node.reconfigure(BackboneConfig(request_rate=2, request_burst=3))
     bucket = node._requests.bucket(ONE, 0.0)
     assert (bucket.rate, bucket.burst) == (2, 3)
+
+
+class Reloads(Limits):
+    """The limits of a backbone change every few seconds, and it crashes now and then."""
+
+    name: ClassVar[str] = "fyrehose.reloads"
+    duration: ClassVar[float] = 250.0
+    messages: ClassVar[int] = 500
+
+    def build(self) -> None:
+        super().build()
+        rng, usual = self._rng(), self.backbone.config
+        for second in range(5, int(self.duration) - 10, 3):
+            config = replace(
+                usual,
+                # Never fewer: who is served stays so, and so the table would be larger than its limit for a while.
+                max_clients=len(self.roles) + self.FREE + second // 20,
+                allow=rng.choice((None, AddressList(["10.0.0.0/8"]), AddressList(["10.0.1.0/24"]))),
+                allow_push=rng.choice((None, AddressList(["10.0.1.0/24"]))),
+                request_rate=rng.choice((50.0, usual.request_rate)),
+            )
+            self.network.call_in(second, partial(self._reload, config))
+        self.network.call_in(self.duration - 10, partial(self._reload, replace(usual, max_clients=1_000)))
+
+    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+        return (
+            (1.0, mishaps.crashes(self._clients, longest=10.0)),
+            (0.5, mishaps.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
+            (3.0, mishaps.bad_links(self._names, hub="backbone")),
+        )
+
+    def _reload(self, config: BackboneConfig) -> None:
+        self.backbone.config = config  # So says the file when it starts again.
+        self.operate(self.backbone.host, "reconfigure", lambda node, now: node.reconfigure(config))
+
+
+def test_whatever_limits_become_all_else_holds() -> None:
+    for seed in (1, 2):
+        outcome = Reloads(seed).run()
+        assert outcome.violation is None, outcome.violation
+        assert outcome.counts["handed over"] > 500
+        assert outcome.counts["dropped"] > 0

@@ -84,6 +84,29 @@ def test_what_is_pushed_while_a_backbone_restarts_is_not_lost(start: Any, peer: 
         assert "Server Shut Down" in program.out + program.err
 
 
+def test_a_backbone_restarted_under_load_leaves_no_hole(
+    start_backbone: Any, start_journal: Any, load: Any, check: Any
+) -> None:
+    backbone = start_backbone("--metrics", "tcp:0")
+    journal = start_journal(backbone, "journal")
+    backbone.wait_for_clients(1)
+    publishing = load(backbone)
+    journal.wait_for(1_000)
+    backbone.stop()
+    before = journal.bounds().last
+    backbone = start_backbone("--metrics", "tcp:0", port=backbone.address[1], settle=2)
+    assert "the last stop left no exact record" not in backbone.program.out
+    journal.wait_for(before + 1_000)
+    publishing.finish()
+    last = backbone.sequence
+    journal.wait_for(last)
+    journal.stop()
+    assert [number for number, _ in journal.records()] == list(range(1, last + 1))
+    publishing.check(journal.lines())
+    check(journal)
+    backbone.stop()
+
+
 def test_what_systemd_did_not_pass(start: Any, tmp_path: Path) -> None:
     for option in ("--systemd=push", "--metrics=systemd:domain=INET:name=metrics"):
         program = start(

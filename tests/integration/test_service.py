@@ -54,6 +54,9 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("--protocol no.Where", r"--protocol no.Where cannot be imported: .*; is its directory on PYTHONPATH\?"),
         ("--protocol os.path", r"--protocol os.path is not a subclass of fyrehose_twisted.*BackboneProtocol"),
         (f"--protocol {SUBSCRIBER}", r"--protocol .*SubscriberProtocol is not a subclass of .*BackboneProtocol"),
+        ("--systemd push", r"--systemd: systemd passed no socket named push \(it passed none\)"),
+        ("--systemd push --port 5", r"--port and --interface are of no use with --systemd"),
+        ("--limits none", r"limits file .*none cannot be read: No such file"),
     ],
 )
 @pytest.mark.usefixtures("in_tmp_path")

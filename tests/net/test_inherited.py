@@ -66,11 +66,14 @@ def test_datagrams(passed: dict[str, socket.socket]) -> None:
             inherited_datagrams("x", name)
 
 
+DOMAINS = {"http": "INET", "open": "INET", "six": "INET6", "unix": "UNIX"}
+
+
 @pytest.mark.parametrize(("name", "local"), [("http", True), ("open", False), ("six", True), ("unix", True)])
 def test_who_reaches_them(passed: dict[str, socket.socket], name: str, local: bool) -> None:
     with closing(inherited("x", name=name)) as found:
         assert is_local(found) is local
-    text = f"systemd:domain=INET:name={name}"
+    text = f"systemd:domain={DOMAINS[name]}:name={name}"
     listening = parse_listen("http", text, "tcp:1")
     assert listening == Listening(text, None, local)
     if local:
@@ -78,3 +81,21 @@ def test_who_reaches_them(passed: dict[str, socket.socket], name: str, local: bo
     else:
         with pytest.raises(ConfigurationError, match="not on loopback"):
             check_exposed("http", listening, False, "--token")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("systemd:domain=INET:name=six", "that socket is of another domain; say domain=INET6"),
+        ("systemd:domain=INET:name=unix", "say domain=UNIX"),
+        ("systemd:name=http", "say domain=INET"),
+        ("systemd:domain=INET:name=push", "that socket is of UDP; give the .socket unit ListenStream="),
+        ("systemd:domain=INET:index=-1", "systemd passed no socket number"),
+        ("systemd:domain=INET:index=" + "1" * 5_000, "systemd passed no socket number"),
+        ("systemd:domain=INET", "systemd passed no socket number"),
+    ],
+)
+@pytest.mark.usefixtures("passed")
+def test_endpoints_that_do_not_fit(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^--http.*{said}"):
+        parse_listen("http", text, "tcp:1")

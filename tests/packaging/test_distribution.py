@@ -21,13 +21,15 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 DROP_IN = "twisted/plugins/fyrehose_twisted_plugins.py"
 FOR_SPARK = "pyspark_fyrehose.py"
-READ = {".css", ".html", ".js", ".properties"}
+READ = {".css", ".html", ".js", ".properties", ".svg"}
 """Endings of files that are no modules."""
 SERVICES = {
     "freenet-node",
     "fyrehose-backbone",
     "fyrehose-client",
+    "fyrehose-frontend",
     "fyrehose-journal",
+    "fyrehose-query",
     "hydra-node",
     "parcels-node",
 }

@@ -53,6 +53,8 @@ from fyrehose_twisted.net.links import Links
 from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.net.process import end_process
 from fyrehose_twisted.net.steady import SteadyClock
+from fyrehose_twisted.notify import supervisor
+from fyrehose_twisted.reload import Reloading
 
 DEFAULT_PORT = 6180
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
@@ -154,6 +156,7 @@ class FreenetService(Service):
         self._publishing: dict[int, Deferred[int]] = {}
         self._tokens = count()
         self._alone: Any = None
+        self._reloading = Reloading.of_nothing(reactor)
         self._entrances = Entrances(self.reactor, f"tcp:{DEFAULT_PORT}", "freenet")
         for endpoint in listen:
             self._entrances.add("listen", endpoint, self._entrances.door)
@@ -319,6 +322,7 @@ class FreenetService(Service):
     def startService(self) -> None:
         """Twisted: start."""
         super().startService()
+        self._reloading.start()
         try:
             self._start()
         except FyrehoseError as error:
@@ -390,8 +394,11 @@ class FreenetService(Service):
         else:
             self._join_all()
         self.links.flush()
+        if self._error is None:
+            supervisor.ready(self.reactor, f"listening on {self._entrances}")
 
     async def _stop(self) -> None:
+        self._reloading.stop()
         node, links = self.node, self.links
         if self._alone is not None:
             self._alone.cancel()

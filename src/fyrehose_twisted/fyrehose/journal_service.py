@@ -19,6 +19,8 @@ from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.journal.upkeep import Upkeep
 from fyrehose_twisted.net.metrics import Info
 from fyrehose_twisted.net.metrics_port import MetricsPort
+from fyrehose_twisted.notify import supervisor
+from fyrehose_twisted.reload import Reloading
 
 MakeProtocol = Callable[..., JournalProtocol]
 """Called with ``journal`` and ``sync``."""
@@ -64,6 +66,7 @@ class JournalService(DatagramService):
         self._metrics = MetricsPort(self.reactor, metrics)
         self._serving: IListeningPort | None = None
         self._upkeep: Upkeep | None = None
+        self._reloading = Reloading.of_nothing(self.reactor)
         self._binding: Deferred[None] = succeed(None)
         self._said = False
 
@@ -83,12 +86,14 @@ class JournalService(DatagramService):
         self.watch(protocol)
         binding = bind(self.reactor, protocol, self.backbone, port=self._local_port, interface=self._interface)
         self._binding = Deferred.fromCoroutine(binding)
+        self._binding.addCallback(lambda _: supervisor.ready(self.reactor, f"keeps {journal.stream}"))
         self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
         if self._serve is not None:
             endpoint, factory = self._serve
             endpoint.listen(factory(journal)).addCallbacks(self._serves, self._cannot_serve)
         told = Info("journal", stream=journal.stream), ClientCollector(protocol), JournalCollector([journal])
         self._metrics.listen(*told, failed=self.fail)
+        self._reloading.start()
 
     def stopService(self) -> Deferred[None]:
         """Twisted: say goodbye, make everything durable and stop."""
@@ -96,6 +101,7 @@ class JournalService(DatagramService):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        self._reloading.stop()
         self._binding.cancel()  # Or a name that is still being looked up would open a port afterwards.
         await self._metrics.close()
         if self._serving is not None:

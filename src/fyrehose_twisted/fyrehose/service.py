@@ -26,6 +26,7 @@ from fyrehose_twisted.net.names import resolve
 from fyrehose_twisted.net.process import end_process
 from fyrehose_twisted.net.shell import DatagramNodeProtocol
 from fyrehose_twisted.net.udp import KERNEL_BUFFER, DatagramPort, local_host_towards
+from fyrehose_twisted.notify import supervisor
 from fyrehose_twisted.reload import Reloading, changes
 
 DEFAULT_PORT = 2323
@@ -199,6 +200,7 @@ class BackboneService(DatagramService):
                 last=self.protocol.state.hole[1],
             )
         self._metrics.listen(BackboneCollector(self.protocol), failed=self.fail)
+        supervisor.ready(self.reactor, f"listening on {bound.host}:{bound.port}")
 
     async def _stop(self) -> None:
         self._reloading.stop()

@@ -122,6 +122,10 @@ class Options(usage.Options):
         self["config"] = self.read_config()
         self["inherited"] = None
         if self["systemd"]:
+            if self["port"] != DEFAULT_PORT or self["interface"] != "127.0.0.1":
+                raise usage.UsageError(
+                    "--port and --interface are of no use with --systemd: the .socket unit names them"
+                )
             self["inherited"] = inherited_datagrams("systemd", self["systemd"])
             interface = IPv4Address(self["inherited"].getsockname()[0])
         if not self["open"]:

@@ -55,6 +55,8 @@ from fyrehose_twisted.net.links import Links
 from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.net.process import end_process
 from fyrehose_twisted.net.steady import SteadyClock
+from fyrehose_twisted.notify import supervisor
+from fyrehose_twisted.reload import Reloading
 
 DEFAULT_PORT = 6174
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
@@ -148,6 +150,7 @@ class HydraService(Service):
         self._sayings: dict[int, Deferred[Said]] = {}
         self._irc_closed: Deferred[None] | None = None
         self._left: Deferred[None] | None = None
+        self._reloading = Reloading.of_nothing(reactor)
         self._irc: ActiveConnection | None = None
         if irc is not None:
             self._irc = ActiveConnection(
@@ -248,6 +251,7 @@ class HydraService(Service):
         """Twisted: start."""
         super().startService()
         self._usable = True
+        self._reloading.start()
         try:
             self._start()
         except FyrehoseError as error:
@@ -321,8 +325,11 @@ class HydraService(Service):
         if self._guarding is not None:
             self._guarding.start()
         self.links.flush()
+        if self._error is None:
+            supervisor.ready(self.reactor, f"node {config.tag} of network {config.network}")
 
     async def _stop(self) -> None:
+        self._reloading.stop()
         node, links = self.node, self.links
         left = False
         if node is not None and links is not None and self._error is None:

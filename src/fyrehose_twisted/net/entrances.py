@@ -85,6 +85,14 @@ class Entrances:
         for entrance, port in self._ports.items():
             port.addErrback(explain, entrance)
 
+    @property
+    def all_bound(self) -> bool:
+        """Whether all of them are listened on."""
+        return sum(map(len, self.places.values())) == len(self._entrances)
+
+    def __str__(self) -> str:
+        return ", ".join(place for places in self.places.values() for place in places)
+
     def open(self, factory: Any) -> None:
         """Let other nodes in."""
         self.door.inner = factory

@@ -28,7 +28,7 @@ def inherited(option: str, *, name: str | None = None, index: int | None = None)
         descriptor = numbered[index]
     if descriptor is None:
         known = f"it passed {', '.join(named)}" if named else "it passed none"
-        which = f"named {name}" if name is not None else f"number {index}"
+        which = f"named {name}" if name is not None else f"number {'?' if index is None else index}"
         raise ConfigurationError(
             f"--{option}: systemd passed no socket {which} ({known}); is the .socket unit started, with that"
             " FileDescriptorName=, and does twistd run with --nodaemon?"
@@ -49,6 +49,18 @@ def inherited_datagrams(option: str, name: str) -> socket.socket:
         )
     found.setblocking(False)
     return found
+
+
+def check_stream(option: str, text: str, found: socket.socket, domain: str) -> None:
+    """Check that a socket is what a server endpoint of kind ``systemd`` can listen on.
+
+    :raises ConfigurationError: if it is something else.
+    """
+    if found.type != socket.SOCK_STREAM:
+        raise ConfigurationError(f"--{option} {text!r}: that socket is of UDP; give the .socket unit ListenStream=")
+    family = socket.AddressFamily(found.family).name.removeprefix("AF_")
+    if domain != family:
+        raise ConfigurationError(f"--{option} {text!r}: that socket is of another domain; say domain={family}")
 
 
 def is_local(found: socket.socket) -> bool:

@@ -10,9 +10,12 @@ from typing import Any
 
 from twisted.internet.error import ReactorNotRunning
 
+from fyrehose_twisted.notify import supervisor
+
 
 def end_process(reactor: Any) -> None:
     """Stop ``reactor``, let services end as they do, and exit with status 1."""
+    supervisor.failed()
     # twistd has no way to be told an exit status; this runs after its clean-up, as the last thing.
     reactor.addSystemEventTrigger("after", "shutdown", atexit.register, _exit_with_failure)
     if reactor.running:

@@ -35,6 +35,7 @@ from fyrehose_twisted.parcels.publications import (
     not_ordered,
 )
 from fyrehose_twisted.parcels.sites import WebSite, endpoint_of, shared
+from fyrehose_twisted.reload import Reloading
 
 DEFAULT_PORT = 7878
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
@@ -102,6 +103,7 @@ class ParcelsNode(OrderedEvents, Service):
         self._rng = SystemRandom() if rng is None else rng
         self._port: Deferred[IListeningPort] | None = None
         self._starting: Deferred[None] = succeed(None)
+        self._reloading = Reloading.of_nothing(reactor)
 
     # Starting and stopping
 
@@ -114,6 +116,7 @@ class ParcelsNode(OrderedEvents, Service):
         """Twisted: start."""
         super().startService()
         self._usable = True
+        self._reloading.start()
         self._starting = Deferred.fromCoroutine(self._start())
         self._starting.addCallbacks(self._started.callback, self._not_started)
 
@@ -212,6 +215,7 @@ class ParcelsNode(OrderedEvents, Service):
         self._started.callback(error)
 
     async def _stop(self) -> None:
+        self._reloading.stop()
         self._starting.cancel()  # Or a name that is still being looked up would start it afterwards.
         if self._http is not None:
             await self._http.stop()

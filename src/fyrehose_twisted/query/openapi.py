@@ -97,8 +97,9 @@ def _records(config: QueryConfig) -> Schema:
             ' a `Link` header with `rel="next"` says where it goes on. Numbers that nobody has are left out. With'
             " `Accept: application/x-ndjson` there is one a line. On a stream the id is `SEQUENCE`, or in epochs but 0"
             " `EPOCH:SEQUENCE`, and the data is a record as in the list, on one line; an event named `skipped`, with"
-            " `epoch`, `first` and `last`, says which cannot be had. A stream goes on after `Last-Event-ID`, or from"
-            " `from`, `since` or `last` on, or with the next record; there is no `to`, `until` and `limit` for it. With"
+            " `epoch`, `first` and `last`, says which cannot be had. A stream goes on after `Last-Event-ID`, or `id` in"
+            " the query of those who cannot send headers, or from `from`, `since` or `last` on, or with the next one; there"
+            " is no `to`, `until` and `limit` for it. With"
             ' `Upgrade: websocket` the same comes as messages: records, `{"skipped": ...}` and `{"position": ID}`.'
         ),
         "parameters": [
@@ -110,12 +111,11 @@ def _records(config: QueryConfig) -> Schema:
             query(
                 "where",
                 "JMESPath: only records whose payload is JSON and for which this gives something true",
-                {"type": "string", "maxLength": config.max_expression},
+                {"type": "string", "format": "jmespath", "minLength": 1, "maxLength": config.max_expression},
             ),
             query("limit", "at most so many", count),
             query("last", "the newest so many; not with `from`, `to`, `since` and `until`", count),
             query("encoding", "`base64`: every payload as `data`", {"type": "string", "enum": ["base64"]}),
-            query("id", "as `Last-Event-ID`, for those who cannot send headers; only for streams", _PLACE),
             request_header("Last-Event-ID", "the last id that is known already; only for streams", _PLACE),
         ],
         "responses": {

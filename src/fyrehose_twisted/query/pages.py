@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
@@ -60,6 +61,7 @@ class StreamPages:
             return self._follow(request, source, FollowingSocket)
         if accepts(request, STREAM):
             return self._follow(request, source, Following)
+        _seen(request, source, {})  # Of no use here, but to be told if it is none.
         wanted = self._selection(request, source, RANGE)
         if wanted.first is not None:
             _check_kept(source, wanted.first)
@@ -76,9 +78,8 @@ class StreamPages:
         query = queries(request, *FOLLOW)
         wanted = self._selection(request, source, FOLLOW)
         place = wanted.first
-        seen = header(request, b"Last-Event-ID") or query.get(b"id")
-        if seen is not None:
-            last = place_of("Last-Event-ID", seen.decode("ascii", "replace"), source.reader)
+        last = _seen(request, source, query)
+        if last is not None:
             place = Place(last.epoch, last.position + 1)
         elif wanted.newest is not None:
             place = source.before_end(wanted.newest)
@@ -105,6 +106,15 @@ class StreamPages:
 
     def _described(self, source: Source, *, ranges: bool = False) -> dict[str, Any]:
         return describe_source(source, ranges=ranges) | {"followers": self._followers.following(source.name)}
+
+
+def _seen(request: WebRequest, source: Source, query: Mapping[bytes, bytes]) -> Place | None:
+    seen = header(request, b"Last-Event-ID") or query.get(b"id")
+    if seen is None:
+        return None
+    # As ids are written: one that names no epoch is of epoch 0, however many there are by now.
+    text = seen.decode("ascii", "replace")
+    return place_of("Last-Event-ID", text if ":" in text else f"0:{text}", source.reader)
 
 
 def _check_kept(source: Source, place: Place) -> None:

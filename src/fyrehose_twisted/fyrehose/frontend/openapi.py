@@ -39,8 +39,8 @@ def describe(config: FrontendConfig, *, token: bool) -> Schema:
         "description": (
             "It is answered once the messages have come back from the backbone, so that they are published. A request"
             " that is not answered, or with `unknown` true, may be published all the same; repeating it may publish it"
-            f" twice. NDJSON has at most {config.batch_messages:,} lines; their numbers ascend, and others may have"
-            " numbers between them."
+            f" twice. NDJSON has at most {config.batch_messages:,} lines. Their numbers are told in the order of the"
+            " lines; they ascend unless the network lost a message, and others may have numbers between them."
         ),
         "requestBody": body_of(
             {

@@ -17,6 +17,7 @@ from fyrehose_twisted.fyrehose.frontend.openapi import describe
 from fyrehose_twisted.fyrehose.frontend.pages import MessagePages
 from fyrehose_twisted.fyrehose.service import DatagramService, bind
 from fyrehose_twisted.net.entrances import Entrances
+from fyrehose_twisted.notify import supervisor
 from fyrehose_twisted.reload import Reloading, changes
 from fyrehose_twisted.web.clients import Clients
 from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
@@ -82,6 +83,8 @@ class FrontendService(DatagramService):
         self._binding = Deferred.fromCoroutine(bind(self.reactor, self.publisher, self.backbone))
         self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
         self._reloading.start()
+        if self._entrances.all_bound:
+            supervisor.ready(self.reactor, f"listening on {self._entrances}")
 
     def stopService(self) -> Deferred[None]:
         """Twisted: take nothing more, finish what is under way, and stop."""

@@ -1,0 +1,35 @@
+"""The page for operators has the limits and the units that there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fyrehose_twisted.fyrehose.frontend.config import RELOADED as OF_FRONTEND
+from fyrehose_twisted.fyrehose.tap import LIMITS
+from fyrehose_twisted.query.config import RELOADED as OF_QUERY
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "howto" / "operate.md").read_text()
+
+
+def row(name: str) -> set[str]:
+    (found,) = re.findall(rf"^\| {name} \| (`.*) \|$", PAGE, re.MULTILINE)
+    return set(re.findall(r"`([a-z-]+)`", found))
+
+
+def test_limits() -> None:
+    assert row("backbone") == set(LIMITS)
+    assert row("query") == {name.replace("_", "-") for name in OF_QUERY}
+    assert row("frontend") == {name.replace("_", "-") for name in OF_FRONTEND}
+
+
+def test_units() -> None:
+    units = {path.name.removesuffix(".service") for path in (ROOT / "deploy" / "systemd").glob("*.service")}
+    assert set(re.findall(r"^\| `([a-z-]+)\.service`", PAGE, re.MULTILINE)) == units
+
+
+def test_what_it_overrides_is_as_in_the_unit() -> None:
+    unit = (ROOT / "deploy" / "systemd" / "fyrehose-backbone.service").read_text()
+    (line,) = re.findall(r"^ExecStart=(?:.*\\\n)*.*$", unit, re.MULTILINE)
+    assert f"{line} --secret-file=%d/secret\n" in PAGE

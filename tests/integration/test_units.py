@@ -1,0 +1,191 @@
+"""The units of deploy/systemd, as systemd would start them: confined, with sockets, and told how they fare."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from ctypes.util import find_library
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from fyrehose_twisted.effects import Address
+
+UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
+STARTER = Path(__file__).with_name("as_systemd.py")
+DEADLINE = 30.0
+
+NO_CONFINEMENT = shutil.which("systemd-analyze") is None or find_library("seccomp") is None
+
+
+class RunningUnit:
+    """A service that was started from its unit.
+
+    :ivar program: the process.
+    :ivar sockets: what it was passed, by name.
+    """
+
+    def __init__(self, program: Any, notified: socket.socket, sockets: dict[str, socket.socket]) -> None:
+        self.program = program
+        self.sockets = sockets
+        self._notified = notified
+
+    def address(self, name: str) -> Address:
+        host, port = self.sockets[name].getsockname()
+        return host, port
+
+    def tells(self, *names: str) -> None:
+        """Wait until it has told the supervisor exactly that."""
+        end = monotonic() + DEADLINE
+        while True:
+            try:
+                said = self._notified.recv(4_096).decode()
+                break
+            except TimeoutError:
+                ended = self.program.process.poll() is not None
+                assert not ended, f"it has ended: {self.program}"
+                assert monotonic() < end, f"it says nothing: {self.program}"
+        assert tuple(line.partition("=")[0] for line in said.split("\n")) == names, self.program
+
+    def tells_nothing(self) -> None:
+        """See that it has told no more."""
+        self._notified.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            self._notified.recv(4_096)
+
+    def reload(self) -> None:
+        self.program.signal(signal.SIGHUP)
+        self.tells("RELOADING", "MONOTONIC_USEC")
+        self.tells("READY")
+
+    def stop(self) -> None:
+        self.program.signal(signal.SIGTERM)
+        self.tells("STOPPING", "STATUS")
+        assert self.program.finish() == -signal.SIGTERM, self.program
+        # Of what a system call that is not allowed returns, nobody knows what to do.
+        for complaint in ("Traceback", "not permitted", "not supported"):
+            assert complaint not in self.program.out, self.program
+
+
+StartUnit = Callable[..., RunningUnit]
+
+
+def settings(name: str) -> list[tuple[str, str]]:
+    text = (UNITS / name).read_text().replace("\\\n", " ")
+    return re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE)
+
+
+@pytest.fixture
+def start_unit(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartUnit]:
+    """Start a service as its unit says, except that its files are elsewhere, and its ports any that are free."""
+    # A Unix socket has a short name.
+    root = tmp_path_factory.mktemp("u")
+    opened: list[socket.socket] = []
+
+    def listening(of: str) -> dict[str, socket.socket]:
+        found = {}
+        for path in UNITS.glob("*.socket"):
+            said = dict(settings(path.name))
+            if said.get("Service", path.with_suffix(".service").name) == of:
+                kind = socket.SOCK_DGRAM if "ListenDatagram" in said else socket.SOCK_STREAM
+                made = found[said["FileDescriptorName"]] = socket.socket(socket.AF_INET, kind)
+                opened.append(made)
+                made.bind(("127.0.0.1", 0))
+                if kind == socket.SOCK_STREAM:
+                    made.listen()
+        return found
+
+    def started(name: str, *more: str, ready: bool = True) -> RunningUnit:
+        said = settings(f"{name}.service")
+        one = dict(said)
+        for directory in shlex.split(one.get("StateDirectory", "")):
+            (root / "lib" / directory).mkdir(parents=True, exist_ok=True)
+        for directory in shlex.split(one.get("RuntimeDirectory", "")):
+            (root / "run" / directory).mkdir(parents=True, exist_ok=True)
+        for key, value in said:
+            if key == "LoadCredential":
+                credential = root / value.partition(":")[0]
+                credential.write_text("a secret that is long enough")
+                credential.chmod(0o440)  # As systemd does, for a user who is given it by an ACL.
+        line = one["ExecStart"].replace("/opt/fyrehose/bin", str(Path(sys.executable).parent))
+        line = line.replace("/var/lib/", f"{root}/lib/").replace("/run/", f"{root}/run/")
+        line = line.replace("/etc/fyrehose", str(UNITS)).replace("%d", str(root)).replace("%H", "host")
+        line = re.sub(r"=tcp:\d+", "=tcp:0", line)
+        sockets = listening(f"{name}.service")
+        notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        opened.append(notified)
+        notified.bind(str(root / f"notify-{name}"))
+        notified.settimeout(0.5)
+        unit = {
+            "command": [*shlex.split(line), *more],
+            "sockets": {name: made.fileno() for name, made in sockets.items()},
+            "families": shlex.split(one["RestrictAddressFamilies"]),
+            "filter": [] if NO_CONFINEMENT else [value for key, value in said if key == "SystemCallFilter"],
+        }
+        program = start(
+            *(sys.executable, STARTER, json.dumps(unit)),
+            of_ours=False,
+            cwd=root,
+            env={**os.environ, "NOTIFY_SOCKET": notified.getsockname(), "PYTHONUNBUFFERED": "1"},
+            pass_fds=tuple(made.fileno() for made in sockets.values()),
+            stderr=-2,
+        )
+        running = RunningUnit(program, notified, sockets)
+        if ready:
+            running.tells("READY", "STATUS")
+        return running
+
+    yield started
+    for one in opened:
+        one.close()
+
+
+@pytest.mark.parametrize("name", ["freenet-node", "hydra-node", "parcels-node"])
+def test_a_node(start_unit: StartUnit, name: str) -> None:
+    unit = start_unit(name)
+    unit.reload()
+    unit.program.wait_for("there is nothing to read anew")
+    unit.stop()
+
+
+def test_who_cannot_start_is_never_ready(start_unit: StartUnit) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        place = f"--metrics=tcp:{taken.getsockname()[1]}"
+        unit = start_unit("fyrehose-journal", "--backbone=127.0.0.1:9", place, ready=False)
+        unit.tells("STATUS")
+        assert unit.program.finish() == 1, unit.program
+        unit.tells_nothing()
+
+
+def test_all_that_a_backbone_has_around_it(start_unit: StartUnit) -> None:
+    backbone = start_unit("fyrehose-backbone")
+    place = ":".join(map(str, backbone.address("push")))
+    journal = start_unit("fyrehose-journal", f"--backbone={place}")
+    query = start_unit("fyrehose-query")
+    frontend = start_unit("fyrehose-frontend", f"--backbone={place}")
+
+    def http(unit: RunningUnit, path: str, data: bytes | None = None) -> Any:
+        host, port = unit.address("http")
+        with urlopen(Request(f"http://{host}:{port}{path}", data), timeout=DEADLINE) as answer:
+            return json.loads(answer.read())
+
+    assert http(frontend, "/messages", b"hello") == {"sequence": 1}
+    with closing(socket.create_connection(frontend.address("lines"), DEADLINE)) as lines:
+        lines.sendall(b"hello again\n")
+        assert lines.recv(100) == b"2\n"
+    assert [one["stream"] for one in http(query, "/streams")] == ["fyrehose://default"]
+    for unit in (backbone, journal, query, frontend):
+        unit.reload()
+    for unit in (frontend, query, journal, backbone):
+        unit.stop()

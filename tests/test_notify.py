@@ -1,0 +1,162 @@
+"""What a supervisor is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic_ns
+
+import pytest
+from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import capturedLogs
+
+from fyrehose_twisted import reload
+from fyrehose_twisted.notify import Supervisor
+from fyrehose_twisted.reload import Reloading
+
+Told = Callable[[], list[dict[str, str]]]
+
+
+class Turning(MemoryReactorClock):
+    """A reactor that runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running = True
+
+    def callFromThread(self, call: Callable[[], object]) -> None:  # noqa: N802
+        self.callLater(0, call)
+
+
+@pytest.fixture
+def listening(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        made.bind(str(tmp_path / "notify"))
+        made.setblocking(False)
+        yield made
+
+
+@pytest.fixture
+def told(listening: socket.socket) -> Told:
+    """Return what was told since the last call."""
+
+    def take() -> list[dict[str, str]]:
+        found = []
+        while True:
+            try:
+                text = listening.recv(4_096).decode()
+            except BlockingIOError:
+                return found
+            found.append(dict(line.split("=", 1) for line in text.split("\n")))
+
+    return take
+
+
+@pytest.fixture
+def environment(listening: socket.socket) -> dict[str, str]:
+    return {"NOTIFY_SOCKET": listening.getsockname()}
+
+
+def test_a_life(environment: dict[str, str], told: Told) -> None:
+    reactor, supervisor = Turning(), Supervisor(environment)
+    supervisor.ready(reactor, "listening on\n somewhere")
+    assert told() == [{"READY": "1", "STATUS": "listening on somewhere"}]
+    supervisor.ready(reactor, "another service of the process")
+    assert told() == []
+    before = monotonic_ns() // 1_000
+    with supervisor.reloading():
+        (reloading,) = told()
+        assert reloading.pop("RELOADING") == "1"
+        assert before <= int(reloading.pop("MONOTONIC_USEC")) <= monotonic_ns() // 1_000
+    assert told() == [{"READY": "1"}]
+    for call, arguments, keywords in reactor.triggers["before"]["shutdown"]:
+        call(*arguments, **keywords)
+    assert told() == [{"STOPPING": "1", "STATUS": "stopping"}]
+
+
+def test_it_is_not_ready_before_it_can_be_stopped(environment: dict[str, str], told: Told) -> None:
+    reactor = MemoryReactorClock()
+    Supervisor(environment).ready(reactor)
+    assert told() == []
+    reactor.run()
+    assert len(told()) == 1
+
+
+def test_what_fails_is_never_ready(environment: dict[str, str], told: Told) -> None:
+    reactor, supervisor = MemoryReactorClock(), Supervisor(environment)
+    supervisor.ready(reactor)
+    supervisor.failed()
+    reactor.run()
+    assert [*told()[0]] == ["STATUS"]
+    assert reactor.triggers == {}
+
+
+def test_what_cannot_be_read_anew_leaves_it_ready(environment: dict[str, str], told: Told) -> None:
+    supervisor = Supervisor(environment)
+    supervisor.ready(Turning())
+    with pytest.raises(RuntimeError), supervisor.reloading():
+        raise RuntimeError("a bug")
+    assert [*told()[-1]] == ["READY"]
+
+
+def test_who_is_not_ready_yet_does_not_say_so_by_reloading(environment: dict[str, str], told: Told) -> None:
+    with Supervisor(environment).reloading():
+        pass
+    assert told() == []
+
+
+def test_a_watchdog_hears_twice_as_often_as_it_must(environment: dict[str, str], told: Told) -> None:
+    reactor = Turning()
+    Supervisor({**environment, "WATCHDOG_USEC": "20000000", "WATCHDOG_PID": str(os.getpid())}).ready(reactor)
+    assert [*told()[-1]] == ["WATCHDOG"]
+    reactor.advance(9.9)
+    assert told() == []
+    reactor.advance(0.1)
+    assert told() == [{"WATCHDOG": "1"}]
+
+
+@pytest.mark.parametrize("watchdog", [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "5", "WATCHDOG_PID": "1"}])
+def test_no_watchdog(environment: dict[str, str], told: Told, watchdog: dict[str, str]) -> None:
+    reactor = Turning()
+    Supervisor({**environment, **watchdog}).ready(reactor)
+    assert len(told()) == 1
+    assert reactor.getDelayedCalls() == []
+
+
+def test_an_abstract_socket() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
+        made.bind(f"\0fyrehose-test-{os.getpid()}")
+        made.setblocking(False)
+        Supervisor({"NOTIFY_SOCKET": f"@fyrehose-test-{os.getpid()}"}).tell(READY=1)
+        assert made.recv(100) == b"READY=1"
+
+
+def test_nobody_to_tell(tmp_path: Path) -> None:
+    reactor = Turning()
+    with capturedLogs() as logs:
+        Supervisor({}).ready(reactor)
+        assert reactor.triggers == {}
+        assert logs == []
+        Supervisor({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready(reactor)
+    assert "No such file" in str(logs[0]["error"])
+
+
+def test_a_signal(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: Told) -> None:
+    supervisor = Supervisor(environment)
+    monkeypatch.setattr(reload, "supervisor", supervisor)
+    reactor = Turning()
+    supervisor.ready(reactor)
+    told()
+    nothing: Reloading[None] = Reloading(None, lambda read: [], reactor)
+    nothing.start()
+    try:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert told() == []
+        reactor.advance(0)
+    finally:
+        nothing.stop()
+    reactor.advance(0)
+    assert [next(iter(one)) for one in told()] == ["RELOADING", "READY"]
