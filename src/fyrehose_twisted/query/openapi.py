@@ -98,8 +98,8 @@ def _records(config: QueryConfig) -> Schema:
             " `Accept: application/x-ndjson` there is one a line. On a stream the id is `SEQUENCE`, or in epochs but 0"
             " `EPOCH:SEQUENCE`, and the data is a record as in the list, on one line; an event named `skipped`, with"
             " `epoch`, `first` and `last`, says which cannot be had. A stream goes on after `Last-Event-ID`, or `id` in"
-            " the query of those who cannot send headers, or from `from`, `since` or `last` on, or with the next one; there"
-            " is no `to`, `until` and `limit` for it. With"
+            " the query of those who cannot send headers, or from `from`, `since` or `last` on, or with the next one;"
+            " there is no `to`, `until` and `limit` for it. With"
             ' `Upgrade: websocket` the same comes as messages: records, `{"skipped": ...}` and `{"position": ID}`.'
         ),
         "parameters": [
