@@ -60,7 +60,7 @@ def test_mutants_are_taken_for_long(name: str) -> None:
     target, seed = load(name), secrets.randbits(32)
     print(f"seed {seed}")
     inputs, rng = [*target.seeds(), *regressions(name).values()], Random(seed)
-    until = time.monotonic() + float(os.environ.get("SOAK_SECONDS", "60")) / len(names())
+    until = time.monotonic() + float(os.environ.get("SOAK_SECONDS", "60")) / (3 * len(names()))
     while time.monotonic() < until:
         data = mutated(inputs, rng, target.longest)
         try:
