@@ -12,6 +12,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "howto" / "metrics.md").read_text(encoding="utf-8")
+TABLES = PAGE + "".join(
+    (ROOT / "docs" / "howto" / f"{name}.md").read_text(encoding="utf-8") for name in ("query", "frontend")
+)
 RULES = (ROOT / "deploy" / "grafana" / "alerts.yml").read_text(encoding="utf-8")
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "deploy" / "grafana" / "fyrehose.json").read_text(encoding="utf-8"))
 ROWS = [panel for panel in DASHBOARD["panels"] if panel["type"] == "row"]
@@ -22,7 +25,7 @@ EVERYWHERE = {"job", "instance"}
 
 DOCUMENTED: dict[str, set[str]] = {}
 """Labels of each metric, as the tables of the page have them."""
-for metric, names in re.findall(r"^\| `(fyrehose_[a-z_]+)` \| \w+ \| (.*?)\|", PAGE, re.MULTILINE):
+for metric, names in re.findall(r"^\| `(fyrehose_[a-z_]+)` \| \w+ \| (.*?)\|", TABLES, re.MULTILINE):
     DOCUMENTED.setdefault(metric, set()).update(re.findall(r"`(\w+)`", names))
 
 
