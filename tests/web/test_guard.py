@@ -12,6 +12,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
+from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.site import QuerySite
@@ -56,10 +57,15 @@ def _metrics(path: Path) -> tuple[WebSite, str]:
     return metrics_site(CollectorRegistry()), "/metrics"
 
 
+def _frontend(path: Path) -> tuple[WebSite, str]:
+    return FrontendService("127.0.0.1:2323", http=None, lines=None, reactor=Clock()).site, "/metrics"
+
+
 SITES: dict[str, Callable[[Path], tuple[WebSite, str]]] = {
     "any": lambda path: (plain(), "/x"),
     "query": _query,
     "metrics": _metrics,
+    "frontend": _frontend,
 }
 """Sites without a token, and what is asked of each."""
 

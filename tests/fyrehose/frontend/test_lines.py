@@ -64,6 +64,35 @@ def test_answers_keep_the_order_of_lines(frontend: Any) -> None:
     assert client.answers == ["1", "error empty", "2"]
 
 
+def test_what_is_no_message_costs_no_turn(frontend: Any) -> None:
+    client = frontend.connect().send(b"x\n\n" * 1_000)
+    assert client.answers == [answer for number in range(1, 1_001) for answer in (str(number), "error empty")]
+    # The lines between are told with the messages: as a batch each they would hold up all other clients.
+    assert sum(frontend.publisher.runs) == 1_000
+    assert len(frontend.publisher.runs) == 8
+
+
+def test_errors_keep_their_place_where_messages_fail(frontend: Any) -> None:
+    frontend.publisher.held = []
+    client = frontend.connect().send(b"1\n\n2\n" + b"x" * (MAX_ENVELOPED + 1) + b"\n3\n")
+    frontend.publisher.answer(PublishTimeout("late"))
+    assert client.answers == ["error unknown", "error empty", "error unknown", "error too-large", "error unknown"]
+    assert frontend.lines.counts["errors"] == 5
+    assert frontend.lines.counts["lines"] == 0
+
+
+def test_who_says_no_more_and_does_not_read_is_cut_off(frontend: Any) -> None:
+    client = frontend.connect().send(b"x\n").end()
+    assert client.wire.disconnecting
+    frontend.clock.advance(29)
+    assert not client.wire.aborted
+    frontend.clock.advance(1)
+    assert client.wire.aborted
+    assert frontend.lines.counts["stalled"] == 1
+    client.close()
+    assert frontend.clock.getDelayedCalls() == []
+
+
 def test_what_was_not_published(frontend: Any) -> None:
     frontend.publisher.held = []
     client = frontend.connect().send(b"1\n2\n")
@@ -142,6 +171,8 @@ def test_who_does_not_read_answers_is_not_read(frontend: Any) -> None:
         b"OPTIONS * HTTP/1.1\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\n\n",
+        bytes.fromhex("000300082112a442") + b"\n23456789012345678\nmessage\n",
+        bytes.fromhex("001c000100082112a442") + b"\n23456789012345678\nmessage\n",
     ],
 )
 @pytest.mark.parametrize("tokens", [None, TOKENS])
@@ -152,6 +183,28 @@ def test_no_page_can_have_a_browser_publish(make_frontend: Any, request_: bytes,
         client.send(bytes([byte]))
     client.send(b"more\n")
     assert (client.answers, client.wire.disconnecting) == (["error http"], True)
+    assert frontend.publisher.messages == []
+
+
+@pytest.mark.parametrize("size", [1_000, 65_536, 2**20])
+@pytest.mark.parametrize("tokens", [None, TOKENS])
+def test_nor_with_a_path_that_is_too_long(make_frontend: Any, size: int, tokens: Any) -> None:
+    frontend = make_frontend(tokens=tokens)
+    client = frontend.connect()
+    request = b"POST /" + b"x" * (2 * MAX_ENVELOPED) + b" HTTP/1.1\r\nHost: localhost\r\n\r\nmessage\n"
+    for start in range(0, len(request), size):
+        client.send(request[start : start + size])
+    assert client.wire.disconnecting
+    assert len(client.answers) == 1
+    assert frontend.publisher.messages == []
+
+
+@pytest.mark.parametrize("cut", [1, MAX_ENVELOPED + 2])
+def test_a_first_line_that_is_too_long(frontend: Any, cut: int) -> None:
+    client = frontend.connect()
+    line = b"x" * (MAX_ENVELOPED + 2) + b"\nmore\n"
+    client.send(line[:cut]).send(line[cut:])
+    assert (client.answers, client.wire.disconnecting) == (["error too-large"], True)
     assert frontend.publisher.messages == []
 
 

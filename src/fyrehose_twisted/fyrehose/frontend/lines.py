@@ -29,12 +29,20 @@ _STUN = re.compile(rb"(?s:..)?\x00[\x01\x03](?s:..)\x21\x12\xa4\x42")
 
 
 class _Answers:
-    """The answers of lines that came together."""
+    """The answers of lines that came together, some of which may be no messages."""
 
-    __slots__ = ("count", "text")
+    __slots__ = ("count", "errors", "text")
 
-    def __init__(self, count: int, text: bytes | None = None) -> None:
+    def __init__(self, count: int, text: bytes | None = None, errors: dict[int, bytes] | None = None) -> None:
         self.count = count
+        self.text = text
+        self.errors = {} if errors is None else errors
+
+    def tell(self, text: bytes) -> None:
+        """Say what became of the messages, a line each."""
+        if self.errors:
+            messages = iter(text.splitlines(keepends=True))
+            text = b"".join(self.errors[row] if row in self.errors else next(messages) for row in range(self.count))
         self.text = text
 
 
@@ -149,47 +157,47 @@ class LineConnection(Protocol):
                 lines.counts["limited"] += 1
                 self._try_again(wait)
                 break
-            batch = self._held[: lines.at_once]
-            run = self._run(batch)
+            batch = [line[:-1] if line.endswith(b"\r") else line for line in self._held[: lines.at_once]]
+            run = [line for line in batch if 0 < len(line) <= MAX_ENVELOPED]
+            published = None
             if run:
                 try:
                     published = lines.intake.submit(self.client, run)
                 except TooMuchWaits:
                     self._try_again(0.05)
                     break
-                answers = _Answers(len(run))
-                self._answer(answers)
+            del self._held[: len(batch)]
+            answers = _Answers(len(batch), errors=self._errors(batch) if len(run) < len(batch) else None)
+            if published is None:
+                answers.tell(b"")
+            self._answer(answers)
+            if published is not None:
                 self._waiting.add(published)
                 done = published.addCallbacks(self._numbered, self._failed, (answers,), errbackArgs=(answers,))
                 done.addErrback(self._broken)
                 done.addCallback(self._no_longer_waits, published)
-                self._held = self._held[len(run) :]
-            else:
-                line = self._held.pop(0)
-                self._answer(_Answers(1, self._error(b"empty" if line in (b"", b"\r") else b"too-large")))
         self._throttle()
 
-    def _run(self, lines: list[bytes]) -> list[bytes]:
-        """Return the messages that ``lines`` begin with."""
-        run: list[bytes] = []
-        for line in lines:
-            message = line[:-1] if line.endswith(b"\r") else line
-            if not 0 < len(message) <= MAX_ENVELOPED:
-                break
-            run.append(message)
-        return run
+    def _errors(self, lines: list[bytes]) -> dict[int, bytes]:
+        """Return what is answered to those that are no messages, by row."""
+        return {
+            row: self._error(b"too-large" if line else b"empty")
+            for row, line in enumerate(lines)
+            if not 0 < len(line) <= MAX_ENVELOPED
+        }
 
     def _numbered(self, sequences: list[int], answers: _Answers) -> None:
         self._lines.counts["lines"] += len(sequences)
-        answers.text = b"%d\n" * len(sequences) % tuple(sequences)
+        answers.tell(b"%d\n" * len(sequences) % tuple(sequences))
         self._flush()
 
     def _failed(self, failure: Failure, answers: _Answers) -> None:
         failure.trap(NotPublished, CancelledError)
         error: Any = failure.value
         why = b"unknown" if getattr(error, "unknown", True) else b"not-published"
-        answers.text = self._error(why) * answers.count
-        self._lines.counts["errors"] += answers.count - 1
+        messages = answers.count - len(answers.errors)
+        answers.tell(self._error(why) * messages)
+        self._lines.counts["errors"] += messages - 1
         self._flush()
 
     def _no_longer_waits(self, result: object, published: Deferred[Any]) -> None:
@@ -224,6 +232,9 @@ class LineConnection(Protocol):
     def _hang_up(self) -> None:
         if not self._over:
             self._over = True
+            if self._stall is None:
+                # Nothing tells any more whether it reads what is left, and without that the connection stays open.
+                self._stall = self._lines.reactor.callLater(self._lines.config.stall_timeout, self._stalled)
             self.transport.unregisterProducer()  # Or the connection would stay open for it.
             self.transport.loseConnection()
 

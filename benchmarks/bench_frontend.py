@@ -1,0 +1,297 @@
+"""The frontend beside the library, and beside Redis: messages/s that get their numbers.
+
+Each client is a process that sends what it has encoded before and counts answers, so that it costs next to nothing:
+lines and NDJSON on a few connections, as much as is taken; single messages, one at a time on each of many connections.
+`PublisherProtocol` publishes to the same backbone without the frontend. Redis gets `XADD`, which answers each message
+with its id as well, in the same two ways; it is left out where it is not installed.
+
+Rates depend on the machine; the ratios of one run are what to compare. Medians over rounds that alternate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import selectors
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from race.servers import Broker, Missing, start_ours, start_redis
+from tqdm import tqdm
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PATIENCE = 30.0
+LIMITS = ("messages-per-client", "bytes-per-client", "requests-per-client")
+NDJSON_LINES = 1_000
+WARM_UP = 0.5
+
+
+class Kind(NamedTuple):
+    """How a client publishes.
+
+    :ivar unit: what it sends at once.
+    :ivar messages: how many messages that are.
+    :ivar sign: what is there once in each answer.
+    :ivar answers: how many answers a unit gets.
+    :ivar window: units that may be under way on a connection.
+    """
+
+    unit: bytes
+    messages: int
+    sign: bytes
+    answers: int
+    connections: int
+    window: int
+
+
+class Result(NamedTuple):
+    """One round of one client."""
+
+    messages_per_second: float
+    cpu: float
+    """CPU time of the service for each message, in µs."""
+
+
+def request(body: bytes, kind: str) -> bytes:
+    """Return a request to publish."""
+    head = f"POST /messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def kinds(size: int) -> dict[str, Kind]:
+    """Return how clients of the frontend and of Redis publish messages of ``size`` bytes."""
+    message = b'"' + b"x" * (size - 2) + b'"'
+    add = b"*8\r\n$4\r\nXADD\r\n$1\r\ns\r\n$6\r\nMAXLEN\r\n$1\r\n~\r\n$6\r\n100000\r\n$1\r\n*\r\n"
+    add += b"$1\r\nd\r\n$%d\r\n%b\r\n" % (size, message)
+    single = request(message, "application/octet-stream")
+    batch = request(b"\n".join([message] * NDJSON_LINES), "application/x-ndjson")
+    created = b"HTTP/1.1 201"
+    return {
+        "lines": Kind((message + b"\n") * 100, 100, b"\n", 100, 4, 10),
+        "NDJSON": Kind(batch, NDJSON_LINES, created, 1, 4, 1),
+        "single POSTs": Kind(single, 1, created, 1, 16, 1),
+        "XADD, pipelined": Kind(add * 100, 100, b"$", 100, 4, 10),
+        "XADD, single": Kind(add, 1, b"$", 1, 16, 1),
+    }
+
+
+class Connection:
+    """A socket, and what is under way on it."""
+
+    def __init__(self, port: int, kind: Kind) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self.kind = kind
+        self.sent = self.answered = 0
+        self._unsent = memoryview(b"")
+        self._tail = b""
+
+    def send(self) -> None:
+        """Send as much as may be under way and is taken."""
+        kind = self.kind
+        while True:
+            if not self._unsent:
+                if self.sent * kind.answers - self.answered >= kind.window * kind.answers:
+                    return
+                self._unsent = memoryview(kind.unit)
+                self.sent += 1
+            try:
+                self._unsent = self._unsent[self.socket.send(self._unsent) :]
+            except BlockingIOError:
+                return
+
+    def receive(self) -> None:
+        """Count the answers that are there."""
+        try:
+            data = self.socket.recv(2**18)
+        except BlockingIOError:
+            return
+        if not data or re.match(rb"error|-ERR|HTTP/1.1 [45]", data):
+            raise SystemExit(f"answered with {data[:200]!r}")
+        sign = self.kind.sign
+        self.answered += (self._tail + data).count(sign)
+        self._tail = data[len(data) - len(sign) + 1 :] if len(sign) > 1 else b""
+
+
+def load(port: int, kind: Kind, seconds: float) -> float:
+    """Publish for a while, and return messages/s."""
+    connections = [Connection(port, kind) for _ in range(kind.connections)]
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            selector.register(connection.socket, selectors.EVENT_READ, connection)
+            connection.send()
+
+        def run(until: float) -> int:
+            while time.monotonic() < until:
+                for key, _ in selector.select(0.01):
+                    key.data.receive()
+                for connection in connections:
+                    connection.send()
+            return sum(connection.answered for connection in connections)
+
+        before = run(time.monotonic() + WARM_UP)
+        started = time.monotonic()
+        count = run(started + seconds) - before
+        elapsed = time.monotonic() - started
+    for connection in connections:
+        connection.socket.close()
+    return count / kind.answers * kind.messages / elapsed
+
+
+def publish_directly(port: int, size: int, seconds: float, single: bool) -> None:
+    """Publish with the library, as much as there is room for or 16 messages at a time, and print messages/s."""
+    from twisted.internet.defer import Deferred, gatherResults
+    from twisted.internet.task import react
+
+    from fyrehose_twisted.fyrehose.config import ClientConfig
+    from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
+    from fyrehose_twisted.fyrehose.service import join
+
+    async def publish(reactor: Any) -> None:
+        config = ClientConfig(subscribe=False, journal=False)
+        publisher = await join(reactor, PublisherProtocol(config), f"127.0.0.1:{port}")
+        message, count, end = b"x" * size, 0, time.monotonic() + WARM_UP + seconds
+        counted_from = end - seconds
+
+        def came(numbers: Any, many: int) -> None:
+            nonlocal count
+            if counted_from <= time.monotonic() < end:
+                count += many
+
+        async def one_by_one() -> None:
+            while time.monotonic() < end:
+                await publisher.publish(message).addCallback(came, 1)
+
+        if single:
+            await gatherResults([Deferred.fromCoroutine(one_by_one()) for _ in range(16)])
+        else:
+            while time.monotonic() < end:
+                await publisher.when_room()
+                publisher.publish_many([message] * 256).addCallbacks(came, lambda failure: None, (256,))
+        print(count / seconds, flush=True)
+        await publisher.leave()
+
+    react(publish)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return user and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def in_a_process(seconds: float, *arguments: object) -> float:
+    """Run a client, and return messages/s."""
+    command = [sys.executable, __file__, "--client", *map(str, arguments), "--seconds", str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{command}: {done.stderr}")
+    return float(done.stdout)
+
+
+@contextmanager
+def frontend(directory: Path, backbone: int) -> Iterator[tuple[subprocess.Popen[bytes], int, int]]:
+    """Start a frontend without limits of rate; return it with its ports for HTTP and lines."""
+    limits, log = directory / "limits.toml", directory / "frontend.log"
+    limits.write_text("".join(f"{name} = {10**9}\n" for name in LIMITS))
+    command = [str(Path(sys.executable).with_name("twistd")), "-n", "--pidfile=", f"--logfile={log}"]
+    command += ["fyrehose-frontend", f"--backbone=127.0.0.1:{backbone}", "--http=tcp:0", "--lines=tcp:0"]
+    process = subprocess.Popen([*command, f"--limits={limits}"])
+    try:
+        deadline, ports = time.monotonic() + PATIENCE, []
+        while len(ports) < 2:
+            ports = re.findall(
+                r"--(?:http|lines): listening on 127.0.0.1:(\d+)", log.read_text() if log.exists() else ""
+            )
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the frontend does not listen: {log.read_text()}")
+            time.sleep(0.05)
+        yield process, int(ports[0]), int(ports[1])
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[Result]]:
+    """Run the rounds."""
+    backbone = start_ours(directory)
+    try:
+        redis: Broker | None = start_redis(directory)
+    except Missing as missing:
+        print(f"redis-server is {missing}", file=sys.stderr)
+        redis = None
+    results: dict[str, list[Result]] = {}
+    try:
+        with frontend(directory, backbone.ports[0]) as (process, http, lines):
+            runs: list[tuple[str, str, int, int]] = [
+                ("PublisherProtocol", "direct", backbone.ports[0], backbone.process.pid),
+                ("lines", "lines", lines, process.pid),
+                ("NDJSON", "NDJSON", http, process.pid),
+                ("PublisherProtocol, single", "direct single", backbone.ports[0], backbone.process.pid),
+                ("single POSTs", "single POSTs", http, process.pid),
+            ]
+            if redis is not None:
+                pid, port = redis.process.pid, redis.ports[0]
+                runs += [(kind, kind, port, pid) for kind in ("XADD, pipelined", "XADD, single")]
+            for _ in tqdm(range(options.rounds), unit=" rounds", desc="measured"):
+                for name, kind, port, pid in runs:
+                    before = cpu_seconds(pid)
+                    rate = in_a_process(options.seconds, kind, port, "--size", options.size)
+                    used = cpu_seconds(pid) - before
+                    cost = used / (rate * (options.seconds + WARM_UP)) * 1e6
+                    results.setdefault(name, []).append(Result(rate, cost))
+    finally:
+        for broker in (backbone, redis):
+            if broker is not None:
+                broker.stop()
+    return results
+
+
+def report(results: dict[str, list[Result]], options: argparse.Namespace) -> None:
+    """Print medians, and ratios to the library."""
+    print(f"{options.size}-byte messages; medians of {options.rounds} rounds of {options.seconds:g} s. CPU is that of")
+    print("the service that is spoken to: backbone, frontend or Redis. A ratio is to the PublisherProtocol above it.\n")
+    print(f"{'':<28}{'messages/s':>12}{'ratio':>8}{'CPU, µs each':>14}")
+    rates = {name: median(result.messages_per_second for result in each) for name, each in results.items()}
+    bulk, single = rates["PublisherProtocol"], rates["PublisherProtocol, single"]
+    for name, rate in rates.items():
+        ratio = rate / (single if "single" in name else bulk)
+        print(f"{name:<28}{rate:>12,.0f}{ratio:>8.2f}{median(result.cpu for result in results[name]):>14.1f}")
+    print(f"\nNDJSON: {rates['NDJSON'] / NDJSON_LINES:,.0f} batches/s of {NDJSON_LINES:,} lines")
+    if options.json:
+        options.json.write_text(json.dumps({name: [tuple(one) for one in each] for name, each in results.items()}))
+
+
+def main() -> None:
+    """Run the rounds and print medians and ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each client, each round [%(default)g]")
+    parser.add_argument("--size", type=int, default=128, help="bytes of a message [%(default)s]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    parser.add_argument("--client", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.client:
+        kind, port = options.client[0], int(options.client[1])
+        if kind.startswith("direct"):
+            publish_directly(port, options.size, options.seconds, kind == "direct single")
+        else:
+            print(load(port, kinds(options.size)[kind], options.seconds))
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        report(measure(options, Path(directory)), options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The page about the frontend has the options, limits, errors and metrics that there are, and JavaScript that runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+
+from fyrehose_twisted.fyrehose import frontend_tap
+from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.fyrehose.frontend.metrics import FrontendCollector
+from fyrehose_twisted.fyrehose.frontend.service import FrontendService
+from fyrehose_twisted.web.metrics import SiteCollector
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "howto" / "frontend.md").read_text(encoding="utf-8")
+SOURCE = ROOT / "src" / "fyrehose_twisted"
+
+
+def rows(section: str) -> list[list[str]]:
+    """Return the cells of the last table of a section."""
+    text = PAGE.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    table = [line[1:-1].split("|") for line in text.splitlines() if line.startswith("| ")]
+    assert table, section
+    return [[cell.strip() for cell in row] for row in table[2:]]
+
+
+def names(cell: str) -> set[str]:
+    return set(re.findall(r"`([A-Za-z_-]+)`", cell))
+
+
+def code(*paths: str) -> str:
+    return "\n".join((SOURCE / path).read_text(encoding="utf-8") for path in paths)
+
+
+def test_options() -> None:
+    options: Any = frontend_tap.Options()
+    known = {name.rstrip("=") for name in options.longOpt} - {"version", "help"}
+    told = {row[0].strip("`").split()[0].removeprefix("--"): row[1].strip("`") for row in rows("Options")}
+    assert set(told) == known
+    defaults = {name: default for name, _, default, *_ in options.optParameters if default}
+    assert {name: default for name, default in told.items() if default} == defaults
+
+
+def test_limits() -> None:
+    config = FrontendConfig()
+    # There are no streams at this site.
+    numbers = {one.name for one in fields(config) if type(getattr(config, one.name)) in (int, float)}
+    limits = {name.replace("_", "-"): getattr(config, name) for name in numbers - {"max_streams", "keepalive"}}
+    assert {row[0].strip("`"): float(row[1].replace(",", "")) for row in rows("Limits")} == limits
+    assert f"{MAX_ENVELOPED:,} bytes" in PAGE
+
+
+def test_error_words_of_lines() -> None:
+    lines = code("fyrehose/frontend/lines.py").splitlines()
+    said = [line for line in lines if re.search(r"_error\(|_refuse\(|\bwhy = ", line)]
+    words = set(re.findall(r'b"([a-z-]+)"', "\n".join(said)))
+    assert len(words) > 6
+    assert {row[0].strip("`") for row in rows("A message a line")} == words
+
+
+def test_errors_over_http() -> None:
+    told = {name for row in rows("Over HTTP") for name in names(row[1])}
+    ours = code("fyrehose/frontend/pages.py", "fyrehose/frontend/intake.py")
+    shared = code("web/site.py", "web/guard.py", "web/channel.py") + code("web/answers.py").partition("problem_of")[0]
+    found = set(re.findall(r'(?:too_many\(|_fail\(batch, |HTTPStatus\.[A-Z_]+,\s*)"([a-z-]+)"', ours + shared))
+    assert {"busy", "timeout", "stopping", "too-many-messages", "cross-origin"} <= found
+    assert told == found - {"internal"}
+
+
+def test_metrics() -> None:
+    service = FrontendService("127.0.0.1:2323", http=None, lines=None, reactor=Clock())
+    collectors = FrontendCollector(service.intake, service.lines), SiteCollector("fyrehose_frontend_web", service.site)
+    families = [family for collector in collectors for family in collector.collect()]
+    told = {
+        family.name + "_total" * (family.type == "counter"): (
+            family.type,
+            {*family._labelnames, *(name for sample in family.samples for name in sample.labels)},
+        )
+        for family in families
+    }
+    documented = {row[0].strip("`"): (row[1], names(row[2])) for row in rows("Metrics")}
+    assert documented == told
+    events = next(row[4] for row in rows("Metrics") if "line_events" in row[0])
+    counted = set(re.findall(r'counts\["([a-z_]+)"\]', code("fyrehose/frontend/lines.py")))
+    assert names(events) == counted
+    reasons = next(row[4] for row in rows("Metrics") if "failed" in row[0])
+    counting = [
+        line for line in code("fyrehose/frontend/intake.py").splitlines() if re.search(r"_fail\(|failed\[", line)
+    ]
+    assert names(reasons) == set(re.findall(r'"([a-z]+(?:-[a-z]+)?)"', "\n".join(counting)))
+    page = code("fyrehose/frontend/service.py")
+    assert "FrontendCollector(" in page
+    assert 'SiteCollector("fyrehose_frontend_web", ' in page
+
+
+def test_javascript(terminal: Any, program: Any) -> None:
+    program("node", "nodejs")
+    [block] = re.findall(r"^```js\n// publish.mjs\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    (terminal.directory / "publish.mjs").write_text(terminal.spell_ports(block), encoding="utf-8")
+    terminal.run("twistd -n --pidfile= --logfile=backbone.log fyrehose-backbone --settle-time 0 &")
+    terminal.run("twistd -n --pidfile= --logfile=frontend.log fyrehose-frontend &")
+    terminal.run('grep -c "lines starting" frontend.log', "1\n")
+    terminal.run("node publish.mjs", "[ 1, 2 ]\n")
+
+
+@pytest.mark.parametrize("section", ["Options", "Limits", "A message a line", "Over HTTP", "Metrics"])
+def test_tables_are_found(section: str) -> None:
+    assert len(rows(section)) > 6

@@ -1,0 +1,142 @@
+"""The page about the query service has the limits, options, filters, errors and metrics that there are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.registry import Collector
+from twisted.internet.task import Clock
+
+from fyrehose_twisted.journal.store import open_journal
+from fyrehose_twisted.query.config import RELOADED, QueryConfig
+from fyrehose_twisted.query.expression import FUNCTIONS, MAX_PARTS, BadExpression, Expression
+from fyrehose_twisted.query.metrics import QueryCollector
+from fyrehose_twisted.query.selection import FOLLOW, RANGE
+from fyrehose_twisted.query.site import QuerySite
+from fyrehose_twisted.query.sources import Sources
+from fyrehose_twisted.query.watching import Watched
+from fyrehose_twisted.query_tap import Options
+from fyrehose_twisted.record import Record
+from fyrehose_twisted.web.metrics import SiteCollector
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "howto" / "query.md").read_text(encoding="utf-8")
+SOURCE = ROOT / "src" / "fyrehose_twisted"
+
+
+def section(heading: str) -> str:
+    """Return the text of a section."""
+    return PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def limits() -> dict[str, tuple[bool, float]]:
+    """Return the limits on the page: whether each is marked, and its default."""
+    found = re.findall(r"^\| `(\w+)`( \*)? \| ([0-9.,]+) \| .+ \|$", section("Limits"), re.MULTILINE)
+    return {name: (bool(mark), float(default.replace(",", ""))) for name, mark, default in found}
+
+
+def test_limits() -> None:
+    config = QueryConfig()
+    numbers = {one.name: getattr(config, one.name) for one in fields(config)}
+    numbers = {name: value for name, value in numbers.items() if type(value) in (int, float)}
+    assert limits() == {name: (name in RELOADED, float(value)) for name, value in numbers.items()}
+
+
+def test_limits_in_the_text() -> None:
+    config = QueryConfig()
+    text = " ".join(PAGE.split())
+    for said in (
+        f"after {config.page_records:,} records, after about {config.page_bytes // 2**20} MiB of payloads",
+        f"when {config.scan_records:,} records were looked at",
+        f"at most {config.max_expression:,} characters and {MAX_PARTS} operators",
+        f"Each {config.keepalive:g} s there is an id alone",
+        f"reads nothing at all for {config.stall_timeout:g} s",
+        f"within {config.poll_interval * 1_000:g} ms",
+    ):
+        assert said in text, said
+
+
+def test_options() -> None:
+    options = Options()
+    there = {name.rstrip("=") for name in options.longOpt} - {"help", "version"}
+    assert set(re.findall(r"^\| `--([a-z-]+)", section("Options"), re.MULTILINE)) == there
+
+
+def filters() -> list[str]:
+    """Return the filters in the table."""
+    cells = re.findall(r"^\| (`.+`) \| [^|]+ \|$", section("Filter"), re.MULTILINE)
+    found = [match[1] or match[2] for cell in cells for match in re.finditer(r"``(.+?) ?``(?!`)|`([^`]+)`", cell)]
+    return [text.strip() for text in found]
+
+
+RECORD = {
+    "open": True,
+    "door": "north",
+    "lux": 412.5,
+    "room": 7,
+    "user": {"name": "ann"},
+    "items": [{"price": 1}, {"price": 101}, {}],
+    "tags": ["urgent"],
+    "warning": "late",
+    "content-type": "image/png",
+}
+
+
+def test_filters_are_filters() -> None:
+    found = filters()
+    assert len(found) >= 11
+    wanted = {text: Expression(text).wants(RECORD) for text in found}
+    assert [text for text, wants in wanted.items() if not wants] == []
+    assert not any(Expression(text).wants({}) for text in found)
+
+
+def test_functions() -> None:
+    text = re.search(r"functions all but (.+?)\.\s", " ".join(section("Filter").split()))
+    assert text is not None
+    assert set(re.findall("`([a-z_]+)`", text[1])) == FUNCTIONS
+    for refused in ("[a, b]", "{a: b}", "sort_by(a, &x)"):
+        with pytest.raises(BadExpression):
+            Expression(refused)
+
+
+def test_errors() -> None:
+    rows = re.findall(r"^\| ([0-9, ]+) \| (`.+?`) \| .+ \|$", section("Errors"), re.MULTILINE)
+    told = {name for _, names in rows for name in re.findall("`([a-z-]+)`", names)}
+    code = "".join(path.read_text() for room in ("web", "query") for path in sorted((SOURCE / room).glob("*.py")))
+    named = set(re.findall(r'(?:Problem\(\s*[\w.]+,|too_many\()\s*"([a-z-]+)"', code))
+    # These are for what is published, and for mistakes in the program.
+    assert told == named - {"queue-full", "internal"}
+
+
+def rows_of(collectors: list[Collector]) -> dict[str, tuple[str, frozenset[str]]]:
+    """Return what collectors tell: the type of each, and its labels."""
+    found = {}
+    for collector in collectors:
+        for family in collector.collect():
+            labels = frozenset(family._labelnames) | {name for sample in family.samples for name in sample.labels}
+            found[family.name + "_total" * (family.type == "counter")] = family.type, labels
+    return found
+
+
+def test_metrics(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path, "fyrehose://orders")
+    journal.append([Record("fyrehose://orders", 0, 1, 1, b"")])
+    journal.commit()
+    journal.close()
+    sources: Any = Sources(tmp_path, lambda stream, payloads: payloads)
+    sources.look()
+    site = QuerySite(sources, QueryConfig(), Clock(), watched=[Watched("b", "http://127.0.0.1:1/metrics")])
+    told = rows_of([SiteCollector("fyrehose_query", site), QueryCollector(site)])
+    sources.close()
+    rows = re.findall(r"^\| `(fyrehose_\w+)` \| (\w+) \| (.*?)\| .+ \|$", section("Metrics"), re.MULTILINE)
+    assert {name: (kind, frozenset(re.findall("`([a-z]+)`", labels))) for name, kind, labels in rows} == told
+
+
+def test_parameters() -> None:
+    rows = re.findall(r"^\| (`.+?`) \| .+ \| .*\|$", section("Ranges"), re.MULTILINE)
+    assert {name.encode() for cell in rows for name in re.findall("`([a-z]+)`", cell)} == set(RANGE)
+    assert set(FOLLOW) - set(RANGE) == {b"id"}

@@ -1,0 +1,364 @@
+"""What publishers over HTTP are answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from twisted.internet.address import IPv4Address
+from twisted.internet.error import ConnectionDone
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.errors import PublishTimeout
+from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.frontend import service
+from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.web.tokens import Tokens
+
+NDJSON = "application/x-ndjson"
+
+
+class Response(NamedTuple):
+    """An answer."""
+
+    code: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Wire(StringTransport):
+    """A connection in memory."""
+
+    def setTcpNoDelay(self, enabled: bool) -> None:  # noqa: N802
+        pass
+
+    def abortConnection(self) -> None:
+        self.disconnecting = True
+
+
+class Client:
+    """One connection to a frontend."""
+
+    def __init__(self, site: Any, host: str) -> None:
+        self.wire = Wire(IPv4Address("TCP", "127.0.0.1", 8481), IPv4Address("TCP", host, 40_000))
+        self.channel = site.buildProtocol(self.wire.getPeer())
+        self.channel.makeConnection(self.wire)
+
+    def send(self, path: str, body: bytes | None, headers: dict[str, str]) -> Client:
+        given = {"Host": "localhost", **headers}
+        method = given.pop("Method", "GET" if body is None else "POST")
+        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items())]
+        lines += [f"Content-Length: {len(body or b'')}", "", ""]
+        self.channel.dataReceived("\r\n".join(lines).encode() + (body or b""))
+        return self
+
+    @property
+    def answered(self) -> bool:
+        return bool(self.wire.value())
+
+    @property
+    def response(self) -> Response:
+        head, _, body = self.wire.value().partition(b"\r\n\r\n")
+        status, *lines = head.decode("latin-1").split("\r\n")
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+        return Response(int(status.split()[1]), headers, body)
+
+    def hang_up(self) -> None:
+        self.channel.connectionLost(Failure(ConnectionDone()))
+
+
+class Frontend:
+    """The site of a frontend whose publisher does what a test says."""
+
+    def __init__(self, made: Any, tokens: Tokens | None) -> None:
+        self.clock, self.intake, self.publisher = made.clock, made.intake, made.publisher
+        self.site = service._site(made.intake, made.lines, made.config, tokens, made.clock)
+
+    def begin(self, path: str, body: bytes | None = None, host: str = "127.0.0.1", **headers: str) -> Client:
+        """Send a request; ``content_type=`` is a header."""
+        names = {name.replace("_", "-").title(): value for name, value in headers.items()}
+        return Client(self.site, host).send(path, body, names)
+
+    def ask(self, path: str, body: bytes | None = None, **more: Any) -> Response:
+        """Send a request that is answered at once."""
+        client = self.begin(path, body, **more)
+        response = client.response
+        client.hang_up()
+        return response
+
+    def put(self, body: bytes, **more: Any) -> Response:
+        """Publish."""
+        return self.ask("/messages", body, **more)
+
+
+Make = Callable[..., Frontend]
+
+
+@pytest.fixture
+def make_site(make_frontend: Any) -> Make:
+    def made(config: FrontendConfig | None = None, tokens: Tokens | None = None) -> Frontend:
+        return Frontend(make_frontend(config, tokens), tokens)
+
+    return made
+
+
+@pytest.fixture
+def site(make_site: Make) -> Frontend:
+    return make_site()
+
+
+@pytest.mark.parametrize("kind", ["", "text/plain", "application/octet-stream", "application/x-www-form-urlencoded"])
+def test_a_body_is_a_message(site: Frontend, kind: str) -> None:
+    body = b"one\ntwo\r\n\x00\xff"
+    response = site.put(body, **({"content_type": kind} if kind else {}))
+    assert (response.code, response.json) == (201, {"sequence": 1})
+    assert response.headers["content-type"] == "application/json"
+    assert site.publisher.messages == [body]
+    assert site.put(b"x").json == {"sequence": 2}
+
+
+@pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8"])
+def test_what_is_said_to_be_json_has_to_be(site: Frontend, kind: str) -> None:
+    body = b' {"a":  [1, 2]}\n'
+    assert site.put(body, content_type=kind).code == 201
+    assert site.publisher.messages == [body]
+    for wrong in (b'{"a": 1', b"NaN", b"\xff", b'"' + b"x" * 10, b"[" * 65 + b"]" * 65, b"{} {}"):
+        response = site.put(wrong, content_type=kind)
+        assert (response.code, response.json["error"]) == (400, "bad-request"), wrong
+        assert response.json["message"].startswith("the body is not JSON: ")
+    assert len(site.publisher.messages) == 1
+
+
+@pytest.mark.parametrize("kind", ["application/x-ndjson", "application/ndjson;charset=utf-8", "application/jsonl"])
+def test_a_message_a_line(site: Frontend, kind: str) -> None:
+    response = site.put(b'{"n": 1}\n 2 \r\n"3"\n', content_type=kind)
+    assert (response.code, response.json) == (201, {"sequences": [1, 2, 3]})
+    assert site.publisher.messages == [b'{"n": 1}', b" 2 ", b'"3"']
+    assert site.put(b"4\n5", content_type=kind).json == {"sequences": [4, 5]}
+    assert site.put(b"6", content_type=kind).json == {"sequences": [6]}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"1\n{\n3\n", "line 2 is not JSON: "),
+        (b"1\n\n3\n", "line 2 is not JSON: "),
+        (b"1\n\xff\n", "line 2 is not JSON: "),
+        (b"\n", "line 1 is not JSON: "),
+        (b"1\n" * 11, "there are 11 lines; one request may have 10"),
+    ],
+)
+def test_all_lines_or_none(make_site: Make, body: bytes, said: str) -> None:
+    site = make_site(FrontendConfig(batch_messages=10))
+    response = site.put(body, content_type=NDJSON)
+    assert (response.code, response.json["error"]) == (400, "bad-request")
+    assert response.json["message"].startswith(said)
+    assert site.publisher.messages == []
+    assert site.intake.rates.wait("127.0.0.1") == 0
+    assert site.put(b"1\n" * 10, content_type=NDJSON).code == 201
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json", NDJSON])
+def test_nothing_is_no_message(site: Frontend, kind: str) -> None:
+    response = site.put(b"", content_type=kind)
+    assert (response.code, response.json["message"]) == (400, "there is no message of no bytes")
+    assert site.publisher.messages == []
+
+
+def test_too_large(make_site: Make) -> None:
+    site = make_site(FrontendConfig(max_body=200_000))
+    longest = b'"' + b"x" * (MAX_ENVELOPED - 2) + b'"'
+    assert site.put(longest).code == 201
+    assert site.put(longest + b"\n" + longest + b"\r\n", content_type=NDJSON).code == 201
+    published = len(site.publisher.messages)
+    refused = [
+        (b"x" * (MAX_ENVELOPED + 1), "text/plain", MAX_ENVELOPED),
+        (b"1\n" + longest[:-1] + b'x"', NDJSON, MAX_ENVELOPED),
+        (b"x" * 200_001, NDJSON, 200_000),
+    ]
+    for body, kind, limit in refused:
+        response = site.put(body, content_type=kind)
+        assert (response.code, response.json["error"], response.json["limit"]) == (413, "too-large", limit)
+    assert len(site.publisher.messages) == published
+
+
+def test_how_much_a_client_may_publish(make_site: Make) -> None:
+    site = make_site(FrontendConfig(messages_per_client=10, burst=1))
+    assert site.put(b"1\n" * 35, content_type=NDJSON).code == 201
+    response = site.put(b"x")
+    assert (response.code, response.json["error"]) == (429, "too-many-messages")
+    assert response.headers["retry-after"] == "3"
+    assert site.put(b"x", host="127.0.0.2").code == 201
+    site.clock.advance(2.6)
+    assert site.put(b"x").code == 201
+
+
+def test_how_much_of_a_client_may_wait(make_site: Make) -> None:
+    site = make_site(FrontendConfig(waiting_bytes=1_000, waiting_bytes_per_client=600))
+    site.publisher.full = True
+    for _ in range(2):
+        assert not site.begin("/messages", b"x" * 200).answered
+    own = site.put(b"x" * 200)
+    assert (own.code, own.json["error"], own.headers["retry-after"]) == (429, "too-much-waits", "1")
+    assert not site.begin("/messages", b"x" * 200, host="127.0.0.2").answered
+    all_ = site.put(b"x" * 200, host="127.0.0.3")
+    assert (all_.code, all_.json["error"], all_.headers["retry-after"]) == (503, "busy", "1")
+    assert all_.json["unknown"] is False
+
+
+def test_how_often_a_client_may_ask(make_site: Make) -> None:
+    site = make_site(FrontendConfig(requests_per_client=1))
+    assert [site.put(b"x").code for _ in range(3)] == [201, 201, 429]
+    assert site.put(b"x").json["error"] == "too-many-requests"
+
+
+def test_it_is_answered_when_it_is_published(site: Frontend) -> None:
+    site.publisher.held = []
+    one, many = site.begin("/messages", b"x"), site.begin("/messages", b"1\n2", content_type=NDJSON)
+    assert (one.answered, many.answered) == (False, False)
+    site.publisher.answer()
+    assert (one.response.json, many.response.json) == ({"sequence": 1}, {"sequences": [2, 3]})
+
+
+def test_what_was_not_sent_is_not_published(site: Frontend) -> None:
+    site.intake.connected(False)
+    client = site.begin("/messages", b"x")
+    site.clock.pump([1] * 31)
+    response = client.response
+    assert (response.code, response.headers["retry-after"]) == (503, "1")
+    assert (response.json["error"], response.json["unknown"]) == ("timeout", False)
+    assert "the backbone does not answer" in response.json["message"]
+    site.intake.connected(True)
+    assert site.publisher.messages == []
+
+
+def test_what_did_not_come_back_may_be(site: Frontend) -> None:
+    site.publisher.held = []
+    client = site.begin("/messages", b"1\n2\n", content_type=NDJSON)
+    site.publisher.answer(PublishTimeout("late"))
+    response = client.response
+    assert (response.code, response.json["error"], response.json["unknown"]) == (503, "timeout", True)
+
+
+def test_stopping(site: Frontend) -> None:
+    site.publisher.full = True
+    client = site.begin("/messages", b"x")
+    site.intake.stop()
+    assert (client.response.code, client.response.json["error"]) == (503, "stopping")
+    assert client.response.json["unknown"] is False
+
+
+def test_who_has_gone_is_not_waited_for(site: Frontend) -> None:
+    site.publisher.full = True
+    client = site.begin("/messages", b"x")
+    client.hang_up()
+    assert len(site.intake) == 0
+    site.publisher.make_room()
+    assert site.publisher.messages == []
+    site.publisher.held = []
+    late = site.begin("/messages", b"y")
+    late.hang_up()
+    site.publisher.answer()
+    assert not late.answered
+    assert site.intake.published == 1  # It is published all the same, and counted.
+
+
+def test_who_goes_with_the_answer_abandons_nothing(site: Frontend) -> None:
+    site.publisher.held = []
+    client = site.begin("/messages", b"x")
+    site.publisher.answer()
+    before = client.wire.value()
+    client.hang_up()
+    assert client.wire.value() == before
+    assert site.intake.failed == {}
+
+
+def test_health(site: Frontend) -> None:
+    assert site.ask("/health").json == {"backbone": True, "waiting_bytes": 0}
+    site.intake.connected(False)
+    site.begin("/messages", b"x" * 36)
+    response = site.ask("/health")
+    assert (response.code, response.headers["retry-after"]) == (503, "1")
+    assert response.json == {"backbone": False, "waiting_bytes": 100}
+
+
+def test_the_description(make_site: Make) -> None:
+    content = make_site().ask("/openapi.json").json
+    assert content["openapi"] == "3.1.0"
+    assert set(content["paths"]) == {"/messages", "/health", "/metrics", "/openapi.json"}
+    assert "security" not in content
+    with_token = make_site(tokens=Tokens({"ann": b"a" * 16})).ask("/openapi.json").json
+    assert with_token["security"] == [{"token": []}]
+    assert "401" in with_token["paths"]["/messages"]["post"]["responses"]
+    assert with_token["paths"]["/health"]["get"]["security"] == []
+
+
+def test_metrics(site: Frontend) -> None:
+    site.put(b"12345")
+    site.intake.connected(False)
+    site.begin("/messages", b"x").hang_up()
+    text = site.ask("/metrics").body.decode()
+    for line in (
+        "fyrehose_frontend_published_total 1.0",
+        "fyrehose_frontend_published_bytes_total 5.0",
+        'fyrehose_frontend_failed_total{reason="abandoned"} 1.0',
+        "fyrehose_frontend_backbone 0.0",
+        'fyrehose_frontend_web_requests_total{method="POST",route="/messages",status="201"} 1.0',
+    ):
+        assert f"\n{line}\n" in text
+
+
+def test_what_is_not_understood(site: Frontend) -> None:
+    assert site.put(b"x", method="GET").code == 405
+    assert site.ask("/messages").headers["allow"] == "POST"
+    assert site.ask("/").code == 404
+    assert site.ask("/messages?x=1", b"x").code == 400
+    assert site.publisher.messages == []
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", NDJSON])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost:81"},
+        {"host": "evil.example", "origin": "http://evil.example"},
+        {"host": "evil.example"},
+        {"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors"},
+    ],
+)
+def test_what_pages_have_browsers_send(site: Frontend, headers: dict[str, str], kind: str) -> None:
+    host = {"Host": headers["host"]} if "host" in headers else {}
+    names = {name.replace("_", "-").title(): value for name, value in headers.items() if name != "host"}
+    client = Client(site.site, "127.0.0.1").send("/messages", b"1\n", {"Content-Type": kind, **names, **host})
+    assert client.response.code == (421 if host else 403)
+    assert site.publisher.messages == []
+
+
+def test_pages_of_the_allowed_origin(make_site: Make) -> None:
+    site = make_site(FrontendConfig(allowed_origin="https://good.example"))
+    asked = site.ask("/messages", method="OPTIONS", origin="https://good.example")
+    assert (asked.code, asked.headers["access-control-allow-methods"]) == (204, "POST")
+    response = site.put(b"x", origin="https://good.example")
+    assert (response.code, response.headers["access-control-allow-origin"]) == (201, "https://good.example")
+    assert site.put(b"x", origin="https://evil.example").code == 403
+
+
+def test_tokens(make_site: Make) -> None:
+    site = make_site(FrontendConfig(messages_per_client=10, burst=1), Tokens({"ann": b"a" * 16, "bob": b"b" * 16}))
+    for wrong in ({}, {"authorization": "Bearer " + "c" * 16}, {"authorization": "Basic " + "a" * 16}):
+        assert site.put(b"x", **wrong).code == 401
+    assert site.ask("/metrics").code == 401
+    assert site.ask("/health").code == 200
+    assert site.publisher.messages == []
+    assert site.put(b"1\n" * 20, content_type=NDJSON, authorization="Bearer " + "a" * 16).code == 201
+    assert site.put(b"x", authorization="Bearer " + "a" * 16).code == 429  # The client is the token, not the address.
+    assert site.put(b"x", authorization="Bearer " + "b" * 16).code == 201

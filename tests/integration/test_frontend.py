@@ -1,0 +1,657 @@
+"""Publishers without the library: lines and HTTP through real processes, under load, and when something dies."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEADLINE = 30.0
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
+
+
+class Lines:
+    """A connection for lines, and a thread that reads its answers.
+
+    :ivar answers: what came.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), DEADLINE)
+        self.answers: list[str] = []
+        self.changed = threading.Condition()
+        self.over = False
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        rest = b""
+        try:
+            while data := self.socket.recv(65_536):
+                *lines, rest = (rest + data).split(b"\n")
+                with self.changed:
+                    self.answers += [line.decode() for line in lines]
+                    self.changed.notify_all()
+        except OSError:
+            pass  # It was reset, or nothing came for long.
+        with self.changed:
+            self.over = True
+            self.changed.notify_all()
+
+    def send(self, data: bytes) -> Lines:
+        self.socket.sendall(data)
+        return self
+
+    def end(self) -> Lines:
+        """Say no more, but listen."""
+        self.socket.shutdown(socket.SHUT_WR)
+        return self
+
+    def wait_for(self, count: int) -> list[str]:
+        """Return the answers once there are ``count``."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.answers) >= count, DEADLINE), self.answers[-3:]
+        return self.answers
+
+    def wait_for_end(self) -> list[str]:
+        """Return all answers once the other side has hung up."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.over, DEADLINE), self.answers[-3:]
+        return self.answers
+
+    def close(self) -> None:
+        self.socket.close()
+        self._thread.join(DEADLINE)
+
+
+class RunningFrontend:
+    """``twistd fyrehose-frontend`` in a process of its own."""
+
+    def __init__(self, program: Any) -> None:
+        self.program = program
+        self._open: list[Any] = []
+
+    @property
+    def http(self) -> int:
+        """Its port for HTTP, once it is bound."""
+        return int(self.program.wait_for(r"--http: listening on 127.0.0.1:(\d+)")[1])
+
+    @property
+    def lines(self) -> int:
+        """Its port for lines, once it is bound."""
+        return int(self.program.wait_for(r"--lines: listening on 127.0.0.1:(\d+)")[1])
+
+    def connect(self) -> Lines:
+        """Open a connection for lines."""
+        self._open.append(Lines(self.lines))
+        return self._open[-1]  # type: ignore[no-any-return]
+
+    def dial(self) -> socket.socket:
+        """Open a connection for requests, of which nothing is known."""
+        self._open.append(socket.create_connection(("127.0.0.1", self.http), DEADLINE))
+        return self._open[-1]  # type: ignore[no-any-return]
+
+    def client(self) -> http.client.HTTPConnection:
+        """Open a connection for requests."""
+        self._open.append(http.client.HTTPConnection("127.0.0.1", self.http, timeout=DEADLINE))
+        return self._open[-1]  # type: ignore[no-any-return]
+
+    def put(self, body: bytes, headers: dict[str, str] | None = None, client: Any = None) -> tuple[int, Any]:
+        """Publish; return status and content of the answer."""
+        client = client or self.client()
+        client.request("POST", "/messages", body, headers or {})
+        response = client.getresponse()
+        return response.status, json.loads(response.read())
+
+    def metrics(self) -> dict[str, float]:
+        """Return what it counts."""
+        client = self.client()
+        client.request("GET", "/metrics")
+        text = client.getresponse().read().decode()
+        lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+        return {name.removeprefix("fyrehose_frontend_"): float(value) for name, value in lines}
+
+    def stop(self) -> None:
+        """Stop it as an operator would. Twisted then ends itself by the same signal."""
+        assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
+        assert "Traceback" not in self.program.out, self.program
+
+    def close(self) -> None:
+        for one in self._open:
+            one.close()
+
+
+@pytest.fixture
+def start_frontend(start: Any, tmp_path: Path) -> Iterator[Callable[..., RunningFrontend]]:
+    """Start a frontend of a backbone on free ports."""
+    frontends: list[RunningFrontend] = []
+
+    def started(backbone: Any, *options: object) -> RunningFrontend:
+        command = "twistd", "-n", "--pidfile=", "fyrehose-frontend", "-b", backbone.text
+        ports = "--http", "tcp:0", "--lines", "tcp:0"
+        program = start(*command, *ports, *options, cwd=tmp_path, stderr=subprocess.STDOUT)
+        frontends.append(RunningFrontend(program))
+        return frontends[-1]
+
+    yield started
+    for frontend in frontends:
+        frontend.close()
+
+
+class Stream:
+    """A subscriber beside the frontend, which shares no process with it."""
+
+    def __init__(self, start: Any, await_true: Any, backbone: Any, path: Path) -> None:
+        self._await_true = await_true
+        self._path = path
+        with path.open("wb") as file:
+            self.program = start("fyrehose", "sub", "-b", backbone.text, "--format", "json", stdout=file)
+        backbone.wait_for_clients(1)
+
+    @property
+    def messages(self) -> dict[int, bytes]:
+        """What arrived so far, by number."""
+        *lines, _ = self._path.read_bytes().split(b"\n")
+        found = map(json.loads, lines)
+        return {one["sequence"]: b64decode(one["data"]) if "encoding" in one else one["data"].encode() for one in found}
+
+    def wait_for(self, data: str) -> dict[int, bytes]:
+        """Return what arrived once ``data`` has."""
+        mark = json.dumps(data).encode() + b"}\n"
+        self._await_true(lambda: mark in self._path.read_bytes(), lambda: self.program)
+        return self.messages
+
+
+@pytest.fixture
+def stream(start: Any, await_true: Any, backbone: Any, tmp_path: Path) -> Stream:
+    return Stream(start, await_true, backbone, tmp_path / "stream")
+
+
+@pytest.fixture
+def frontend(backbone: Any, stream: Stream, start_frontend: Any) -> RunningFrontend:
+    """A frontend without tokens, of a backbone to which a stream has been joined already."""
+    made: RunningFrontend = start_frontend(backbone)
+    return made
+
+
+def test_all_lines_of_four_connections(frontend: RunningFrontend, stream: Stream) -> None:
+    def publish(name: str) -> None:
+        text = "".join(f"{name} {number}\n" for number in range(5_000))
+        connections[name].send(text.encode()).end()
+
+    connections = {name: frontend.connect() for name in "abcd"}
+    writers = [threading.Thread(target=publish, args=(name,)) for name in connections]
+    for writer in writers:
+        writer.start()
+    numbers = {name: [int(answer) for answer in connection.wait_for_end()] for name, connection in connections.items()}
+    for writer in writers:
+        writer.join()
+    last = frontend.connect().send(b"the end").end()
+    last.wait_for_end()
+    messages = stream.wait_for("the end")
+    assert len(messages) == 20_001
+    for name, own in numbers.items():
+        assert own == sorted(own)
+        assert [messages[number] for number in own] == [f"{name} {number}".encode() for number in range(5_000)]
+    counted = frontend.metrics()
+    assert counted["published_total"] == counted['line_events_total{what="lines"}'] == 20_001
+    assert counted["waiting_bytes"] == counted["batches"] == counted["line_connections"] == 0
+    frontend.stop()
+
+
+def test_batches_and_single_messages(frontend: RunningFrontend, stream: Stream) -> None:
+    def publish(name: str) -> None:
+        client = frontend.client()
+        for batch in range(5):
+            lines = [json.dumps({"from": name, "n": 1_000 * batch + row}).encode() for row in range(1_000)]
+            status, content = frontend.put(b"\n".join(lines), NDJSON, client)
+            assert status == 201
+            told[name] += zip(content["sequences"], lines, strict=True)
+
+    told: dict[str, list[tuple[int, bytes]]] = {"a": [], "b": []}
+    writers = [threading.Thread(target=publish, args=(name,)) for name in told]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    for data in (b"\x00 one \xff\n", b"the end"):
+        status, content = frontend.put(data)
+        assert (status, list(content)) == (201, ["sequence"])
+        told["a"].append((content["sequence"], data))
+    assert len(told["a"]) + len(told["b"]) == 10_002
+    assert stream.wait_for("the end") == dict(told["a"] + told["b"])
+    for each in told.values():
+        assert [number for number, _ in each] == sorted(number for number, _ in each)
+    frontend.stop()
+
+
+def test_who_says_no_more_gets_its_answers(frontend: RunningFrontend, stream: Stream) -> None:
+    many = frontend.connect().send(b"x\n" * 3_000).send(b"\nlast").end()
+    answers = many.wait_for_end()
+    assert answers.pop(3_000) == "error empty"
+    messages = stream.wait_for("last")
+    assert [messages[int(number)] for number in answers] == [b"x"] * 3_000 + [b"last"]
+    nothing = frontend.connect().end()
+    assert nothing.wait_for_end() == []
+
+
+class Loads:
+    """Connections that publish lines without end, none further than a few lines ahead of its answers.
+
+    :ivar sent: what each has sent.
+    """
+
+    def __init__(self, frontend: RunningFrontend, names: str, ahead: int = 200) -> None:
+        self.connections = {name: frontend.connect() for name in names}
+        self.sent: dict[str, list[bytes]] = {name: [] for name in names}
+        self._ahead = ahead
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._publish, args=(name,), daemon=True) for name in names]
+        for thread in self._threads:
+            thread.start()
+
+    def _publish(self, name: str) -> None:
+        connection, sent = self.connections[name], self.sent[name]
+
+        def may_go_on() -> bool:
+            return connection.over or len(sent) - len(connection.answers) < self._ahead
+
+        while not self._stop.is_set():
+            with connection.changed:
+                connection.changed.wait_for(may_go_on, DEADLINE)
+                if connection.over:
+                    return
+            lines = [b"%s %d" % (name.encode(), number) for number in range(len(sent), len(sent) + 20)]
+            try:
+                connection.send(b"".join(line + b"\n" for line in lines))
+            except OSError:
+                return
+            sent += lines
+
+    def wait_for(self, more: int) -> None:
+        """Wait until each has so many answers more than now."""
+        for connection in self.connections.values():
+            connection.wait_for(len(connection.answers) + more)
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(DEADLINE)
+
+    def finish(self) -> dict[str, list[str]]:
+        """Publish no more, and return the answers."""
+        self.stop()
+        for connection in self.connections.values():
+            connection.end()
+        return {name: connection.wait_for_end() for name, connection in self.connections.items()}
+
+
+def test_the_backbone_is_killed_under_load(
+    backbone: Any, frontend: RunningFrontend, stream: Stream, start_backbone: Any
+) -> None:
+    def batches() -> None:
+        client = frontend.client()
+        while not over.is_set():
+            lines = [b'"http %d"' % number for number in range(len(by_http), len(by_http) + 100)]
+            status, content = frontend.put(b"\n".join(lines), NDJSON, client)
+            assert status == 201, content
+            by_http.extend(zip(content["sequences"], lines, strict=True))
+
+    by_http: list[tuple[int, bytes]] = []
+    over = threading.Event()
+    posting = threading.Thread(target=batches)
+    loads = Loads(frontend, "abc")
+    posting.start()
+    loads.wait_for(1_000)
+    backbone.kill()
+    start_backbone("--metrics", "tcp:0", port=backbone.address[1], settle=2)
+    loads.wait_for(1_000)
+    over.set()
+    posting.join()
+    answers = loads.finish()
+    assert frontend.put(b"the end")[0] == 201
+    messages = stream.wait_for("the end")
+    assert [messages[number] for number, _ in by_http] == [line for _, line in by_http]
+    for name, numbers in answers.items():
+        assert [messages[int(number)] for number in numbers] == loads.sent[name]
+    assert len(set(messages.values())) == len(messages)  # What was sent again is there once.
+    frontend.stop()
+
+
+def test_stopping_under_load(frontend: RunningFrontend, stream: Stream, start_frontend: Any, backbone: Any) -> None:
+    loads = Loads(frontend, "abcd", 5_000)
+    loads.wait_for(1_000)
+    frontend.stop()
+    loads.stop()
+    answers = {name: connection.wait_for_end() for name, connection in loads.connections.items()}
+    assert start_frontend(backbone).put(b"the end")[0] == 201
+    messages = stream.wait_for("the end")
+    published = set(messages.values())
+    for name, own in answers.items():
+        assert len(own) <= len(loads.sent[name])
+        for line, answer in zip(loads.sent[name], own, strict=False):
+            if answer.isdigit():
+                assert messages[int(answer)] == line
+            else:
+                assert answer == "error not-published"
+                assert line not in published
+    assert len(published) == len(messages)
+
+
+def test_what_is_under_way_is_answered_when_it_stops(
+    backbone: Any, frontend: RunningFrontend, stream: Stream, await_true: Any
+) -> None:
+    client = frontend.connect().send(b"first\n")
+    client.wait_for(1)
+    answers: list[Any] = []
+    backbone.program.signal(signal.SIGSTOP)
+    try:
+        client.send(b"by line\n")
+        posting = threading.Thread(target=lambda: answers.append(frontend.put(b"by HTTP")))
+        posting.start()
+        await_true(lambda: frontend.metrics()["batches"] == 2, frontend.metrics)
+        frontend.program.signal(signal.SIGTERM).wait_for(r"Port \d+ Closed", times=2)
+    finally:
+        backbone.program.signal(signal.SIGCONT)
+    assert frontend.program.finish() == -signal.SIGTERM, frontend.program
+    posting.join()
+    told = [int(answer) for answer in client.wait_for_end()]
+    [(status, content)] = answers
+    assert status == 201
+    messages = stream.wait_for("by HTTP")
+    assert [messages[number] for number in (*told, content["sequence"])] == [b"first", b"by line", b"by HTTP"]
+
+
+@pytest.mark.soak
+def test_what_nobody_knows_is_said(backbone: Any, frontend: RunningFrontend, await_true: Any) -> None:
+    client = frontend.connect().send(b"known\n")
+    assert client.wait_for(1)[0].isdigit()
+    backbone.kill()
+    client.send(b"in doubt\n")
+    answers: list[Any] = []
+    posting = threading.Thread(target=lambda: answers.append(frontend.put(b"in doubt too")))
+    posting.start()
+    await_true(lambda: frontend.metrics()["batches"] == 2, frontend.metrics)
+    frontend.stop()
+    posting.join()
+    assert client.wait_for_end()[1:] == ["error unknown"]
+    [(status, content)] = answers
+    assert (status, content["error"], content["unknown"]) == (503, "stopping", True)
+
+
+def has_limits(tmp_path: Path, **limits: int) -> tuple[str, Path]:
+    """Return options that say these limits."""
+    path = tmp_path / "limits.toml"
+    path.write_text("".join(f"{name.replace('_', '-')} = {value}\n" for name, value in limits.items()))
+    return "--limits", path
+
+
+def test_bad_clients_harm_nobody(backbone: Any, stream: Stream, start_frontend: Any, tmp_path: Path) -> None:
+    frontend = start_frontend(backbone, *has_limits(tmp_path, max_connections=20, line_connections_per_client=20))
+    # Half requests, half lines, and more of both than there may be.
+    heads = [frontend.dial() for _ in range(19)]
+    for head in heads:
+        head.sendall(b"POST /messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 7\r\n")
+    parts = [frontend.connect().send(b"half a li") for _ in range(19)]
+    client = frontend.client()
+    assert frontend.put(b"one", client=client)[0] == 201
+    assert frontend.connect().send(b"two\n").wait_for(1)[0].isdigit()
+    assert frontend.connect().wait_for_end() == ["error too-many-connections"]
+    garbage = os.urandom(50_000)
+    heads[0].sendall(garbage + b"\r\n\r\n")
+    assert heads[0].recv(65_536).startswith(b"HTTP/1.1 400 ")
+    parts[0].send(b"ne\n" + b"x" * 70_000 + b"\nthree\n")
+    assert parts[0].wait_for(3)[1] == "error too-large"
+    parts[1].send(garbage.replace(b"\n", b"") + b"\n")
+    assert parts[1].wait_for(1)[0].isdigit()
+    for size, kind in ((65_479, "text/plain"), (2**20 + 1, NDJSON["Content-Type"])):
+        status, content = frontend.put(b"x" * size, {"Content-Type": kind}, client)
+        assert (status, content["error"]) == (413, "too-large")
+    assert frontend.put(b"the end")[0] == 201
+    found = list(stream.wait_for("the end").values())
+    assert found == [b"one", b"two", b"half a line", b"three", b"half a li" + garbage.replace(b"\n", b""), b"the end"]
+    frontend.stop()
+
+
+@pytest.mark.soak(seconds=45)
+def test_slow_clients_are_sent_away(backbone: Any, stream: Stream, start_frontend: Any, tokens: Path) -> None:
+    frontend = start_frontend(backbone, "--tokens-file", tokens)
+    slow = [frontend.dial() for _ in range(50)]
+    silent = [frontend.connect() for _ in range(10)]
+    over = threading.Event()
+
+    def dribble() -> None:
+        text = b"POST /messages HTTP/1.1\r\nX: " + b"x" * 1_000
+        for byte in text:
+            for one in slow:
+                with suppress(OSError):
+                    one.sendall(bytes([byte]))
+            if over.wait(0.5):
+                return
+
+    dribbling = threading.Thread(target=dribble)
+    dribbling.start()
+    try:
+        for one in slow:
+            one.settimeout(2 * DEADLINE)
+            with suppress(ConnectionResetError):  # Who sent more at that moment may not see the answer.
+                assert one.recv(65_536).startswith(b"HTTP/1.1 408 ")
+            assert frontend.put(b"x", {"Authorization": f"Bearer {ANN}"})[0] == 201
+        assert [one.wait_for_end() for one in silent] == [["error timeout"]] * 10
+    finally:
+        over.set()
+        dribbling.join()
+    frontend.stop()
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    path = tmp_path / "tokens"
+    path.write_text(f"ann {ANN}\nbob {BOB}\n")
+    path.chmod(0o600)
+    return path
+
+
+def test_tokens(backbone: Any, stream: Stream, start_frontend: Any, tokens: Path) -> None:
+    def bearer(token: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {token}"}
+
+    frontend = start_frontend(backbone, "--tokens-file", tokens)
+    for headers in ({}, bearer("eve" + ANN), bearer(ANN[:-1]), {"Authorization": f"Basic {ANN}"}):
+        assert frontend.put(b"no", headers)[0] == 401
+    for first in (b"no\n", b"token eve-0123456789abcdef\n", b"token\n", b"x" * 600, b"token " + ANN.encode() + b"\n"):
+        answers = frontend.connect().send(first + b"no\n").end().wait_for_end()
+        if ANN.encode() in first:
+            assert answers[0].isdigit()
+        else:
+            assert answers == ["error token"]
+    assert frontend.put(b"http", bearer(ANN))[0] == 201
+    tokens.write_text(f"bob {BOB}\n")
+    frontend.program.signal(signal.SIGHUP).wait_for("SIGHUP: .*1 tokens")
+    assert frontend.put(b"no", bearer(ANN))[0] == 401
+    assert frontend.put(b"the end", bearer(BOB))[0] == 201
+    assert list(stream.wait_for("the end").values()) == [b"no", b"http", b"the end"]
+    frontend.stop()
+    for token in (ANN, BOB):
+        assert token not in frontend.program.out
+        assert token not in " ".join(frontend.program.process.args)
+
+
+def test_ports_in_use(start: Any, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        places = [("--http", f"tcp:{port}", "--lines", "none"), ("--http", "tcp:0", "--lines", f"tcp:{port}")]
+        twistd = "twistd", "-n", "--pidfile=", "fyrehose-frontend"
+        refused = [start(*twistd, *place, cwd=tmp_path, stderr=subprocess.STDOUT) for place in places]
+        for program, option in zip(refused, ("http", "lines"), strict=True):
+            assert program.finish() == 1
+            assert program.out.count("\n") == 1
+            assert program.out.startswith(f"fyrehose-frontend: --{option}")
+            assert "Address already in use" in program.out
+
+
+def check_description(url: str, path: Path, *options: str) -> None:
+    """Let Schemathesis look for something that is not as described; its output says with which seed."""
+    if find_spec("schemathesis") is None:
+        pytest.skip("there is no Schemathesis")
+    program = str(Path(sys.executable).with_name("schemathesis"))
+    run = ["run", f"{url}/openapi.json", "--no-color", "--seed=20041", "--generation-database=none"]
+    run += ["--request-timeout=10", "--suppress-health-check=all", *options]
+    env = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run([program, *run], cwd=path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_it_is_as_described(backbone: Any, start_frontend: Any, tmp_path: Path) -> None:
+    frontend = start_frontend(backbone)
+    check_description(f"http://127.0.0.1:{frontend.http}", tmp_path, "--max-examples=10")
+    frontend.stop()
+
+
+@pytest.mark.soak(seconds=120)
+def test_it_is_as_described_at_length(backbone: Any, start_frontend: Any, tmp_path: Path, tokens: Path) -> None:
+    frontend = start_frontend(backbone, "--tokens-file", tokens)
+    url = f"http://127.0.0.1:{frontend.http}"
+    check_description(url, tmp_path, "--max-examples=150", f"--header=Authorization: Bearer {ANN}")
+    frontend.stop()
+
+
+PAGE = """<!doctype html><title>evil</title><body><script>
+const lines = "http://127.0.0.1:LINES", messages = "http://127.0.0.1:HTTP/messages", evil = "evil\\n{}\\nevil";
+const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+const ended = (promise) => Promise.race([promise, wait(1500)]).then((x) => x, (error) => String(error));
+const put = (url, options) => ended(fetch(url, {method: "POST", body: evil, ...options}));
+const form = (action, enctype) => new Promise((done) => {
+  const frame = document.createElement("iframe"), form = document.createElement("form");
+  frame.name = action + enctype;
+  Object.assign(form, {method: "POST", action, enctype, target: frame.name});
+  const field = document.createElement("textarea");
+  field.name = "evil\\nevil";
+  field.value = evil;
+  form.append(field);
+  document.body.append(frame, form);
+  frame.onload = done;
+  form.submit();
+});
+const socket = (url) => new Promise((done) => {
+  const made = new WebSocket(url);
+  made.onerror = made.onclose = done;
+});
+const call = async (server, tcp) => {  // WebRTC greets over TCP what a page calls a relay, or the other side.
+  const peer = new RTCPeerConnection({iceServers: server ? [server] : []});
+  peer.createDataChannel("evil");
+  const offer = await peer.createOffer();
+  await peer.setLocalDescription(offer);
+  if (tcp) {
+    let sdp = offer.sdp.replace(/a=candidate.*\\r\\n/g, "").replace("a=setup:actpass", "a=setup:active");
+    sdp = sdp.replace(/a=ice-ufrag:.*/, "a=ice-ufrag:evilevil").replace(/a=ice-pwd:.*/, "a=ice-pwd:" + "e".repeat(24));
+    await peer.setRemoteDescription({type: "answer", sdp});
+    const candidate = "candidate:1 1 tcp 1518280447 127.0.0.1 LINES typ host tcptype passive";
+    await peer.addIceCandidate({candidate, sdpMid: "0"});
+  }
+  await wait(1000);
+  peer.close();
+};
+(async () => {
+  const modes = [{mode: "no-cors"}, {mode: "cors"}, {mode: "no-cors", keepalive: true, credentials: "include"}];
+  const found = [];
+  for (const mode of modes) {
+    for (const url of [lines, lines + "/" + "x".repeat(300000), messages]) found.push(await put(url, mode));
+  }
+  found.push(await put(messages, {headers: {"Content-Type": "application/json"}, body: "1"}));
+  found.push(await put(messages, {mode: "no-cors", referrerPolicy: "no-referrer"}));
+  for (const url of [lines, messages]) {
+    navigator.sendBeacon(url, evil);
+    navigator.sendBeacon(url, new Blob([evil], {type: "text/plain"}));
+    for (const enctype of ["text/plain", "multipart/form-data", "application/x-www-form-urlencoded"]) {
+      await ended(form(url, enctype));
+    }
+    await ended(socket(url.replace("http", "ws")));
+    await ended(put(url.replace("http", "https"), {mode: "no-cors"}));
+    const image = new Image();
+    image.src = url + "?evil=%0Aevil%0A";
+    await ended(image.decode());
+  }
+  await Promise.all([
+    ended(call({urls: "turn:127.0.0.1:LINES?transport=tcp", username: "evil", credential: "evil"})),
+    ended(call(null, true)),
+    ended(call({urls: "turns:127.0.0.1:LINES?transport=tcp", username: "evil", credential: "evil"})),
+  ]);
+  navigator.sendBeacon("/done", JSON.stringify(found.map(String)));
+})();
+</script>"""
+
+
+class EvilSite:
+    """A web server with a page that has the browser publish, if it can."""
+
+    def __init__(self, page: str) -> None:
+        self.told: list[str] = []
+        self.done = threading.Event()
+        site = self
+
+        class Answering(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.end_headers()
+                self.wfile.write(page.encode())
+
+            def do_POST(self) -> None:
+                site.told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                self.send_response(204)
+                self.end_headers()
+                site.done.set()
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+        self.server.daemon_threads = True
+        self.url = f"http://localhost:{self.server.server_port}/"
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()
+
+
+def test_no_page_of_another_origin_publishes(
+    browser: Any, frontend: RunningFrontend, stream: Stream, start: Any
+) -> None:
+    site = EvilSite(PAGE.replace("LINES", str(frontend.lines)).replace("HTTP", str(frontend.http)))
+    try:
+        command = [option for option in browser("--enable-logging=stderr", site.url) if "virtual-time" not in option]
+        # Without something to do, a headless browser ends as soon as the page is there.
+        command.insert(-1, "--remote-debugging-port=0")
+        chromium = start(*command, of_ours=False, stdin=subprocess.DEVNULL)
+        assert site.done.wait(2 * DEADLINE), chromium
+    finally:
+        site.close()
+    counted = frontend.metrics()
+    assert frontend.put(b"the end")[0] == 201
+    assert list(stream.wait_for("the end").values()) == [b"the end"]
+    # It was tried, and refused by the frontend and not by the browser.
+    assert site.told.count("[object Response]") == 3, site.told
+    assert counted['line_events_total{what="http"}'] >= 10
+    assert counted['web_requests_total{method="POST",route="/messages",status="403"}'] >= 8

@@ -1,0 +1,863 @@
+"""The query service as a process of its own: whatever happens, each client gets every record once, in order."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import os
+import re
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from base64 import b64decode
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from twisted.python.usage import UsageError
+
+from fyrehose_twisted.freenet import keeping as freenet
+from fyrehose_twisted.freenet.events import Delivered, Packet, Renumbered
+from fyrehose_twisted.freenet.signing import SigningKey
+from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE
+from fyrehose_twisted.hydra.events import Missed, Received
+from fyrehose_twisted.hydra.keeping import LineJournal
+from fyrehose_twisted.hydra.lines import with_tag
+from fyrehose_twisted.journal.reader import open_reader
+from fyrehose_twisted.journal.store import open_journal
+from fyrehose_twisted.query_tap import Options
+from fyrehose_twisted.record import Record
+
+PATIENCE = 30.0
+"""Seconds that a socket waits for what never comes."""
+
+RECORDS = "/streams/fyrehose-default/records"
+
+
+class Answer(NamedTuple):
+    """What was answered."""
+
+    status: int
+    headers: Any
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def numbers(self) -> list[int]:
+        return [record["sequence"] for record in self.json]
+
+    @property
+    def next(self) -> str | None:
+        found = re.fullmatch(r'<(.*)>; rel="next"', self.headers["Link"] or "<>")
+        return found and found[1]
+
+
+class Event(NamedTuple):
+    """What a stream told."""
+
+    kind: str
+    id: str
+    data: Any
+
+
+class Reader:
+    """A client that follows. It shares no code with us, and goes by the standard.
+
+    :ivar id: the last one that was on the stream.
+    """
+
+    def __init__(self, port: int, path: str, id: str = "", **headers: str) -> None:
+        self.id = id
+        self._rest = b""
+        self._frames: deque[bytes] = deque()
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": id} if id else {}) | headers
+        self._connection.request("GET", path, headers=headers)
+        self._answer = self._connection.getresponse()
+        assert self._answer.status == 200, self._answer.read()
+
+    def events(self, bytes_at_most: int = 2**62) -> Iterator[Event]:
+        """Yield what is told, until the stream ends or so many bytes were read; what is half there does not count."""
+        while True:
+            while self._frames:
+                lines = [line.partition(b": ") for line in self._frames.popleft().split(b"\n")]
+                fields = {name: value.decode() for name, _, value in lines}
+                self.id = fields.get(b"id", self.id)
+                if b"data" in fields:
+                    yield Event(fields.get(b"event", "message"), self.id, json.loads(fields[b"data"]))
+            try:
+                data = self._answer.read1(min(65_536, bytes_at_most)) if bytes_at_most > 0 else b""
+            except (OSError, http.client.HTTPException):
+                return
+            if not data:
+                return
+            bytes_at_most -= len(data)
+            *frames, self._rest = (self._rest + data).split(b"\n\n")
+            self._frames.extend(frames)
+
+    def take(self, count: int) -> list[Event]:
+        """Return the next ones."""
+        found: list[Event] = []
+        for event in self.events() if count else ():
+            found.append(event)
+            if len(found) == count:
+                break
+        return found
+
+    @property
+    def whole(self) -> bool:
+        """Whether the stream was ended, and not cut off."""
+        try:
+            while self._answer.read1(65_536):
+                pass
+        except (OSError, http.client.HTTPException):
+            return False
+        return self._answer.isclosed()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._answer.close()
+        self._connection.close()
+
+
+class Query:
+    """``twistd fyrehose-query``, which is started with the same options each time."""
+
+    def __init__(self, start: Any, port: int, directory: Path, options: tuple[object, ...]) -> None:
+        self._start = start
+        self._options = ("--directory", directory, "--http", f"tcp:{port}", *options)
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.program: Any = None
+
+    def start(self) -> Query:
+        """Start it, again if it has ended, and wait until it listens."""
+        self.program = self._start(
+            "twistd", "-n", "--pidfile=", "fyrehose-query", *self._options, stderr=subprocess.STDOUT
+        )
+        self.program.wait_for(r"--http: listening on \S+")
+        return self
+
+    def kill(self) -> None:
+        """Kill it with -9."""
+        assert self.program.signal(signal.SIGKILL).finish() == -signal.SIGKILL, self.program
+        assert "Traceback" not in self.program.out, self.program
+
+    def stop(self) -> None:
+        """Stop it as an operator would. Twisted then ends itself by the same signal."""
+        assert self.program.signal(signal.SIGTERM).finish() == -signal.SIGTERM, self.program
+        assert "Traceback" not in self.program.out, self.program
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> Answer:
+        """Return the answer to a request."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
+            connection.request(method, path, headers={name.replace("_", "-"): text for name, text in headers.items()})
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.headers, answer.read())
+
+    def follow(self, path: str = RECORDS, id: str = "", **headers: str) -> Reader:
+        """Return a client that follows."""
+        return Reader(self.port, path, id, **headers)
+
+    def metric(self, name: str, **headers: str) -> float:
+        """Return what it counts; 0 if it does not say."""
+        found = re.search(rf"^{re.escape(name)} (\S+)$", self.ask("/metrics", **headers).body.decode(), re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the process has in memory."""
+        return int(Path(f"/proc/{self.program.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+StartQuery = Callable[..., Query]
+
+
+@pytest.fixture
+def make_query(start: Any, free_port: Callable[[], int]) -> StartQuery:
+    """Make a service that is not started yet."""
+    return lambda directory, *options: Query(start, free_port(), directory, options)
+
+
+@pytest.fixture
+def start_query(make_query: StartQuery) -> StartQuery:
+    """Start a service, and wait until it listens."""
+    return lambda directory, *options: make_query(directory, *options).start()
+
+
+def write(directory: Path, count: int, *, size: int = 0, first: int = 1, stream: str = "fyrehose://default") -> None:
+    """Write records, a second after one another, that say ``{"n": 1, "odd": true}`` and so on."""
+    with closing(open_journal(directory, stream)) as journal:
+        append(journal, count, size=size, first=first)
+
+
+def append(journal: Any, count: int, *, size: int = 0, first: int = 1) -> None:
+    filling = b'"%s"' % (b"x" * size)
+    for low in range(first, first + count, 1_000):
+        journal.append(
+            [
+                Record(
+                    journal.stream,
+                    0,
+                    n,
+                    (START + n) * 1_000_000,
+                    b'{"n": %d, "odd": %s, "x": %s}' % (n, b"true" if n % 2 else b"false", filling),
+                )
+                for n in range(low, min(low + 1_000, first + count))
+            ]
+        )
+        journal.commit()
+
+
+START = 1_700_000_000
+"""UTC seconds."""
+
+
+def numbered(first: int, last: int) -> bytes:
+    return b"".join(b'{"n": %d}\n' % number for number in range(first, last + 1))
+
+
+def test_each_record_once_and_in_order_through_cuts_and_crashes(
+    backbone: Any, start_query: StartQuery, start_journal: Any, start: Any, await_true: Any, tmp_path: Path
+) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print(f"seed {seed}")
+    rng = Random(seed)
+    query = start_query(tmp_path / "kept", "--backbone", backbone.text)
+    other = start_journal(backbone, "beside")  # What is published while the service is down is repaired from here.
+    backbone.wait_for_clients(2)
+    publisher = start("fyrehose", "pub", "--backbone", backbone.text)
+    publisher.write(numbered(1, 3_000))
+    await_true(lambda: RECORDS.split("/")[2] in query.ask("/streams").body.decode(), lambda: query.program)
+
+    found: list[Event] = []
+    cuts = 0
+
+    def follow(count: int) -> None:
+        """Follow until there are ``count``, cut off again and again."""
+        nonlocal cuts
+        while len(found) < count:
+            # Who was cut off before the first record has no id yet.
+            reader = query.follow(RECORDS + "?from=1", found[-1].id if found else "")
+            for event in reader.events(rng.randint(1, 60_000)):
+                found.append(event)
+                if len(found) == count:
+                    break
+            reader.close()
+            cuts += 1
+
+    follow(1_500)
+    reader = query.follow(id=found[-1].id)
+    found += reader.take(rng.randint(1, 200))
+    query.kill()
+    found += reader.events()
+    reader.close()
+    publisher.write(numbered(3_001, 4_000))
+    other.wait_for(4_000)
+    query.start()
+    publisher.write(numbered(4_001, 5_000))
+    assert publisher.finish() == 0, publisher
+    end = backbone.sequence
+    follow(end)
+    assert len(found) == end
+    assert cuts > 5
+    # What was pushed again because it came back late has two numbers.
+    assert [(event.kind, event.data["sequence"]) for event in found] == [("message", n) for n in range(1, end + 1)]
+    assert [event.id for event in found] == [str(n) for n in range(1, end + 1)]
+    other.wait_for(end)
+    kept = [json.loads(payload[ENVELOPE_SIZE:]) for _, payload in other.records()]
+    assert [event.data["json"] for event in found] == kept
+    assert {one["n"] for one in kept} == set(range(1, 5_001))
+    assert query.ask(RECORDS + "?last=3").numbers == [end - 2, end - 1, end]
+    query.stop()
+    with closing(open_reader(tmp_path / "kept" / "fyrehose-default")) as reader_of_files:
+        assert list(reader_of_files.held(0, 1, end)) == [(1, end)]
+
+
+class Crowd:
+    """Many that follow at once, in one thread: what each got, and not what it says.
+
+    :ivar told: ids of the records on each stream.
+    """
+
+    def __init__(self, readers: list[socket.socket]) -> None:
+        self.told: list[list[int]] = [[] for _ in readers]
+        self._rests = [b""] * len(readers)
+        self._selector = selectors.DefaultSelector()
+        for number, reader in enumerate(readers):
+            self._selector.register(reader, selectors.EVENT_READ, number)
+
+    def read_up_to(self, last: int) -> None:
+        """Read until all have been told of ``last``."""
+        behind = set(range(len(self.told)))
+        end = time.monotonic() + PATIENCE
+        while behind:
+            ready = self._selector.select(PATIENCE)
+            assert ready, "nothing comes"
+            assert time.monotonic() < end, f"{len(behind)} are behind"
+            for key, _ in ready:
+                data = key.fileobj.recv(2**18)  # type: ignore[union-attr]
+                assert data, f"stream {key.data} has ended"
+                *frames, self._rests[key.data] = (self._rests[key.data] + data).split(b"\n\n")
+                told = self.told[key.data]
+                told += [int(frame[frame.rindex(b"id: ") + 4 :]) for frame in frames if frame.startswith(b"data: ")]
+                if told and told[-1] >= last:
+                    behind.discard(key.data)
+
+
+Dial = Callable[..., socket.socket]
+
+
+@pytest.fixture
+def dial() -> Iterator[Dial]:
+    """Return connections on which a request was made, until the test is over."""
+    opened: list[socket.socket] = []
+
+    def dialled(port: int, request: bytes, window: int = 0) -> socket.socket:
+        opened.append(socket.socket())
+        if window:  # Of the kernel, for who does not read.
+            opened[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+        opened[-1].settimeout(PATIENCE)
+        opened[-1].connect(("127.0.0.1", port))
+        opened[-1].sendall(request)
+        return opened[-1]
+
+    yield dialled
+    for one in opened:
+        one.close()
+
+
+FOLLOW = f"GET {RECORDS}?from=1 HTTP/1.0\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
+
+
+def fill(query: Query, journal: Any, dial: Dial, readers: int, stalled: int, megabytes: int) -> None:
+    """Let some read nothing, while others get everything."""
+    for _ in range(stalled):
+        dial(query.port, FOLLOW, 4_096)
+    crowd = Crowd([dial(query.port, FOLLOW) for _ in range(readers)])
+    append(journal, 500, size=1_000)
+    crowd.read_up_to(500)
+    before = query.memory
+    for first in range(501, 1_000 * megabytes, 1_000):
+        append(journal, 1_000, size=1_000, first=first)
+        crowd.read_up_to(first + 999)
+    for told in crowd.told:
+        assert told == list(range(1, first + 1_000))
+    # All of it would wait for each that does not read.
+    assert query.memory - before < stalled * megabytes * 2**20 // 3
+
+
+def test_who_reads_nothing_holds_up_nobody(start_query: StartQuery, dial: Dial, tmp_path: Path) -> None:
+    with closing(open_journal(tmp_path, "fyrehose://default")) as journal:
+        journal.begin(0, 1)
+        journal.commit()
+        query = start_query(tmp_path)
+        fill(query, journal, dial, readers=20, stalled=12, megabytes=8)
+    query.stop()
+
+
+def test_journals_of_all_protocols(
+    backbone: Any, start_query: StartQuery, start_cluster: Any, start: Any, await_true: Any, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    (node,) = start_cluster("east", options=lambda node: ["--journal", kept]).values()
+    assert [node.publish(event) for event in (b'{"door": 1}', b"plain", b"\xff")] == [1, 2, 3]
+    with closing(open_journal(kept, "hydra://net")) as journal:
+        lines = LineJournal(journal)
+        lines.take(Received(1, 1, [b":ann!a@host PRIVMSG #x :hello", with_tag("t1", b":bot!b@host PRIVMSG #x :hi")]))
+        lines.take(Missed(1, 3, 4))
+        lines.take(Received(1, 5, [b":ann!a@host PART #x"]))
+        lines.take(Received(2, 1, [b":ann!a@host JOIN #x"]))
+        journal.commit()
+    key = SigningKey.generate()
+    signed = freenet.stream_of(key.key)
+    with closing(open_journal(kept, signed)) as journal:
+        packets = [Packet(number, key.sign(number, b'{"n": %d}' % number)) for number in range(3)]
+        packet_journal = freenet.PacketJournal(journal)
+        packet_journal.take(Delivered(key.key, packets))
+        packet_journal.take(Renumbered(key.key, 0))
+        packet_journal.take(Delivered(key.key, [Packet(0, key.sign(0, b'{"n": 9}'))]))
+        journal.commit()
+    query = start_query(kept, "--backbone", backbone.text)
+    backbone.wait_for_clients(1)
+    assert start("fyrehose", "pub", "--backbone", backbone.text).finish(b'{"a": 1.50}\ntwo\n') == 0
+    names = {"fyrehose://default": 2, "parcels://default": 3, "hydra://net": 4, signed: 4}
+
+    def held() -> dict[str, int]:
+        return {one["stream"]: one["records"] for one in query.ask("/streams").json}
+
+    await_true(lambda: held() == names, held)
+    names_in_paths = {one["stream"]: one["name"] for one in query.ask("/streams").json}
+
+    def records(stream: str, query_string: str = "") -> list[Any]:
+        answer = query.ask(f"/streams/{names_in_paths[stream]}/records{query_string}")
+        assert answer.status == 200, answer
+        return [[value for name, value in one.items() if name not in ("stream", "received_at")] for one in answer.json]
+
+    assert records("fyrehose://default") == [[0, 1, {"a": 1.5}], [0, 2, "two"]]
+    assert b'"json":{"a": 1.50}' in query.ask(RECORDS).body  # As it was written.
+    assert records("parcels://default") == [[0, 1, {"door": 1}], [0, 2, "plain"], [0, 3, "/w=="]]
+    assert records("hydra://net") == [
+        [1, 1, ":ann!a@host PRIVMSG #x :hello"],
+        [1, 2, ":bot!b@host PRIVMSG #x :hi"],
+        [1, 5, ":ann!a@host PART #x"],
+        [2, 1, ":ann!a@host JOIN #x"],
+    ]
+    assert records(signed, "?where=n>`0`") == [[0, 1, {"n": 1}], [0, 2, {"n": 2}], [1, 0, {"n": 9}]]
+    # An id of the first epoch means the same when there is another.
+    with closing(query.follow(f"/streams/{names_in_paths[signed]}/records", "0")) as reader:
+        assert [event.id for event in reader.take(3)] == ["1", "2", "1:0"]
+    with closing(query.follow("/streams/hydra-net/records?from=1:2")) as reader:
+        told = [(event.kind, event.id) for event in reader.take(4)]
+    assert told == [("message", "1:2"), ("skipped", "1:4"), ("message", "1:5"), ("message", "2:1")]
+    assert query.ask("/health").json == {"streams": 4, "problems": []}
+    query.stop()
+
+
+@pytest.fixture
+def query(start_query: StartQuery, tmp_path: Path) -> Query:
+    """A service with a journal of 2,500 records."""
+    write(tmp_path / "kept", 2_500)
+    return start_query(tmp_path / "kept")
+
+
+def test_ranges_are_paged(query: Query) -> None:
+    path: str | None = RECORDS
+    found: list[int] = []
+    pages = 0
+    while path is not None:
+        answer = query.ask(path)
+        found += answer.numbers
+        path, pages = answer.next, pages + 1
+    assert (found, pages) == (list(range(1, 2_501)), 3)
+    lines = query.ask(RECORDS + "?from=11&to=2000&limit=700", Accept="application/x-ndjson", Accept_Encoding="gzip")
+    assert (lines.headers["Content-Encoding"], lines.headers["Content-Type"]) == ("gzip", "application/x-ndjson")
+    rows = [json.loads(line) for line in gzip.decompress(lines.body).splitlines()]
+    assert [row["json"]["n"] for row in rows] == list(range(11, 711))
+    assert lines.next == RECORDS + "?from=0:711&to=0:2000&limit=700"
+    # A filter and a time, over several pages.
+    found, path = [], f"{RECORDS}?where=odd&since={START + 101}&until=2023-11-14T22:50:00Z&limit=400"
+    while path is not None:
+        answer = query.ask(path)
+        found += answer.numbers
+        path = answer.next
+    assert found == [number for number in range(101, 2_200) if number % 2]
+    assert query.ask(RECORDS + "?last=5&where=!odd").numbers == [2_492, 2_494, 2_496, 2_498, 2_500]
+    assert b64decode(query.ask(RECORDS + "?from=7&to=7&encoding=base64").json[0]["data"]).startswith(b'{"n": 7,')
+    with closing(query.follow(f"{RECORDS}?where=n>`2490`&last=100")) as reader:
+        assert [event.data["sequence"] for event in reader.take(10)] == list(range(2_491, 2_501))
+    for wrong in (
+        "?from=x",
+        "?limit=0",
+        "?limit=1001",
+        "?where=(",
+        "?where=sort(@)",
+        "?since=now",
+        "?last=5&from=1",
+        "?a=1",
+    ):
+        answer = query.ask(RECORDS + wrong)
+        assert (answer.status, answer.json["error"]) == (400, "bad-request"), wrong
+    assert query.ask(RECORDS.replace("default", "none")).json["error"] == "no-stream"
+
+
+def test_curl_reads_it(query: Query, program: Any) -> None:
+    command = [program("curl", "curl"), "-sN", "--compressed", "-w", "%{http_code}"]
+    ran = subprocess.run([*command, f"{query.url}{RECORDS}?from=1&to=2"], capture_output=True, text=True, check=True)
+    assert [one["sequence"] for one in json.loads(ran.stdout.removesuffix("200"))] == [1, 2]
+    stream = [*command, "--max-time", "1", "-H", "Accept: text/event-stream", "-H", "Last-Event-ID: 2498"]
+    ran = subprocess.run([*stream, f"{query.url}{RECORDS}"], capture_output=True, text=True, check=False)
+    assert re.findall("^id: (.*)$", ran.stdout, re.MULTILINE) == ["2498", "2499", "2500"]
+
+
+def test_tokens(make_query: StartQuery, tmp_path: Path) -> None:
+    write(tmp_path / "kept", 3)
+    tokens, limits = tmp_path / "tokens", tmp_path / "limits.toml"
+    tokens.write_text("# who may ask\nann correct-horse-battery\nbob staple-correct-horse\n")
+    tokens.chmod(0o600)
+    limits.write_text("streams-per-client = 1\n")
+    query = make_query(tmp_path / "kept", "--tokens-file", tokens, "--limits", limits).start()
+    ann, bob = ({"Authorization": f"Bearer {token}"} for token in ("correct-horse-battery", "staple-correct-horse"))
+    assert query.ask(RECORDS, **ann).numbers == [1, 2, 3]
+    for headers in ({}, {"Authorization": "Bearer correct-horse-batteri"}, {"Authorization": "Basic " + "x" * 24}):
+        for path in (RECORDS, "/streams", "/overview", "/metrics", f"{RECORDS}?token=correct-horse-battery"):
+            answer = query.ask(path, **headers)
+            assert (answer.status, answer.json["error"]) == (401, "unauthorized"), path
+            assert b"horse" not in answer.body
+    assert [query.ask(path).status for path in ("/health", "/openapi.json")] == [200, 200]
+    # What one client has open is nobody else's.
+    with closing(query.follow(**ann)):
+        assert query.ask(RECORDS, Accept="text/event-stream", **ann).json["error"] == "too-many-streams"
+        with closing(query.follow(**bob)):
+            assert query.metric("fyrehose_query_streams", **bob) == 2
+        tokens.write_text("bob staple-correct-horse\n")
+        query.program.signal(signal.SIGHUP).wait_for("SIGHUP: 1 tokens")
+        assert [query.ask("/streams", **headers).status for headers in (ann, bob)] == [401, 200]
+    query.stop()
+    assert not re.search("horse|battery|staple", query.program.out)
+
+
+def test_names_and_origins(query: Query) -> None:
+    for host in (f"127.0.0.1:{query.port}", "localhost", "LOCALHOST:80", "[::1]:80", "192.0.2.1"):
+        assert query.ask("/streams", Host=host).status == 200, host
+    for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:8480", "[::1"):
+        assert query.ask("/streams", Host=host).json["error"] == "wrong-host", host
+    own = {"Host": f"localhost:{query.port}"}
+    assert query.ask("/streams", Origin=f"http://localhost:{query.port}", **own).status == 200
+    for origin in ("http://evil.example", f"http://127.0.0.1:{query.port + 1}", "null", "http://localhost"):
+        answer = query.ask("/streams", Origin=origin, **own)
+        assert answer.json["error"] == "cross-origin", origin
+        assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+    assert query.ask("/streams", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").json["error"] == "cross-origin"
+
+
+class Stranger:
+    """A web page of another origin, which tells what it could get at."""
+
+    def __init__(self, script: str) -> None:
+        self.told: list[Any] = []
+        self.changed = threading.Condition()
+        stranger = self
+
+        class Answering(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.end_headers()
+                self.wfile.write(f"<!doctype html><title>elsewhere</title><body><script>{script}</script>".encode())
+
+            def do_POST(self) -> None:
+                with stranger.changed:
+                    stranger.told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                    stranger.changed.notify_all()
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Go away."""
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()
+
+
+TRIES = """
+const tries = {};
+const note = (name, done) => done.catch(String).then((value) => { tries[name] = value; });
+const read = (response) => response.type === "opaque" ? "opaque" : response.text();
+const followed = (url) => new Promise((done) => {
+  const source = new EventSource(url);
+  source.onmessage = (event) => done(event.data);
+  source.onerror = () => { source.close(); done("refused"); };
+});
+const socket = (url) => new Promise((done) => {
+  const opened = new WebSocket(url);
+  opened.onmessage = (event) => done(event.data);
+  opened.onerror = () => done("refused");
+});
+const loaded = (kind, url) => new Promise((done) => {
+  const made = document.createElement(kind);
+  made.onload = () => done("loaded");
+  made.onerror = () => done("refused");
+  made.src = url;
+  document.body.append(made);
+});
+const posted = (url) => new Promise((done) => {
+  const frame = document.createElement("iframe");
+  frame.name = "target";
+  const form = document.createElement("form");
+  Object.assign(form, {method: "POST", action: url, target: "target"});
+  document.body.append(frame, form);
+  frame.onload = () => {
+    try { done(frame.contentDocument.body.innerText); } catch (error) { done(String(error)); }
+  };
+  form.submit();
+});
+Promise.all([
+  note("fetch", fetch(URL_OF_RECORDS).then(read)),
+  note("with a header", fetch(URL_OF_RECORDS, {headers: {Authorization: "Bearer x"}}).then(read)),
+  note("no-cors", fetch(URL_OF_RECORDS, {mode: "no-cors"}).then(read)),
+  note("post", fetch(URL_OF_RECORDS, {method: "POST", body: "x"}).then(read)),
+  note("events", followed(URL_OF_RECORDS + "?from=1")),
+  note("overview", followed(URL_OF_RECORDS.replace(/streams.*/, "overview"))),
+  note("socket", socket(URL_OF_RECORDS.replace("http", "ws") + "?from=1")),
+  note("script", loaded("script", URL_OF_RECORDS)),
+  note("image", loaded("img", URL_OF_RECORDS.replace(/streams.*/, "icon.svg"))),
+  note("form", posted(URL_OF_RECORDS)),
+]).then(() => fetch("/told", {method: "POST", body: JSON.stringify(tries)}));
+"""
+
+
+# Where there is no browser, `browser` skips before anything else is made.
+def test_a_page_of_another_origin_reads_nothing(browser: Any, query: Query, start: Any) -> None:
+    with closing(Stranger(TRIES.replace("URL_OF_RECORDS", json.dumps(query.url + RECORDS)))) as stranger:
+        command = [option for option in browser(stranger.url) if "virtual-time" not in option]
+        # Without something to do, a headless browser ends as soon as the page is there.
+        command.insert(-1, "--remote-debugging-port=0")
+        start(*command, of_ours=False, stdin=subprocess.DEVNULL)
+        with stranger.changed:
+            assert stranger.changed.wait_for(lambda: stranger.told, PATIENCE)
+    (tries,) = stranger.told
+    failed = "TypeError: Failed to fetch"
+    assert {name: tries.pop(name) for name in ("fetch", "with a header", "post")} == dict.fromkeys(
+        ("fetch", "with a header", "post"), failed
+    )
+    assert tries.pop("no-cors") in ("opaque", failed)
+    assert re.search("SecurityError|TypeError", tries.pop("form"))
+    assert tries == dict.fromkeys(("events", "overview", "socket", "script", "image"), "refused")
+    # All of them were refused, and none was answered with what is nobody's business.
+    text = query.ask("/metrics").body.decode()
+    answered = re.findall(r'fyrehose_query_requests_total\{.*route="/streams/.*status="(\d+)"\}', text)
+    assert set(answered) <= {"403", "405"}, text
+
+
+def answered(connection: socket.socket) -> bytes:
+    """Return all that comes until the other side hangs up."""
+    pieces = []
+    with suppress(ConnectionResetError):
+        while data := connection.recv(65_536):
+            pieces.append(data)
+    return b"".join(pieces)
+
+
+def test_garbage_and_those_who_take_their_time(make_query: StartQuery, dial: Dial, tmp_path: Path) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print(f"seed {seed}")
+    rng = Random(seed)
+    write(tmp_path / "kept", 100)
+    (tmp_path / "limits.toml").write_text("max-connections = 100\n")
+    query = make_query(tmp_path / "kept", "--limits", tmp_path / "limits.toml").start()
+    heads = (
+        b"GET ",
+        b"\x16\x03\x01",
+        b"GET / HTTP/1.1\r\n",
+        b"\x81\xff",
+        b"POST /streams HTTP/1.1\r\nContent-Length: 9" * 9,
+    )
+    for number in range(60):
+        garbage = heads[number % len(heads)] + rng.randbytes(rng.randint(1, 3_000)) + b"\r\n\r\n"
+        with dial(query.port, garbage) as connection:
+            connection.shutdown(socket.SHUT_WR)
+            assert answered(connection)[:12] in (b"", b"HTTP/1.1 400"), garbage
+    for request, status in (
+        (b"GET /streams HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 20_000 + b"\r\n\r\n", b"400"),
+        (b"GET /streams HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 2_000 + b"\r\n", b"400"),
+        (b"POST /streams HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + b"9" * 30 + b"\r\n\r\n", b"413"),
+        (b"POST /streams HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n", b"400"),
+        (b"POST /streams HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n" + b"x" * 2_000, b"413"),
+    ):
+        with dial(query.port, request) as connection:
+            assert connection.recv(65_536).split()[1:2] == [status], request[:80]
+    # As many as there may be, which never end their requests; one more is not let in before one of them has gone.
+    slow = [dial(query.port, b"GET /streams HTTP/1.1\r\nHost: local") for _ in range(99)]
+    with closing(http.client.HTTPConnection("127.0.0.1", query.port, timeout=PATIENCE)) as last:
+        last.request("GET", "/streams")
+        assert last.getresponse().read()
+        assert answered(dial(query.port, b"GET /streams HTTP/1.1\r\nHost: localhost\r\n\r\n")) == b""
+        for one in slow:
+            one.sendall(b"h")
+        last.request("GET", RECORDS + "?limit=3")
+        assert len(json.loads(last.getresponse().read())) == 3
+        last.request("GET", "/metrics")
+        assert re.search(rb"^fyrehose_query_refused_connections_total 1.0$", last.getresponse().read(), re.MULTILINE)
+    for one in slow:
+        one.close()
+    assert query.ask(RECORDS + "?limit=3").numbers == [1, 2, 3]
+    query.stop()
+
+
+@pytest.mark.soak(seconds=50)
+def test_who_takes_too_long_is_cut_off(start_query: StartQuery, dial: Dial, tmp_path: Path) -> None:
+    with closing(open_journal(tmp_path, "fyrehose://default")) as journal:
+        journal.begin(0, 1)
+        journal.commit()
+        query = start_query(tmp_path)
+        slow = [dial(query.port, b"GET /streams HTTP/1.1\r\nHost: local") for _ in range(50)]
+        fill(query, journal, dial, readers=20, stalled=10, megabytes=60)
+        for one in slow:
+            one.settimeout(PATIENCE + 15)
+            assert answered(one).startswith(b"HTTP/1.1 408 ")
+        end = time.monotonic() + PATIENCE
+        while query.metric('fyrehose_query_streams_ended_total{reason="stalled"}') < 10:
+            assert time.monotonic() < end, query.ask("/metrics").body.decode()
+            time.sleep(0.5)
+    query.stop()
+
+
+def test_sigterm_ends_all_in_good_order(query: Query) -> None:
+    readers = [
+        query.follow(f"{RECORDS}?from={2_500 - number}", Accept_Encoding=coding)
+        for number, coding in enumerate(("identity", "gzip"))
+    ]
+    overview = query.follow("/overview")
+    assert [event.id for event in readers[0].take(1)] == ["2500"]
+    began = time.monotonic()
+    query.stop()
+    assert time.monotonic() - began < 10
+    assert list(readers[0].events()) == []
+    for reader in (*readers, overview):
+        assert reader.whole
+        reader.close()
+
+
+def test_what_cannot_start_says_so_in_one_line(
+    query: Query, backbone: Any, start: Any, free_port: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "open").write_text("ann correct-horse-battery\n")
+    (tmp_path / "open").chmod(0o644)
+    port, kept = f"tcp:{free_port()}", tmp_path / "kept"
+    for options, said in (
+        (["--http", f"tcp:{query.port}", "-d", kept], f"127.0.0.1:{query.port}: Address already in use; stop what"),
+        (["--http", port, "-d", tmp_path / "none"], "/none is no directory; where do the journals lie"),
+        (["--http", port, "-d", kept, "--tokens-file", tmp_path / "open"], "is open to everybody; chmod 600 it"),
+    ):
+        program = start("twistd", "-n", "--pidfile=", "fyrehose-query", *options, stderr=subprocess.STDOUT)
+        assert program.finish() == 1, program
+        *usage, line = program.out.rstrip().splitlines()
+        assert said in line, program
+        assert usage == [] or usage[0].startswith("Usage: "), (
+            program
+        )  # Where an option is wrong, it says which there are.
+    for options, said in (
+        (["--http", port], "--directory DIR is missing"),
+        (["--http", f"{port}:interface=0.0.0.0", "-d", kept], "is not on loopback"),
+        (["--http", port, "-d", kept, "--retention", "7d"], "--retention is of no use without --backbone"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            Options().parseOptions(list(map(str, options)))
+    with closing(open_journal(tmp_path / "ours", "fyrehose://default")):
+        command = ("fyrehose-query", "-d", tmp_path / "ours", "--http", port, "--backbone", backbone.text)
+        program = start("twistd", "-n", "--pidfile=", *command, stderr=subprocess.STDOUT)
+        assert program.finish() == 1, program
+        (line,) = program.out.splitlines()
+        assert "is in use" in line
+
+
+def test_a_journal_that_cannot_be_read_is_told_of(query: Query, await_true: Any, tmp_path: Path) -> None:
+    bad = tmp_path / "kept" / "fyrehose-bad"
+    bad.mkdir()
+    (good,) = (tmp_path / "kept" / "fyrehose-default").glob("*.log")
+    (bad / good.name).write_bytes(b"no journal" * 100)
+    await_true(lambda: query.ask("/health").status == 503, lambda: query.program)
+    assert query.ask("/health").json["problems"] == ["fyrehose-bad"]
+    assert query.program.out.count("fyrehose-bad") == 1
+    assert query.metric("fyrehose_query_problems") == 1
+    assert query.ask(RECORDS + "?limit=2").numbers == [1, 2]
+    shutil.rmtree(bad)
+    await_true(lambda: query.ask("/health").status == 200, lambda: query.program)
+
+
+def test_watched_services(backbone: Any, start_query: StartQuery, await_true: Any, tmp_path: Path) -> None:
+    url = backbone.program.wait_for(r"metrics at (http://\S+)")[1]
+    query = start_query(tmp_path, "--watch", f"backbone={url}")
+
+    def seen() -> Any:
+        (service,) = query.ask("/overview").json["services"]
+        return service
+
+    await_true(lambda: seen()["up"], seen)
+    service = seen()
+    assert (service["name"], service["why"]) == ("backbone", "")
+    assert service["metrics"]["fyrehose_backbone_clients"] == [[{}, 0.0]]
+    assert service["metrics"]["fyrehose_info"][0][0]["service"] == "backbone"
+    backbone.kill()
+    await_true(lambda: not seen()["up"], seen)
+    service = seen()
+    assert "refused" in service["why"], service
+    assert service["metrics"]["fyrehose_backbone_clients"] == [[{}, 0.0]]  # The last ones that there were.
+    assert query.metric('fyrehose_query_watched{name="backbone"}') == 0
+    assert query.program.out.count(f"backbone at {url}") == 1
+
+
+SEED = 20_043
+
+HOOKS = """
+import schemathesis
+from hypothesis import strategies as st
+
+names = st.sampled_from(["n", "odd", "x.y", "list[0]", "@", "length(not_null(x, list))"])
+texts = names | st.builds("{} {} `{}`".format, names, st.sampled_from(["==", "<", "!="]), st.integers(-9, 9))
+schemathesis.openapi.format("jmespath", texts | st.builds("{} && !({})".format, texts, texts))
+
+
+# What the description says in words.
+@schemathesis.hook
+def filter_query(context, query):
+    return not (query and "last" in query and {"from", "to", "since", "until"} & query.keys())
+
+
+@schemathesis.hook
+def filter_case(context, case):
+    return filter_query(context, case.query)
+"""
+
+
+def check(query: Query, directory: Path, *options: str, seed: int = SEED) -> None:
+    """Let Schemathesis look for something wrong; its output says with which seed."""
+    program = str(Path(sys.executable).parent / "schemathesis")
+    run = [program, "run", f"{query.url}/openapi.json", "--no-color", f"--seed={seed}", "--generation-database=none"]
+    run += ["--request-timeout=10", "--suppress-health-check=all", *options]
+    (directory / "hooks_of_query.py").write_text(HOOKS)
+    env = {**os.environ, "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(directory)}
+    env["SCHEMATHESIS_HOOKS"] = "hooks_of_query"
+    ran = subprocess.run(run, env=env, cwd=directory, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, f"seed {seed}\n{ran.stdout}\n{ran.stderr}"
+    query.stop()
+    assert not re.search(r"#(warn|error|critical)\]", query.program.out), query.program
+
+
+@pytest.fixture
+def patient(make_query: StartQuery, tmp_path: Path) -> Callable[..., Query]:
+    """Start a service that lets one client ask as often as it likes."""
+    if find_spec("schemathesis") is None:
+        pytest.skip("there is no Schemathesis")
+    write(tmp_path / "kept", 3)
+    limits = tmp_path / "limits.toml"
+    limits.write_text("requests-per-client = 1e6\nburst-per-client = 1e6\nstreams-per-client = 256\n")
+    return lambda *options: make_query(tmp_path / "kept", "--limits", limits, *options).start()
+
+
+def test_it_does_what_its_description_says(patient: Callable[..., Query], tmp_path: Path) -> None:
+    check(patient(), tmp_path, "--max-examples=10")
+
+
+def test_it_does_so_with_a_token(patient: Callable[..., Query], tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("ann correct-horse-battery\n")
+    (tmp_path / "tokens").chmod(0o600)
+    query = patient("--tokens-file", tmp_path / "tokens")
+    check(
+        query,
+        tmp_path,
+        "--phases=fuzzing,stateful",
+        "--max-examples=5",
+        "--header=Authorization: Bearer correct-horse-battery",
+    )
+
+
+@pytest.mark.soak(seconds=300)
+def test_it_does_so_for_long(patient: Callable[..., Query], tmp_path: Path) -> None:
+    for seed in range(3):
+        check(patient(), tmp_path, "--max-examples=300", seed=seed)
