@@ -117,7 +117,8 @@ def rows_of(collectors: list[Collector]) -> dict[str, tuple[str, frozenset[str]]
     found = {}
     for collector in collectors:
         for family in collector.collect():
-            labels = frozenset(family._labelnames) | {name for sample in family.samples for name in sample.labels}
+            kept: Any = family
+            labels = frozenset(kept._labelnames) | {name for sample in family.samples for name in sample.labels}
             found[family.name + "_total" * (family.type == "counter")] = family.type, labels
     return found
 

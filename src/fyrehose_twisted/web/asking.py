@@ -79,6 +79,10 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+# json.loads would make one for each call.
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
 def parse(data: bytes) -> Any:
     """Return what is written in a JSON text in UTF-8.
 
@@ -86,7 +90,7 @@ def parse(data: bytes) -> Any:
     """
     text = data.decode("utf-8")
     try:
-        content = json.loads(text, parse_constant=_refuse_constant)
+        content = _decode(text)
     except RecursionError:
         content, deep = None, True
     else:

@@ -215,6 +215,11 @@ class Channel(HTTPChannel):
             self._hung_up = self.site.reactor.seconds()
         super().loseConnection()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered: none has come, or one has not come whole."""
+        return not self._handlingRequest
+
     def late(self, now: float) -> bool:
         """Return whether a request takes too long to arrive."""
         if self._since is None or self._hung_up is not None:

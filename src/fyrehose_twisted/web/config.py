@@ -17,7 +17,7 @@ class SiteConfig:
     max_body: int = 2**20
     """Bytes of a request's body."""
     max_connections: int = 1_024
-    """More are closed as soon as they are there."""
+    """When there are more, one that asks nothing is closed: the one that came first; without such, the new one."""
     request_timeout: float = 30.0
     """How long the head and the body of one request may take to arrive."""
     idle_timeout: float = 60.0

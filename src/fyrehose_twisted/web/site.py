@@ -167,7 +167,7 @@ class WebSite(Site):
         self.refused = 0
         self.sweeps: list[Callable[[float], object]] = []
         self.streams = streams
-        self._channels: set[Channel] = set()
+        self._channels: dict[Channel, None] = {}
         self._sweep: Any = None
 
     @property
@@ -191,18 +191,23 @@ class WebSite(Site):
         """Twisted: somebody connects."""
         if len(self._channels) >= self.config.max_connections:
             self.refused += 1
-            return None
+            # Or who only holds connections open could keep out those who ask something.
+            idle = next((channel for channel in self._channels if channel.is_idle), None)
+            if idle is None:
+                return None
+            idle.transport.abortConnection()
+            self._channels.pop(idle, None)
         return super().buildProtocol(addr)
 
     def opened(self, channel: Channel) -> None:
         """A connection is open."""
-        self._channels.add(channel)
+        self._channels[channel] = None
         if self._sweep is None:
             self._sweep = self.reactor.callLater(SWEEP, self._look)
 
     def closed(self, channel: Channel) -> None:
         """A connection is closed."""
-        self._channels.discard(channel)
+        self._channels.pop(channel, None)
         if not self._channels and self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None

@@ -74,10 +74,17 @@ class Publisher:
 class Wire(StringTransport):
     """A connection in memory; it knows whether it is read."""
 
-    aborted = False
+    aborted = half_closed = False
 
     def abortConnection(self) -> None:
         self.aborted = self.disconnecting = True
+
+    def loseWriteConnection(self) -> None:  # noqa: N802
+        self.disconnecting = self.half_closed = True
+
+    def loseConnection(self) -> None:
+        self.half_closed = False
+        super().loseConnection()
 
 
 class Frontend:

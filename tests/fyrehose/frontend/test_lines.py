@@ -298,3 +298,28 @@ def test_however_bytes_are_cut(make_frontend: Any) -> None:
         assert [answer == "error empty" for answer in client.answers] == [not line for line in lines]
 
     check()
+
+
+def test_who_has_no_token_makes_room(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(max_line_connections=2), TOKENS)
+    known, stranger = frontend.connect().send(b"token " + b"a" * 16 + b"\nx\n"), frontend.connect().send(b"token")
+    other = frontend.connect().send(b"token " + b"b" * 16 + b"\ny\n")
+    assert stranger.wire.aborted
+    assert (known.answers, other.answers) == (["1"], ["2"])
+    stranger.close()
+    assert len(frontend.lines) == 2
+    assert frontend.connect().protocol is None
+    assert frontend.lines.refused == 2
+
+
+def test_what_is_left_unread_takes_no_answers_away(make_frontend: Any) -> None:
+    frontend = make_frontend()
+    client = frontend.connect().send(b"1\n")
+    frontend.lines.close()
+    # The client may still be sending: until it has seen the end, what it says is read, and dropped.
+    assert client.is_read
+    assert client.wire.half_closed
+    client.send(b"2\n")
+    assert (client.answers, frontend.publisher.messages) == (["1"], [b"1"])
+    client.end()
+    assert not client.wire.half_closed

@@ -161,16 +161,29 @@ async def test_a_refused_body_has_to_come_in_time_too(memory: Any, serve: Any) -
 
 
 @inline
-async def test_connections_have_a_limit(memory: Any, serve: Any, reached: Any) -> None:
+async def test_connections_have_a_limit(memory: Any, serve: Any) -> None:
     web = serve(memory, WebConfig(max_connections=2))
-    wires = [await web.send(GET) for _ in range(2)]
+    stream = b"GET /events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
+    wires = [await web.send(stream) for _ in range(2)]
     for wire in wires:
-        await wire.responses(1)
+        await wire.read(b"id: 0")
     assert await (await web.wire()).closed() == b""
-    wires[0].transport.loseConnection()
-    await reached(lambda: web.site.connections == 1)
+    assert (web.site.refused, web.site.connections) == (1, 2)
+
+
+@inline
+async def test_who_only_holds_a_connection_open_makes_room(memory: Any, serve: Any) -> None:
+    web = serve(memory, WebConfig(max_connections=3))
+    stream = await web.send(b"GET /events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+    await stream.read(b"id: 0")
+    first, second = [await web.send(b"GET /health HTTP/1.1\r\nHost:") for _ in range(2)]
     await (await web.send(GET)).responses(1)
-    assert web.site.refused == 1
+    assert await first.closed() == b""
+    memory.order(b"x")
+    await stream.read(b"id: 1")
+    second.send(b" localhost\r\n\r\n")
+    await second.responses(1)
+    assert (web.site.refused, web.site.connections) == (1, 3)
 
 
 @inline

@@ -40,7 +40,7 @@ class FrontendConfig(SiteConfig):
     requests_per_client: float = 2_000.0
     """HTTP requests a second of one client."""
     max_line_connections: int = 1_024
-    """Connections for lines; more are closed as soon as they are there."""
+    """Connections for lines. When there are more, one that has shown no token is closed, or else the new one."""
     line_connections_per_client: int = 64
     unanswered_lines: int = 1_024
     """Lines of one connection that may wait for their answers; it is read on when there are fewer."""

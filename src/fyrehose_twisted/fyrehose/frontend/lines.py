@@ -7,7 +7,7 @@ from collections import Counter, deque
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IHalfCloseableProtocol, IPushProducer
+from twisted.internet.interfaces import IHalfCloseableProtocol, IPushProducer, ISSLTransport
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -71,10 +71,16 @@ class LineConnection(Protocol):
         self._paused = False
         self._over = False
         self._ended = False
+        self._heard_all = False
         self._retry: Any = None
         self._stall: Any = None
         self._timeout: Any = None
         self._held: list[bytes] = []
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the client has shown a token, where one is needed."""
+        return self._lines.tokens is None or self._begun
 
     def connectionMade(self) -> None:
         """Twisted: it is open."""
@@ -236,7 +242,12 @@ class LineConnection(Protocol):
                 # Nothing tells any more whether it reads what is left, and without that the connection stays open.
                 self._stall = self._lines.reactor.callLater(self._lines.config.stall_timeout, self._stalled)
             self.transport.unregisterProducer()  # Or the connection would stay open for it.
-            self.transport.loseConnection()
+            if self._heard_all or ISSLTransport.providedBy(self.transport):
+                self.transport.loseConnection()
+            else:
+                # With bytes of the client unread, the kernel would take back answers that it has not read.
+                self.transport.resumeProducing()
+                self.transport.loseWriteConnection()
 
     def _throttle(self) -> None:
         full = self._choked or bool(self._held) or self._unanswered >= self._lines.config.unanswered_lines
@@ -270,6 +281,9 @@ class LineConnection(Protocol):
 
     def readConnectionLost(self) -> None:
         """Twisted: the client says no more; it may still wait for answers."""
+        self._heard_all = True
+        if self._over:
+            self.transport.loseConnection()
         if self._ended:
             return
         rest, self._rest = self._rest, b""
@@ -344,7 +358,7 @@ class LineFactory(Factory):
         self.at_once = min(256, config.unanswered_lines)
         self.counts: Counter[str] = Counter()
         self.refused = 0
-        self._open: set[LineConnection] = set()
+        self._open: dict[LineConnection, None] = {}
         self._clients: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -358,12 +372,17 @@ class LineFactory(Factory):
         """Twisted: somebody has connected."""
         if len(self._open) >= self.config.max_line_connections:
             self.refused += 1
-            return None
+            # Or who has no token could keep out those who have one.
+            stranger = next((one for one in self._open if not one.is_known), None)
+            if stranger is None:
+                return None
+            stranger.transport.abortConnection()
+            self._open.pop(stranger, None)
         return LineConnection(self, client_of(getattr(addr, "host", "local")))
 
     def opened(self, connection: LineConnection) -> None:
         """A connection is open."""
-        self._open.add(connection)
+        self._open[connection] = None
 
     def admit(self, client: str) -> bool:
         """Count a connection of a client; return whether it may have it."""
@@ -375,7 +394,7 @@ class LineFactory(Factory):
 
     def closed(self, connection: LineConnection, client: str | None) -> None:
         """A connection is closed."""
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         if client is not None:
             self._clients[client] -= 1
             if not self._clients[client]:

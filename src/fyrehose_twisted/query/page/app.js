@@ -3,8 +3,11 @@
 // Everything that comes from the network becomes text nodes; nothing of it is ever markup.
 
 const KEPT = 300; // seconds of which the small plots tell
+const STEP = 5; // seconds that one step of them stands for
 const SHOWN = 200; // records in a list
+const LONGEST = 4096; // characters of one that are shown
 const RETRY = [1, 2, 4, 8, 15]; // seconds before it is tried again
+const SILENCE = { overview: 10, records: 60 }; // seconds after which a stream that says nothing is dead
 
 const byId = (id) => document.getElementById(id);
 
@@ -20,17 +23,23 @@ function element(name, properties = {}, ...children) {
 
 // Control characters are shown, so that none of them can hide what stands beside it.
 function visible(text) {
-  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2066-\u2069]/g,
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
     (sign) => "\\u" + sign.charCodeAt(0).toString(16).padStart(4, "0"));
 }
 
 // Numbers and times
 
+// Numbers of some streams begin anywhere below 2**62; as a double they would lose digits.
+const exact = (key, value, context) =>
+  Number.isInteger(value) && !Number.isSafeInteger(value) && /^-?[0-9]+$/.test(context?.source ?? "") ? BigInt(context.source) : value;
+const parse = (text) => JSON.parse(text, exact);
+const before = (value) => (typeof value === "bigint" ? value - 1n : value - 1);
+
 const whole = new Intl.NumberFormat("en");
 const rough = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
 function number(value) {
-  return value === undefined || value === null ? "–" : Number.isInteger(value) ? whole.format(value) : rough.format(value);
+  return value === undefined || value === null ? "–" : Number.isSafeInteger(value) || typeof value === "bigint" ? whole.format(value) : rough.format(value);
 }
 
 function rate(value) {
@@ -58,18 +67,26 @@ function age(seconds) {
 
 class Growth {
   constructor() {
-    this.samples = [];
-    this.rates = [];
+    this.samples = []; // of the last seconds
+    this.marks = []; // the last sample of each step
+    this.drawn = "";
+    this.peak = 0;
   }
 
   add(at, value) {
-    const before = this.samples[this.samples.length - 1];
-    if (before && at <= before.at) return;
-    if (before && value < before.value) this.samples = []; // It began anew.
+    const last = this.samples[this.samples.length - 1];
+    if (last && at <= last.at) return;
+    const anew = last !== undefined && value < last.value;
+    if (anew) this.samples = [];
     this.samples.push({ at, value });
-    while (this.samples.length > 2 && at - this.samples[1].at >= 5) this.samples.shift();
-    this.rates.push(this.now() ?? 0);
-    if (this.rates.length > KEPT) this.rates.shift();
+    while (this.samples.length > 2 && at - this.samples[1].at >= STEP) this.samples.shift();
+    const step = Math.floor(at / STEP), mark = this.marks[this.marks.length - 1];
+    // The first sample stays where it is, so that there is something to grow from.
+    const same = !anew && mark?.step === step && this.marks.length > 1;
+    if (same) Object.assign(mark, { at, value });
+    else this.marks.push({ step, at, value, anew });
+    while (this.marks[0].at < at - KEPT) this.marks.shift();
+    if (!same || this.marks.length < 4) this.draw(at); // Later, once a step is enough.
   }
 
   now() {
@@ -77,23 +94,49 @@ class Growth {
     return this.samples.length < 2 ? undefined : (last.value - first.value) / (last.at - first.at);
   }
 
-  path() {
-    const most = Math.max(...this.rates, 1e-9);
-    const step = 100 / (KEPT - 1), start = KEPT - this.rates.length;
-    return this.rates
-      .map((value, index) => `${index ? "L" : "M"}${((start + index) * step).toFixed(2)} ${(19 - 18 * value / most).toFixed(2)}`)
-      .join("");
+  draw(at) {
+    const steps = this.marks.slice(1).map((mark, index) => {
+      const from = this.marks[index];
+      return { from: from.at, to: mark.at, rate: mark.anew ? null : (mark.value - from.value) / (mark.at - from.at) };
+    });
+    this.peak = Math.max(0, ...steps.map(({ rate }) => rate ?? 0));
+    const x = (time) => (100 * (1 - (at - time) / KEPT)).toFixed(1);
+    let open = false;
+    this.drawn = steps.map(({ from, to, rate }) => {
+      if (rate === null) {
+        open = false;
+        return "";
+      }
+      const y = (19 - 18 * (this.peak ? rate / this.peak : 0)).toFixed(1);
+      const drawn = (open ? `V${y}` : `M${x(from)} ${y}`) + `H${x(to)}`;
+      open = true;
+      return drawn;
+    }).join("");
   }
 }
 
-const growths = new Map();
+// One of each kind for each key; those that nobody asks for any more are forgotten.
+class Growths {
+  constructor() {
+    this.kept = new Map();
+    this.asked = new Set();
+  }
 
-function growth(key, at, value) {
-  if (!growths.has(key)) growths.set(key, new Growth());
-  const found = growths.get(key);
-  if (value !== undefined) found.add(at, value);
-  return found;
+  of(key, at, value) {
+    if (!this.kept.has(key)) this.kept.set(key, new Growth());
+    this.asked.add(key);
+    const found = this.kept.get(key);
+    if (value !== undefined) found.add(at, value);
+    return found;
+  }
+
+  forget() {
+    for (const key of this.kept.keys()) if (!this.asked.has(key)) this.kept.delete(key);
+    this.asked.clear();
+  }
 }
+
+const growths = new Growths();
 
 // Tables, of which only the cells that have changed are touched
 
@@ -105,7 +148,12 @@ class Table {
     const head = element("tr");
     for (const column of columns) head.append(element("th", { scope: "col", className: column.number ? "number" : "" }, column.title));
     this.table = element("table", {}, element("caption", {}, caption), element("thead", {}, head), this.body);
-    this.box = element("div", { className: "scroll" }, this.table);
+    this.box = element("div", { className: "scroll", role: "group", "aria-label": caption }, this.table);
+    // What scrolls has to do so by keyboard, too.
+    new ResizeObserver(() => {
+      if (this.box.scrollWidth > this.box.clientWidth) this.box.tabIndex = 0;
+      else this.box.removeAttribute("tabindex");
+    }).observe(this.box);
     place.append(this.box);
   }
 
@@ -119,6 +167,8 @@ class Table {
         this.rows.set(item.key, row);
       }
       this.columns.forEach((column, at) => this.fill(row.cells[at], column, item));
+      const stale = item.up === false;
+      if (stale !== row.stale) row.line.classList.toggle("stale", (row.stale = stale));
       if (this.body.children[index] !== row.line) this.body.insertBefore(row.line, this.body.children[index] ?? null);
     });
     for (const [key, row] of this.rows) {
@@ -132,10 +182,11 @@ class Table {
   make(item) {
     const line = element("tr");
     const cells = this.columns.map((column, index) => {
-      const cell = element(index ? "td" : "th", { className: column.number ? "number" : index ? "" : "name" });
+      const kind = column.wide ? "number wide" : column.number ? "number" : index ? "" : "name";
+      const cell = element(index ? "td" : "th", { className: kind });
       if (index) cell.dataset.label = column.title;
       else cell.scope = "row";
-      let inner = cell;
+      let inner = cell, peak = null;
       if (column.open) {
         inner = element("button", { type: "button", className: "link" });
         inner.addEventListener("click", () => column.open(item.key, inner));
@@ -149,19 +200,22 @@ class Table {
         drawn.setAttribute("aria-hidden", "true");
         inner.setAttribute("vector-effect", "non-scaling-stroke");
         drawn.append(inner);
-        cell.append(drawn);
+        peak = element("span", { className: "peak" });
+        cell.append(element("span", { className: "plot" }, drawn, peak));
       }
       line.append(cell);
-      return { inner, cell, shown: null, kind: null };
+      return { inner, cell, peak, shown: null, kind: null };
     });
-    return { line, cells };
+    return { line, cells, stale: false };
   }
 
   fill(place, column, item) {
     const value = column.value(item);
     if (column.plot) {
-      if (value !== place.shown) place.inner.setAttribute("d", value);
-      place.shown = value;
+      if (value.drawn !== place.shown) place.inner.setAttribute("d", value.drawn);
+      place.shown = value.drawn;
+      const peak = rate(value.peak);
+      if (peak !== place.kind) place.peak.textContent = place.kind = peak;
       return;
     }
     const [text, kind] = Array.isArray(value) ? value : [value, ""];
@@ -178,19 +232,19 @@ class Table {
 
 const counted = (item, name) => item.epochs.reduce((sum, epoch) => sum + epoch[name], 0);
 const newestEpoch = (item) => item.epochs[item.epochs.length - 1];
-const place = (epoch, value) => (epoch.epoch ? `${whole.format(epoch.epoch)}:` : "") + whole.format(value);
+const placed = (epoch, value) => (epoch.epoch ? `${whole.format(epoch.epoch)}:` : "") + whole.format(value);
 const some = (count, kind) => [number(count), count ? kind : ""];
 
 const STREAMS = [
   { title: "Stream", value: (item) => visible(item.stream), open: (key, button) => records.open(key, button) },
-  { title: "State", value: (item) => (item.problem ? ["✗ " + visible(item.problem), "bad"] : ["✓ readable", "good"]) },
-  { title: "Whole up to", number: true, value: (item) => (newestEpoch(item) ? place(newestEpoch(item), newestEpoch(item).next - 1) : "–") },
-  { title: "Newest", number: true, value: (item) => (newestEpoch(item) ? place(newestEpoch(item), newestEpoch(item).last) : "–") },
+  { title: "State", value: (item) => (item.problem ? ["✗ " + visible(item.problem), "bad"]
+    : item.damaged ? [`! ${number(item.damaged)} damaged places`, "warn"] : ["✓ readable", "good"]) },
+  { title: "Whole up to", number: true, wide: true, value: (item) => (newestEpoch(item) ? placed(newestEpoch(item), before(newestEpoch(item).next)) : "–") },
+  { title: "Newest", number: true, wide: true, value: (item) => (newestEpoch(item) ? placed(newestEpoch(item), newestEpoch(item).last) : "–") },
   { title: "Missing", number: true, value: (item) => some(counted(item, "missing"), "warn") },
   { title: "Lost", number: true, value: (item) => some(counted(item, "lost"), "warn") },
-  { title: "Records", number: true, value: (item) => number(item.records) },
   { title: "Records/s", number: true, value: (item) => rate(item.growth.now()) },
-  { title: "Last 5 min", plot: true, value: (item) => item.growth.path() },
+  { title: "5 min, peak", plot: true, value: (item) => item.growth },
   { title: "Last one", number: true, value: (item) => (item.last_received_at ? age(item.at - item.last_received_at / 1e6) : "–") },
   { title: "Size", number: true, value: (item) => size(item.bytes) },
   { title: "Followers", number: true, value: (item) => number(item.followers) },
@@ -203,8 +257,12 @@ const sum = (service, name) => {
   const found = values(service, name);
   return found.length ? found.reduce((total, [, value]) => total + value, 0) : undefined;
 };
-const speed = (service, name) => rate(growth(`${service.name} ${name}`, service.at, service.up ? sum(service, name) : undefined).now());
-const chosen = (service, name, label) => values(service, name).filter(([, value]) => value === 1).map(([labels]) => labels[label]).join(", ");
+const speed = (service, name) => {
+  const found = growths.of(`${name} of ${service.name}`, service.at, service.up ? sum(service, name) : undefined);
+  return rate(service.up ? found.now() : undefined); // What is down grows no more, whatever it did before.
+};
+const chosen = (service, name, label) => 
+  values(service, name).filter(([, value]) => value === 1).map(([labels]) => visible(labels[label] ?? "?")).join(", ");
 const listed = (service, name, label) =>
   values(service, name).filter(([, value]) => value).map(([labels, value]) => `${visible(labels[label] ?? "?")} ${number(value)}`).join(", ");
 const labelled = (service, label) => visible(values(service, "info").map(([labels]) => labels[label] ?? "").join(" ")) || "–";
@@ -220,14 +278,14 @@ const SERVICE = [
 ];
 
 const KINDS = [
-  { id: "backbone", title: "Backbones", mark: "backbone_sequence", caption: "Messages that are numbered, and who gets them",
+  { id: "backbone", title: "Backbones", caption: "Messages that are numbered, and who gets them",
     columns: [
       { title: "Stream", value: (item) => labelled(item, "stream") }, counter("Last number", "backbone_sequence"),
       perSecond("Published/s", "backbone_published_total"), perSecond("Delivered/s", "backbone_delivered_total"),
       counter("Subscribers", "backbone_subscribers"), counter("Journals", "backbone_journals"),
       perSecond("Repairs asked/s", "backbone_requests_total"), dropped("backbone_dropped_total"),
     ] },
-  { id: "journal", title: "Journal services", mark: "journal_next", caption: "How far each has got, and what it lacks",
+  { id: "journal", title: "Journal services", caption: "How far each has got, and what it lacks",
     columns: [
       { title: "Stream", value: (item) => labelled(item, "stream") },
       { title: "Whole up to", number: true, value: (item) => number((sum(item, "journal_next") ?? 0) - 1) },
@@ -235,17 +293,17 @@ const KINDS = [
       counter("Repaired", "client_repaired_total"), trouble("Lost", "journal_lost"),
       perSecond("Answers to others/s", "client_answered_total"),
     ] },
-  { id: "client", title: "Clients", mark: "client_sequence", caption: "Subscribers and publishers that serve metrics",
+  { id: "client", title: "Clients", caption: "Subscribers and publishers that serve metrics",
     columns: [
       { title: "Backbone", value: (item) => (sum(item, "client_connected") ? ["✓ answers", "good"] : ["✗ silent", "bad"]) },
       counter("Handed over up to", "client_sequence"), perSecond("Messages/s", "client_delivered_total"),
       trouble("Gaps now", "client_missing"), counter("Repaired", "client_repaired_total"), trouble("Lost", "client_lost_total"),
     ] },
-  { id: "parcels", title: "Parcels clusters", mark: "parcels_sequence", caption: "Who orders, and how far each node has got",
+  { id: "parcels", title: "Parcels clusters", caption: "Who orders, and how far each node has got",
     columns: [
       { title: "Cluster", value: (item) => labelled(item, "cluster") },
       { title: "Mode", value: (item) => [chosen(item, "parcels_mode", "mode") || "–", chosen(item, "parcels_mode", "mode") === "Wrk" ? "good" : "warn"] },
-      { title: "Leader", value: (item) => visible(chosen(item, "parcels_leader", "leader")) || "–" },
+      { title: "Leader", value: (item) => chosen(item, "parcels_leader", "leader") || "–" },
       counter("Term", "parcels_term"), counter("Last event", "parcels_sequence"),
       { title: "Behind", number: true, value: (item) => some(item.most - (sum(item, "parcels_sequence") ?? 0), "warn") },
       { title: "Members alive", number: true, value: (item) => {
@@ -255,20 +313,20 @@ const KINDS = [
       } },
       perSecond("Events/s", "parcels_delivered_total"),
     ] },
-  { id: "hydra", title: "Hydra networks", mark: "hydra_term", caption: "Who leads, and who is on IRC",
+  { id: "hydra", title: "Hydra networks", caption: "Who leads, and who is on IRC",
     columns: [
       { title: "Network", value: (item) => labelled(item, "network") },
       { title: "Role", value: (item) => chosen(item, "hydra_role", "role") || "–" },
       { title: "Leader", value: (item) => {
-        const leader = visible(chosen(item, "hydra_leader", "leader"));
+        const leader = chosen(item, "hydra_leader", "leader");
         return leader ? leader : ["nobody", "warn"];
       } },
       counter("Term", "hydra_term"),
-      { title: "IRC", value: (item) => (sum(item, "hydra_irc_open") ? "✓ on IRC" : "–") },
+      { title: "IRC", value: (item) => (sum(item, "hydra_irc_open") ? ["✓ on IRC", "good"] : "–") },
       counter("Nodes", "hydra_nodes"), counter("Links", "hydra_links"), counter("Lines waiting", "hydra_waiting"),
       counter("Next line", "hydra_expected"),
     ] },
-  { id: "freenet", title: "Freenet trees", mark: "freenet_location", caption: "Nodes on the ring, and the streams that they are in",
+  { id: "freenet", title: "Freenet trees", caption: "Nodes on the ring, and the streams that they are in",
     columns: [
       { title: "Location", number: true, value: (item) => (sum(item, "freenet_location") ?? 0).toFixed(4) },
       counter("Neighbours", "freenet_neighbours"),
@@ -276,32 +334,31 @@ const KINDS = [
       counter("Root of", "freenet_roots"), counter("Its own", "freenet_local"), counter("Below it", "freenet_subscribers"),
       counter("Requests", "freenet_requests"),
     ] },
-  { id: "frontend", title: "Frontends", mark: "frontend_published_total", caption: "Where applications publish over HTTP and lines",
+  { id: "frontend", title: "Frontends", caption: "Where applications publish over HTTP and lines",
     columns: [
       { title: "Backbone", value: (item) => (sum(item, "frontend_backbone") ? ["✓ answers", "good"] : ["✗ silent", "bad"]) },
       perSecond("Published/s", "frontend_published_total"), counter("Waiting bytes", "frontend_waiting_bytes"),
       counter("Line connections", "frontend_line_connections"),
       { title: "Failed", value: (item) => [listed(item, "frontend_failed_total", "reason") || "0", sum(item, "frontend_failed_total") ? "warn" : ""] },
     ] },
-  { id: "query", title: "Query services", mark: "query_sources", caption: "Services like this one",
+  { id: "query", title: "Query services", caption: "Services like this one",
     columns: [
       counter("Journals", "query_sources"), trouble("Unreadable", "query_problems"), counter("Streams", "query_streams"),
       counter("Searches", "query_searches"), perSecond("Requests/s", "query_requests_total"),
     ] },
-  { id: "other", title: "Other services", mark: null, caption: "Nothing is known of these yet", columns: [] },
+  { id: "other", title: "Other services", caption: "No metrics of a known kind have come from these yet", columns: [] },
 ];
 
 const known = new Map(); // the kind of each service, also while it is down
 const tables = new Map();
 
+// A service says what it is; one that does not is known by what its metrics are called.
 function kindOf(service) {
-  for (const kind of KINDS) {
-    if (kind.mark && service.metrics["fyrehose_" + kind.mark] !== undefined) {
-      known.set(service.name, kind);
-      return kind;
-    }
-  }
-  return known.get(service.name) ?? KINDS[KINDS.length - 1];
+  const [labels] = values(service, "info")[0] ?? [{}];
+  const kind = KINDS.find(({ id }) => id === labels.service)
+    ?? KINDS.find(({ id }) => Object.keys(service.metrics).some((name) => name.startsWith(`fyrehose_${id}_`)));
+  if (kind) known.set(service.name, kind);
+  return kind ?? known.get(service.name) ?? KINDS[KINDS.length - 1];
 }
 
 function showServices(services) {
@@ -328,10 +385,55 @@ function showServices(services) {
     shown.section.hidden = !items.length;
     shown.table.show(items);
   }
+  return found;
+}
+
+// What is wrong, in words that change only when something goes wrong or is well again
+
+const named = (names) => names.slice(0, 3).map(visible).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
+const many = (count, one, more) => `${number(count)} ${count === 1 ? one : more}`;
+
+function showTrouble(overview) {
+  const unreadable = overview.streams.filter((item) => item.problem).map((item) => item.stream);
+  const down = overview.services.filter((item) => !item.up).map((item) => item.name);
+  const said = [];
+  if (unreadable.length) said.push(`${many(unreadable.length, "journal", "journals")} cannot be read: ${named(unreadable)}`);
+  if (down.length) said.push(`${number(down.length)} of ${many(overview.services.length, "service", "services")} down: ${named(down)}`);
+  const trouble = said.length ? `✗ ${said.join("; ")}` : "✓ Nothing is down";
+  if (byId("trouble").textContent !== trouble) {
+    byId("trouble").textContent = trouble;
+    byId("trouble").className = said.length ? "bad" : "good";
+    document.title = `${said.length ? "✗ " : ""}fyrehose`;
+  }
+}
+
+// The way to each table, with how many rows it has
+
+const ways = new Map();
+
+function showWays(overview, found) {
+  const gaps = overview.streams.filter((item) => counted(item, "missing")).length;
+  const wanted = [{ id: "streams", text: `Journals ${number(overview.streams.length)}${gaps ? `, ${number(gaps)} with gaps` : ""}` }];
+  for (const [kind, items] of found) {
+    const down = items.filter((item) => !item.up).length;
+    if (items.length) wanted.push({ id: kind.id, text: `${kind.title} ${number(items.length)}${down ? `, ${number(down)} down` : ""}` });
+  }
+  const place = byId("ways");
+  wanted.forEach(({ id, text }, index) => {
+    if (!ways.has(id)) {
+      const link = element("a", { href: "#" + id });
+      ways.set(id, { line: element("li", {}, link), link });
+    }
+    const { line, link } = ways.get(id);
+    if (link.textContent !== text) link.textContent = text;
+    if (place.children[index] !== line) place.insertBefore(line, place.children[index] ?? null);
+  });
+  while (place.children.length > wanted.length) place.lastChild.remove();
 }
 
 let streams = null;
-const empty = element("p", {}, "There is no journal in the directory yet.");
+const empty = element("p", {}, "There is no journal in the directory yet. Run ", element("code", {}, "twistd fyrehose-journal"),
+  " with the same ", element("code", {}, "--directory"), ".");
 
 function show(overview) {
   const place = byId("streams");
@@ -340,13 +442,19 @@ function show(overview) {
     place.append(empty);
   }
   const items = overview.streams.map((item) => ({
-    ...item, key: item.name, at: overview.at, growth: growth("stream " + item.name, overview.at, counted(item, "last")),
+    ...item, key: item.name, at: overview.at, growth: growths.of("stream " + item.name, overview.at, item.records),
   }));
   streams.show(items);
   streams.box.hidden = !items.length;
   empty.hidden = items.length > 0;
-  showServices(overview.services);
+  const found = showServices(overview.services);
+  growths.forget();
+  showTrouble(overview);
+  showWays(overview, found);
   byId("version").textContent = overview.version;
+  const { requests, streams: open, connections, refused } = overview.query;
+  byId("query").textContent = `Up for ${age(overview.at - overview.started_at)}; ${many(requests ?? 0, "request", "requests")}, `
+    + `${many(open ?? 0, "follower", "followers")}, ${many(connections ?? 0, "connection", "connections")}, ${number(refused ?? 0)} refused`;
   byId("updated").textContent = new Date(overview.at * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC";
 }
 
@@ -367,24 +475,35 @@ async function ask(path, headers, signal) {
 }
 
 // A stream of events, read by hand: EventSource can send neither a token nor say why it was refused.
-async function* events(path, headers, signal) {
-  const answer = await ask(path, { Accept: "text/event-stream", ...headers }, signal);
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const blocks = (rest + value).split("\n\n");
-    rest = blocks.pop();
-    for (const block of blocks) {
-      const found = { event: "message", data: [], id: undefined };
-      for (const line of block.split("\n")) {
-        const [, name, content] = /^([^:]*):? ?(.*)$/.exec(line);
-        if (name === "data") found.data.push(content);
-        else if (name === "event" || name === "id") found[name] = content;
+async function* events(path, headers, silence, signal) {
+  const dead = new AbortController();
+  const stop = () => dead.abort();
+  signal?.addEventListener("abort", stop, { signal: dead.signal });
+  let watchdog = setTimeout(stop, silence * 1000);
+  try {
+    const answer = await ask(path, { Accept: "text/event-stream", ...headers }, dead.signal);
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      clearTimeout(watchdog);
+      watchdog = setTimeout(stop, silence * 1000);
+      const blocks = (rest + value).split("\n\n");
+      rest = blocks.pop();
+      for (const block of blocks) {
+        const found = { event: "message", data: [], id: undefined };
+        for (const line of block.split("\n")) {
+          const [, name, content] = /^([^:]*):? ?(.*)$/.exec(line);
+          if (name === "data") found.data.push(content);
+          else if (name === "event" || name === "id") found[name] = content;
+        }
+        yield { ...found, data: found.data.length ? found.data.join("\n") : null };
       }
-      yield { ...found, data: found.data.length ? found.data.join("\n") : null };
     }
+  } finally {
+    clearTimeout(watchdog);
+    stop();
   }
 }
 
@@ -405,7 +524,8 @@ function logIn(problem) {
   byId("login-error").textContent = problem;
   token = null;
   sessionStorage.removeItem("token");
-  if (!byId("records").open) byId("token").focus();
+  byId("records").close(); // The form is behind it.
+  byId("token").focus();
 }
 
 byId("login").addEventListener("submit", (event) => {
@@ -420,11 +540,12 @@ byId("login").addEventListener("submit", (event) => {
 async function watch() {
   for (let failures = 0; ; failures += 1) {
     try {
-      for await (const { data } of events("/overview", {})) {
+      for await (const { data } of events("/overview", {}, SILENCE.overview)) {
         if (data === null) continue;
         const began = performance.now();
-        show(JSON.parse(data));
+        show(parse(data));
         document.documentElement.dataset.took = (performance.now() - began).toFixed(2);
+        if (failures) byId("trouble").textContent = ""; // To be said anew, with the title.
         tell("good", "●", "Live");
         failures = 0;
       }
@@ -438,6 +559,7 @@ async function watch() {
       }
       tell("bad", "✗", "The service does not answer; trying again");
     }
+    document.title = "✗ fyrehose";
     await pause(RETRY[Math.min(failures, RETRY.length - 1)]);
   }
 }
@@ -449,7 +571,9 @@ class Records {
     this.dialog = byId("records");
     this.stopped = null;
     this.paused = false;
-    this.waiting = [];
+    this.frame = 0;
+    this.waiting = []; // events that are not in the list yet
+    this.passed = 0;
     byId("close").addEventListener("click", () => this.dialog.close());
     this.dialog.addEventListener("close", () => this.end());
     byId("pause").addEventListener("click", () => this.pause(!this.paused));
@@ -475,19 +599,35 @@ class Records {
 
   pause(yes) {
     this.paused = yes;
-    byId("pause").setAttribute("aria-pressed", String(yes));
     byId("pause").textContent = yes ? "Go on" : "Pause";
-    if (!yes) {
-      for (const line of this.waiting.splice(0)) this.put(line);
-    }
+    this.say(yes ? "Paused" : this.state);
+    if (!yes) this.soon();
+  }
+
+  say(text) {
+    if (byId("follow-state").textContent !== text) byId("follow-state").textContent = text;
+  }
+
+  // How the connection is; while paused it is not said.
+  tell(state) {
+    this.state = state;
+    if (!this.paused) this.say(state);
+  }
+
+  refuse(message) {
+    byId("where-error").textContent = message;
+    byId("where").setAttribute("aria-invalid", String(message !== ""));
   }
 
   async begin() {
     this.stopped?.abort();
     const stopped = (this.stopped = new AbortController());
     byId("list").replaceChildren();
-    byId("where-error").textContent = "";
+    byId("waiting").textContent = "";
+    this.refuse("");
     this.waiting = [];
+    this.passed = 0;
+    this.state = "Connecting";
     this.pause(false);
     const path = `/streams/${encodeURIComponent(this.name)}/records`;
     const where = byId("where").value.trim();
@@ -497,8 +637,8 @@ class Records {
       try {
         const headers = id === null ? {} : { "Last-Event-ID": id };
         const query = id === null ? `?last=${where ? 1000 : 20}${filter}` : `?${filter.slice(1)}`;
-        for await (const event of events(path + query, headers, stopped.signal)) {
-          byId("follow-state").textContent = "Following";
+        for await (const event of events(path + query, headers, SILENCE.records, stopped.signal)) {
+          this.tell(where ? "Following what the filter lets through of the last 1,000 records and of new ones" : "Following");
           failures = 0;
           if (event.id !== undefined) id = event.id;
           if (event.data !== null) this.take(event);
@@ -506,42 +646,55 @@ class Records {
       } catch (error) {
         if (stopped.signal.aborted) return;
         if (error.status >= 400 && error.status < 500) {
-          byId("where-error").textContent = error.message;
-          byId("follow-state").textContent = "";
+          this.refuse(error.message);
+          this.tell("");
           return;
         }
       }
-      byId("follow-state").textContent = "The service does not answer; trying again";
+      this.tell("The service does not answer; trying again");
       await pause(RETRY[Math.min(failures, RETRY.length - 1)]);
     }
   }
 
+  // However fast they come, the list is changed once a frame, and only by those that stay in it.
   take(event) {
-    const content = JSON.parse(event.data);
-    const line = element("li");
-    if (event.event === "skipped") {
-      line.append(element("span", { className: "said warn" }, `${whole.format(content.first)} to ${whole.format(content.last)} cannot be had`));
-    } else {
-      const name = (content.epoch ? content.epoch + ":" : "") + content.sequence;
-      // JSON as it was written, so that no digit of a number is lost.
-      const payload = content.text ?? (content.data === undefined
-        ? event.data.slice(event.data.indexOf('"json":') + 7, -1) : "base64 " + content.data);
-      line.append(element("span", { className: "number" }, name),
-        element("span", { className: "quiet number" }, new Date(content.received_at / 1000).toISOString().slice(11, 23)),
-        element("span", { className: "payload" }, visible(payload)));
-    }
-    if (this.paused) {
-      this.waiting.push(line);
-      if (this.waiting.length > SHOWN) this.waiting.shift();
-    } else {
-      this.put(line);
-    }
+    this.waiting.push(event);
+    this.passed += 1;
+    if (this.waiting.length > SHOWN) this.waiting.shift();
+    this.soon();
   }
 
-  put(line) {
+  soon() {
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      this.show();
+    });
+  }
+
+  show() {
+    const text = this.paused && this.passed ? `(${many(this.passed, "newer one waits", "newer ones wait")})` : "";
+    if (byId("waiting").textContent !== text) byId("waiting").textContent = text;
+    if (this.paused) return;
     const list = byId("list");
-    list.prepend(line);
+    list.prepend(...this.waiting.splice(0).reverse().map((event) => this.line(event)));
+    this.passed = 0;
     while (list.children.length > SHOWN) list.lastChild.remove();
+  }
+
+  line({ event, data }) {
+    const content = parse(data);
+    if (event === "skipped") {
+      const said = `${whole.format(content.first)} to ${whole.format(content.last)} cannot be had`;
+      return element("li", {}, element("span", { className: "said warn" }, said));
+    }
+    const name = (content.epoch ? content.epoch + ":" : "") + content.sequence;
+    const at = new Date(content.received_at / 1000).toISOString().slice(0, 23).replace("T", " ");
+    // JSON as it was written, so that no digit of a number is lost.
+    const payload = content.text ?? (content.data === undefined
+      ? data.slice(data.indexOf('"json":') + 7, -1) : "base64 " + content.data);
+    const more = payload.length - LONGEST;
+    return element("li", {}, element("span", { className: "number" }, name), element("span", { className: "quiet number" }, at),
+      element("span", { className: "payload" }, visible(payload.slice(0, LONGEST)) + (more > 0 ? `… and ${number(more)} more characters` : "")));
   }
 }
 
