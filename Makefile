@@ -9,7 +9,8 @@ PY := $(VENV)/bin/python
 # What starts processes is tested apart from the rest; half of each kind runs beside the other half.
 STARTS := tests/docs tests/examples tests/integration
 PARTS_BESIDE := tests/journal tests/parcels tests/spark
-STARTS_BESIDE := tests/docs tests/examples tests/integration/test_command.py \
+STARTS_BESIDE := tests/docs tests/examples tests/integration/test_command.py tests/integration/test_counter.py \
+	tests/integration/test_dashboard.py tests/integration/test_operate.py tests/integration/test_units.py \
 	tests/integration/test_journal.py tests/integration/test_report_page.py
 
 .DEFAULT_GOAL := help

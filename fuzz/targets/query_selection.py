@@ -54,7 +54,7 @@ def one(data: bytes) -> None:
     if error is not None:
         return
     if selection.where is not None:
-        assert selection.where.wants(item.document) in (False, True)
+        assert selection.where.wants(item) in (False, True)
     for time in (selection.since, selection.until):
         assert time is None or 0 <= time < 2**63
     following = parse_qs(selection.going_on(Place(0, 7)), keep_blank_values=True)

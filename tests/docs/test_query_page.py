@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +14,8 @@ from twisted.internet.task import Clock
 
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.query.config import RELOADED, QueryConfig
-from fyrehose_twisted.query.expression import FUNCTIONS, MAX_PARTS, BadExpression, Expression
+from fyrehose_twisted.query.expression import FUNCTIONS, MAX_DOCUMENT, MAX_PARTS, BadExpression, Expression
+from fyrehose_twisted.query.items import Item
 from fyrehose_twisted.query.metrics import QueryCollector
 from fyrehose_twisted.query.selection import FOLLOW, RANGE
 from fyrehose_twisted.query.site import QuerySite
@@ -53,6 +55,7 @@ def test_limits_in_the_text() -> None:
         f"after {config.page_records:,} records, after about {config.page_bytes // 2**20} MiB of payloads",
         f"when {config.scan_records:,} records were looked at",
         f"at most {config.max_expression:,} characters and {MAX_PARTS} operators",
+        f"of more than {MAX_DOCUMENT:,} bytes",
         f"Each {config.keepalive:g} s there is an id alone",
         f"reads nothing at all for {config.stall_timeout:g} s",
         f"within {config.poll_interval * 1_000:g} ms",
@@ -86,12 +89,16 @@ RECORD = {
 }
 
 
+def item(document: Any) -> Item:
+    return Item(b'"fyrehose://default"', 0, 1, 1, 0, json.dumps(document).encode())
+
+
 def test_filters_are_filters() -> None:
     found = filters()
     assert len(found) >= 11
-    wanted = {text: Expression(text).wants(RECORD) for text in found}
+    wanted = {text: Expression(text).wants(item(RECORD)) for text in found}
     assert [text for text, wants in wanted.items() if not wants] == []
-    assert not any(Expression(text).wants({}) for text in found)
+    assert not any(Expression(text).wants(item({})) for text in found)
 
 
 def test_functions() -> None:

@@ -212,7 +212,7 @@ def test_hostile_clients_of_http(start: Any, start_cluster: Any, await_true: Any
     unread = socket.socket()
     unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     unread.connect(("127.0.0.1", node.http_port))
-    unread.sendall(b"GET /events?from=1 HTTP/1.1\r\nHost: here\r\nAccept: text/event-stream\r\n\r\n")
+    unread.sendall(b"GET /events?from=1 HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
     await_true(lambda: node.metrics()["web_streams"] == 1, node.metrics)
     numbers = start("seq", "-f", "%03900.0f", 1, 2_000, of_ours=False, stdin=subprocess.DEVNULL)
     assert numbers.finish() == 0

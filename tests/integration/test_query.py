@@ -666,21 +666,13 @@ def test_garbage_and_those_who_take_their_time(make_query: StartQuery, dial: Dia
     ):
         with dial(query.port, request) as connection:
             assert connection.recv(65_536).split()[1:2] == [status], request[:80]
-    # As many as there may be, which never end their requests; one more is not let in before one of them has gone.
-    slow = [dial(query.port, b"GET /streams HTTP/1.1\r\nHost: local") for _ in range(99)]
-    with closing(http.client.HTTPConnection("127.0.0.1", query.port, timeout=PATIENCE)) as last:
-        last.request("GET", "/streams")
-        assert last.getresponse().read()
-        assert answered(dial(query.port, b"GET /streams HTTP/1.1\r\nHost: localhost\r\n\r\n")) == b""
-        for one in slow:
-            one.sendall(b"h")
-        last.request("GET", RECORDS + "?limit=3")
-        assert len(json.loads(last.getresponse().read())) == 3
-        last.request("GET", "/metrics")
-        assert re.search(rb"^fyrehose_query_refused_connections_total 1.0$", last.getresponse().read(), re.MULTILINE)
+    # As many as there may be, which never end their requests, keep out nobody who asks something.
+    slow = [dial(query.port, b"GET /streams HTTP/1.1\r\nHost: local") for _ in range(100)]
+    assert query.ask(RECORDS + "?limit=3").numbers == [1, 2, 3]
+    assert answered(slow[0]) == b""
+    assert query.metric("fyrehose_query_refused_connections_total") >= 1
     for one in slow:
         one.close()
-    assert query.ask(RECORDS + "?limit=3").numbers == [1, 2, 3]
     query.stop()
 
 

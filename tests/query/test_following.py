@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from twisted.logger import LogLevel, capturedLogs
 
+from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.sources import Source
 
@@ -303,3 +304,64 @@ def test_an_overview(bench: Any) -> None:
     client.hang_up()
     assert bench.site.overviews.ended == {"gone": 1}
     assert bench.site.clients._streams == {}
+
+
+def test_a_browser_that_comes_back_after_an_epoch_began(bench: Any) -> None:
+    stream = {"stream": "hydra://net"}
+    bench.numbers(3, epoch=0, **stream)
+    path = "/streams/hydra-net/records?from=1"
+    client = bench.follow(path)
+    assert client.id == "3"
+    bench.numbers(2, epoch=1, **stream)
+    again = bench.follow(path, last_event_id="3")
+    assert (again.response().code, again.told) == (200, [1, 2])
+
+
+def test_who_is_ahead_waits(bench: Any, records: str) -> None:
+    # As one that followed a journal which had got further.
+    bench.numbers(5)
+    client = bench.follow(records, last_event_id="7")
+    bench.numbers(4)
+    bench.later()
+    assert (client.told, client.skipped) == ([8, 9], [])
+
+
+def test_another_journal_takes_the_place_of_one(bench: Any, records: str) -> None:
+    bench.numbers(5)
+    client = bench.follow(f"{records}?from=1")
+    bench.journals.pop("fyrehose://test").close()
+    (bench.path / "fyrehose-test").rename(bench.path / "old")
+    bench.numbers(2)
+    assert bench.site.followers.ended == {"replaced": 1}
+    assert client.wire.disconnecting
+    assert bench.ask(records).numbers == [1, 2]
+    again = bench.follow(f"{records}?from=1")
+    bench.numbers(1)
+    bench.later()
+    assert again.told == [1, 2, 3]
+
+
+def test_trouble_that_passes(bench: Any, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.numbers(3)
+    original = Source.stretch
+    left = [OSError(24, "Too many open files"), JournalError("not now")]
+
+    def stretch(self: Source, *arguments: Any, **more: Any) -> Any:
+        if left:
+            raise left.pop()
+        return original(self, *arguments, **more)
+
+    monkeypatch.setattr(Source, "stretch", stretch)
+    client = bench.follow(f"{records}?from=1")
+    assert client.told == []
+    bench.later(3)
+    assert client.told == [1, 2, 3]
+
+
+def test_overviews_count_as_streams(bench: Any, records: str) -> None:
+    bench.make(QueryConfig(max_streams=2))
+    bench.numbers(1)
+    assert bench.follow("/overview").response().code == 200
+    assert bench.follow(records).response().code == 200
+    assert bench.follow(records).response().code == 503
+    assert bench.follow("/overview").response().code == 503

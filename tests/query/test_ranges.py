@@ -346,3 +346,67 @@ def test_other_methods(bench: Any, records: str) -> None:
     for method in ("POST", "DELETE", "PUT"):
         answer = bench.ask(records, method)
         assert (answer.code, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_large_records_do_not_keep_others_waiting(bench: Any, records: str) -> None:
+    bench.put(*[b'{"a": [%b]}' % b",".join([b"1"] * 10_000)] * 40)
+    slow, quick = bench.client(), bench.client()
+    slow.send(f"{records}?where=a%5B%3F%40%3E%605%60%5D")
+    quick.send(f"{records}?limit=1")
+    turns = 0
+    while not quick.wire.value():
+        bench.clock.turn()
+        turns += 1
+    assert slow.wire.value() == b""
+    slow.settle()
+    assert slow.response().json == []
+
+
+def test_the_newest_of_large_records_are_bounded(bench: Any, records: str) -> None:
+    bench.make(QueryConfig(page_bytes=100_000))
+    bench.put(*[b"x" * 30_000] * 20)
+    assert bench.ask(f"{records}?last=1000").numbers == [18, 19, 20]
+
+
+def test_each_client_has_its_share_of_searches(bench: Any, records: str) -> None:
+    bench.make(QueryConfig(max_reads=3, reads_per_client=2))
+    bench.numbers(20_000)
+    greedy = [bench.client() for _ in range(5)]
+    for client in greedy:
+        client.send(f"{records}?where=n%3E%6019999%60")
+    assert (len(bench.site.searches), bench.site.searches.waiting) == (2, 3)
+    other = bench.client(host="192.0.2.7")
+    other.send(f"{records}?limit=1")
+    while not other.wire.value():
+        bench.clock.turn()
+    assert other.response().numbers == [1]
+    assert all(client.wire.value() == b"" for client in greedy)
+    greedy[4].hang_up()
+    assert bench.site.searches.waiting <= 2
+    greedy[0].settle()
+    assert [client.response().numbers for client in greedy[:4]] == [[20_000]] * 4
+    assert (len(bench.site.searches), bench.site.searches.waiting) == (0, 0)
+
+
+def test_searches_end_with_the_service(bench: Any, records: str) -> None:
+    bench.make(QueryConfig(reads_per_client=1))
+    bench.numbers(20_000)
+    clients = [bench.client() for _ in range(3)]
+    for client in clients:
+        client.send(f"{records}?where=n%3E%6019999%60")
+    bench.clock.turn()
+    bench.site.searches.stop()
+    bench.clock.advance(0)
+    assert [client.response().code for client in clients] == [503] * 3
+    assert clients[2].response().json["error"] == "stopping"
+
+
+def test_who_does_not_read_gets_no_more_answers(bench: Any, records: str) -> None:
+    bench.put(*[b"x" * 1_000] * 50)
+    client = bench.client()
+    client.channel.pauseProducing()
+    for _ in range(2):
+        client.channel.dataReceived(f"GET {records} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    client.settle()
+    assert client.wire.value().count(b"HTTP/1.1 200") == 1
+    assert client.wire.disconnecting

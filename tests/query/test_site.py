@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal import layout
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.watching import BadMetrics, Watched, parse_metrics, parse_watch
 from fyrehose_twisted.web.tokens import Tokens
@@ -77,13 +78,13 @@ def test_cors_is_off_unless_it_is_asked_for(bench: Any) -> None:
 
 def test_health(bench: Any) -> None:
     bench.numbers(1)
-    assert bench.ask("/health").json == {"streams": 1, "problems": []}
+    assert bench.ask("/health").json == {"streams": 1, "problems": 0}
     (bench.path / "fyrehose-bad").mkdir()
     (segment,) = (bench.path / "fyrehose-test").glob("*.log")
     (bench.path / "fyrehose-bad" / segment.name).write_bytes(b"no journal" * 100)
     bench.site.sources.look()
     answer = bench.ask("/health")
-    assert (answer.code, answer.json["problems"]) == (503, ["fyrehose-bad"])
+    assert (answer.code, answer.json["problems"]) == (503, 1)
     assert [one["name"] for one in bench.ask("/overview").json["streams"]] == ["fyrehose-test", "fyrehose-bad"]
     assert bench.ask("/overview").json["streams"][1]["problem"]
 
@@ -190,3 +191,32 @@ def test_a_journal_that_cannot_be_read_any_more(bench: Any, records: str) -> Non
         assert json.loads(bench.ask("/streams").body) == []
     finally:
         moved.rename(bench.path / "fyrehose-test")
+
+
+def test_what_is_nobodys_business_hides_nothing(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.numbers(1)
+    for name in ("lost+found", "fyrehose-closed"):
+        (bench.path / name).mkdir()
+    original = layout._holds_segments
+
+    def holds_segments(path: Path) -> bool:
+        if path.name in ("lost+found", "fyrehose-closed"):
+            raise PermissionError(13, "Permission denied")
+        return original(path)
+
+    monkeypatch.setattr(layout, "_holds_segments", holds_segments)
+    bench.site.sources.look()
+    assert [one["name"] for one in bench.ask("/streams").json] == ["fyrehose-test"]
+    assert list(bench.site.sources.problems) == ["fyrehose-closed"]
+
+
+def test_trouble_with_files_passes(bench: Any, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.numbers(1)
+    source = bench.site.sources.get("fyrehose-test")
+    monkeypatch.setattr(source.reader, "refresh", lambda: (_ for _ in ()).throw(OSError(24, "Too many open files")))
+    assert source.refresh() is False
+    assert "Too many open files" in source.problem
+    assert bench.ask("/health").code == 503
+    monkeypatch.undo()
+    assert bench.ask(records).numbers == [1]
+    assert bench.ask("/health").code == 200

@@ -111,6 +111,8 @@ def test_names_of_strangers(site: tuple[WebSite, str], host: str) -> None:
         ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: no-cors"),
         ("Sec-Fetch-Site: same-site", "Sec-Fetch-Mode: cors"),
         ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: websocket"),
+        ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"),  # In a frame, say.
+        ("Origin: evil://localhost",),
     ],
 )
 def test_what_pages_of_others_send(site: tuple[WebSite, str], headers: tuple[str, ...]) -> None:
@@ -123,7 +125,6 @@ def test_what_pages_of_others_send(site: tuple[WebSite, str], headers: tuple[str
         ("Origin: http://localhost",),
         ("Sec-Fetch-Site: same-origin", "Sec-Fetch-Mode: cors"),
         ("Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate"),
-        ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"),  # A link is followed.
     ],
 )
 def test_what_its_own_pages_send(site: tuple[WebSite, str], headers: tuple[str, ...]) -> None:
@@ -164,3 +165,11 @@ def test_counters_may_be_read_by_any_name_from_the_network(tmp_path: Path) -> No
     assert ask(site, path, "Host: node.example", local="192.0.2.1") == 200
     assert ask(site, path, "Host: node.example", local="127.0.0.2") == 421
     assert ask(_query(tmp_path)[0], "/streams", "Host: node.example", local="192.0.2.1") == 421
+
+
+def test_others_may_link_to_a_page(tmp_path: Path) -> None:
+    headers = "Host: localhost", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"
+    site = _query(tmp_path)[0]
+    assert ask(site, "/", *headers) == 200
+    assert ask(site, "/", *headers, method="POST") == 405
+    assert ask(site, "/overview", *headers) == 403

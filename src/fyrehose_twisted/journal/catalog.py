@@ -38,6 +38,7 @@ class Catalog(Contents):
     """What a journal on disk holds.
 
     :ivar segments: by number, ascending.
+    :ivar open_files: how many are kept open.
     :ivar generation: changes when segments are replaced or removed.
     """
 
@@ -47,6 +48,7 @@ class Catalog(Contents):
         self.tag = tag
         self.segments: dict[int, Segment] = {}
         self.generation = 0
+        self.open_files = OPEN_FILES
         self._files: OrderedDict[str, IFile] = OrderedDict()
         self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()
         self._cached = 0
@@ -153,7 +155,7 @@ class Catalog(Contents):
                 raise
             except OSError as error:
                 raise JournalError(f"{self.directory}/{name} cannot be opened: {error.strerror}") from error
-            if len(self._files) > OPEN_FILES:
+            if len(self._files) > self.open_files:
                 self._files.popitem(last=False)
         else:
             self._files.move_to_end(name)

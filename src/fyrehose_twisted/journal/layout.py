@@ -45,7 +45,7 @@ def journal_directories(path: Path) -> list[Path]:
     """
     if _holds_segments(path):
         return [path]
-    return sorted(inside for inside in path.iterdir() if inside.is_dir() and _holds_segments(inside))
+    return sorted(inside for inside in path.iterdir() if _may_be_journal(inside))
 
 
 def make_directory(root: Path, stream: str) -> Path:
@@ -59,6 +59,14 @@ def make_directory(root: Path, stream: str) -> Path:
         finally:
             os.close(descriptor)
     return path
+
+
+def _may_be_journal(path: Path) -> bool:
+    try:
+        return path.is_dir() and _holds_segments(path)
+    except OSError:
+        # A journal that cannot be looked into is told of by whoever opens it; lost+found is nobody's business.
+        return stream_of(path.name) is not None
 
 
 def _holds_segments(path: Path) -> bool:

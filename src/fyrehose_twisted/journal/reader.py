@@ -66,6 +66,15 @@ class JournalReader:
         """What changes whenever something was written, or dropped."""
         return self._mark, tuple(self._suffixes.items())
 
+    @property
+    def tag(self) -> int:
+        """The journal's own number, which no other that lies there later has."""
+        return self._catalog.tag
+
+    def keep_open(self, files: int) -> None:
+        """Keep at most so many files open."""
+        self._catalog.open_files = files
+
     def known(self, epoch: int) -> tuple[RangeSet, RangeSet]:
         """Return what of an epoch is held, and what is declared lost, also beyond the watermark; not to be changed."""
         return self._catalog.held.get(epoch) or RangeSet(), self._catalog.lost.get(epoch) or RangeSet()

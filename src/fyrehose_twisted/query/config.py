@@ -8,7 +8,7 @@ from fyrehose_twisted.web.clients import ClientLimits
 from fyrehose_twisted.web.config import SiteConfig
 
 RELOADED = (
-    *("max_connections", "max_streams", "max_reads", "max_waiting"),
+    *("max_connections", "max_streams", "max_reads", "reads_per_client", "max_waiting"),
     *("requests_per_client", "burst_per_client", "streams_per_client"),
 )
 """What may change while the service runs."""
@@ -33,6 +33,8 @@ class QueryConfig(SiteConfig):
     """Characters of a filter."""
     max_reads: int = 64
     """Requests for ranges that are worked on at once; more wait."""
+    reads_per_client: int = 8
+    """Of these, requests of one client."""
     max_waiting: int = 1_024
     """Requests for ranges that may wait."""
     poll_interval: float = 0.02

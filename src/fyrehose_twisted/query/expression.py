@@ -2,7 +2,7 @@
 
 JMESPath has a specification and a suite of tests that its implementations pass, people know it from the command lines
 of cloud providers, and it always comes to an end. What is left out here is what could make something larger than the
-record that it looks at: so a filter takes time in proportion to its own length and that of the record.
+record that it looks at: so a filter takes no longer than its own length times that of the record, and both are bounded.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ import jmespath
 from jmespath.exceptions import JMESPathError
 
 from fyrehose_twisted.errors import LocalError
-from fyrehose_twisted.query.items import NOT_JSON
+from fyrehose_twisted.query.items import NOT_JSON, Item
 
-MAX_PARTS = 64
+MAX_PARTS = 32
 """Operators, names and literals of a filter."""
+
+MAX_DOCUMENT = 32_768
+"""Bytes of a payload that a filter looks at: what one takes is its parts times the bytes, and nobody else has a turn
+meanwhile."""
 
 FUNCTIONS = frozenset(
     (
@@ -46,7 +50,8 @@ class Expression:
 
     :param text: JMESPath; a record is wanted if it gives anything but ``null``, ``false``, or what is empty.
     :param longest: characters that it may have.
-    :ivar failed: how often it did not fit a record, as where ``length`` is asked of a number; such are not wanted.
+    :ivar failed: how often it did not fit a record, as where ``length`` is asked of a number, or one is longer than
+        :data:`MAX_DOCUMENT`; such are not wanted.
     :raises BadExpression: if it is none that may be used.
     """
 
@@ -64,8 +69,12 @@ class Expression:
         self.failed = 0
         _check(self._compiled.parsed)
 
-    def wants(self, document: Any) -> bool:
-        """Return whether a record whose payload says ``document`` is wanted."""
+    def wants(self, item: Item) -> bool:
+        """Return whether a record is wanted."""
+        if len(item.payload) > MAX_DOCUMENT:
+            self.failed += 1
+            return False
+        document = item.document
         if document is NOT_JSON:
             return False
         try:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Cooperator
 
+from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.items import Item, items
+from fyrehose_twisted.query.items import Item, items, rows_within
 from fyrehose_twisted.query.selection import Place, Selection
 from fyrehose_twisted.query.sources import Source, Sources
 from fyrehose_twisted.web.answers import RETRY, Problem, dump
@@ -23,6 +24,12 @@ from fyrehose_twisted.web.streaming import Stream, Streams
 
 STEP_RECORDS, STEP_BYTES = 256, 64 * 2**10
 """What one stream gets before the next has its turn."""
+
+FILTERED_BYTES = 16_384
+"""Bytes at which a filter looks before the next has its turn."""
+
+AGAIN = 1.0
+"""Seconds after which a journal that could not be read is tried again."""
 
 
 class Tail:
@@ -150,8 +157,9 @@ class Following(Stream):
             self._working = True
             try:
                 more = not self.paused and self._advance()
-            except JournalError as error:
-                self._followers.log.error("{stream}: {error}", stream=self.tail.source.stream, error=error)
+            except (JournalError, OperationalError, OSError) as error:
+                self.tail.source.complain(error)
+                self._followers.reactor.callLater(AGAIN, self.catch_up)
                 more = False
             except Exception:
                 # The other streams have nothing to do with it.
@@ -178,7 +186,7 @@ class Following(Stream):
         if stretch.block is None:
             self._skip(stretch.last)
             return True
-        block = stretch.block.rows(0, STEP_RECORDS)
+        block = stretch.block.rows(0, rows_within(stretch.block, 0, STEP_RECORDS, STEP_BYTES))
         self._send(items(block, self._followers.sources.bare))
         if self.place.position > block.last and len(block) == len(stretch.block) and stretch.last > block.last:
             self._skip(stretch.last)
@@ -187,16 +195,17 @@ class Following(Stream):
     def _send(self, records: Iterator[Item]) -> bool:
         where, plain, since = self._wanted.where, self._wanted.plain, self._wanted.since or 0
         texts: list[bytes] = []
-        size = 0
+        size = looked = 0
         for count, item in enumerate(records):
-            if count >= STEP_RECORDS or size >= STEP_BYTES:
+            if count >= STEP_RECORDS or size >= STEP_BYTES or (where is not None and looked >= FILTERED_BYTES):
                 break
             if item.position > self.place.position:
                 if texts:
                     self.write(b"".join(texts))
                     texts = []
                 self._skip(item.position - 1)
-            if item.received_at >= since and (where is None or where.wants(item.document)):
+            looked += len(item.payload)
+            if item.received_at >= since and (where is None or where.wants(item)):
                 text = item.text(plain)
                 size += len(text)
                 texts.append(self.record_text(item, text))
@@ -236,6 +245,7 @@ class Followers(Streams):
     """All streams of a site.
 
     :param clients: who may have how many of them.
+    :ivar others: returns how many streams of other kinds the site has.
     """
 
     def __init__(self, sources: Sources, config: QueryConfig, clients: Clients, reactor: Any) -> None:
@@ -243,6 +253,7 @@ class Followers(Streams):
         self.sources = sources
         self.clients = clients
         self._query = config
+        self.others: Callable[[], int] = lambda: 0
         self._tails: dict[str, Tail] = {}
         self._cooperator = Cooperator(scheduler=lambda call: reactor.callLater(0, call))
 
@@ -260,10 +271,9 @@ class Followers(Streams):
         :param kind: how it is told.
         :raises Problem: if there are too many streams, of this client or of all.
         """
-        self.admit(request)
+        self.admit(request, self.others())
         tail = self._tails.get(source.name)
         if tail is None:
-            source.refresh()
             tail = self._tails[source.name] = Tail(source, self._query)
             self._poll(tail)
         stream = kind(self, request, tail, tail.next if place is None else place, wanted)
@@ -291,6 +301,13 @@ class Followers(Streams):
             tail.call.cancel()
             del self._tails[tail.source.name]
 
+    def source_gone(self, source: Source) -> None:
+        """End the streams of a journal that is there no more; who comes back gets the one that took its place."""
+        tail = self._tails.get(source.name)
+        if tail is not None:
+            for stream in list(tail.followers):
+                stream.end("replaced")
+
     def following(self, name: str) -> int:
         """Return how many follow the stream of that name."""
         tail = self._tails.get(name)
@@ -301,6 +318,11 @@ class Followers(Streams):
 
     def _look(self, tail: Tail) -> None:
         self._poll(tail)
-        if tail.look(self.sources):
+        try:
+            news = tail.look(self.sources)
+        except (JournalError, OperationalError, OSError) as error:
+            tail.source.complain(error)
+            return
+        if news:
             for stream in list(tail.followers):
                 stream.catch_up()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
@@ -10,18 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Cooperator
+from twisted.internet.task import Cooperator, SchedulerStopped
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.items import Item, items
+from fyrehose_twisted.query.items import Item, items, rows_within
 from fyrehose_twisted.query.selection import MAX_POSITION, Place, Selection
 from fyrehose_twisted.query.sources import Source, Sources
 from fyrehose_twisted.web.answers import RETRY, Problem
 
-STEP = 256
-"""Records that are looked at in one step."""
+STEP, STEP_BYTES = 256, 16_384
+"""Records, and about how many bytes of them, that are looked at in one step."""
+
+RECORD_BYTES = 1_024
+"""A record of more counts for several, where it is counted how many were looked at."""
 
 WIDEST = 65_536
 """Positions that are looked at at once when the newest records are wanted."""
@@ -95,12 +98,16 @@ class Search:
             end = bounds.next - 1
             while end >= bounds.first:
                 begin = max(bounds.first, end - width + 1)
-                newest: deque[Item] = deque(maxlen=wanted - len(self.found))
+                newest: deque[Item] = deque()
+                held = 0
                 for item in self._range(epoch, begin, end):
                     if item is None:
                         yield
-                    else:
-                        newest.append(item)
+                        continue
+                    newest.append(item)
+                    held += len(item.payload)
+                    while len(newest) > wanted - len(self.found) or (held > config.page_bytes and len(newest) > 1):
+                        held -= len(newest.popleft().payload)
                 for item in reversed(newest):
                     if size >= config.page_bytes:
                         return
@@ -125,12 +132,13 @@ class Search:
 
     def _chosen(self, block: Block) -> Iterator[Item | None]:
         where, wanted = self._selection.where, self._in_time(block)
-        for low in range(0, len(block), STEP):
-            high = min(low + STEP, len(block))
-            self._scanned += high - low
+        high = 0
+        while high < len(block):
+            low, high = high, rows_within(block, high, STEP, STEP_BYTES)
+            self._scanned += max(high - low, (int(block.offsets[high]) - int(block.offsets[low])) // RECORD_BYTES)
             if wanted is None or wanted[low:high].any():
                 for row, item in enumerate(items(block.rows(low, high), self._bare), low):
-                    if (wanted is None or wanted[row]) and (where is None or where.wants(item.document)):
+                    if (wanted is None or wanted[row]) and (where is None or where.wants(item)):
                         yield item
             self._at = int(block.positions[high - 1])
             yield None
@@ -151,46 +159,73 @@ class Search:
 
 
 class Searches:
-    """Lets searches take turns.
+    """Lets searches take turns, client by client.
 
     :ivar config: may be replaced at any time.
-    :ivar waiting: searches that have not begun.
     """
 
     def __init__(self, config: QueryConfig, reactor: Any) -> None:
         self.config = config
-        self._running = 0
-        self.waiting: deque[tuple[Search, Deferred[Search]]] = deque()
+        self._running: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[tuple[Search, Deferred[Search]]]] = OrderedDict()
         # Between two turns the reactor looks at its sockets.
         self._cooperator = Cooperator(scheduler=lambda call: reactor.callLater(0, call))
 
     def __len__(self) -> int:
-        return self._running
+        return self._running.total()
 
-    def run(self, search: Search) -> Deferred[Search]:
+    @property
+    def waiting(self) -> int:
+        """How many have not begun."""
+        return sum(map(len, self._waiting.values()))
+
+    def run(self, search: Search, client: str = "") -> Deferred[Search]:
         """Return a Deferred of the search when it is done.
 
         :raises Problem: if too many wait.
         """
-        if len(self.waiting) >= self.config.max_waiting:
+        if self.waiting >= self.config.max_waiting:
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many searches wait; try again", RETRY)
-        done: Deferred[Search] = Deferred()
-        self.waiting.append((search, done))
+        done: Deferred[Search] = Deferred(lambda _: self._forget(client, done))
+        self._waiting.setdefault(client, deque()).append((search, done))
         self._next()
         return done
 
     def stop(self) -> None:
         """End all of them."""
+        waiting = [done for queue in self._waiting.values() for _, done in queue]
+        self._waiting.clear()
+        for done in waiting:
+            done.errback(_stopping())
         self._cooperator.stop()
 
     def _next(self) -> None:
-        while self.waiting and self._running < self.config.max_reads:
-            search, done = self.waiting.popleft()
-            if done.called:
-                continue  # Its client has gone.
-            self._running += 1
-            task = self._cooperator.cooperate(self._until_called(search, done))
-            task.whenDone().addCallbacks(self._ended, self._failed, (search, done), errbackArgs=(done,))
+        """Begin what may begin: of each client in turn, and of none more than its share."""
+        begun = True
+        while begun and len(self) < self.config.max_reads:
+            begun = False
+            for client in list(self._waiting):
+                if self._running[client] < self.config.reads_per_client and len(self) < self.config.max_reads:
+                    self._begin(client)
+                    begun = True
+
+    def _begin(self, client: str) -> None:
+        queue = self._waiting.pop(client)
+        search, done = queue.popleft()
+        if queue:
+            self._waiting[client] = queue  # Behind all others.
+        self._running[client] += 1
+        task = self._cooperator.cooperate(self._until_called(search, done))
+        task.whenDone().addCallbacks(self._ended, self._failed, (search, done, client), errbackArgs=(done, client))
+
+    def _forget(self, client: str, done: Deferred[Search]) -> None:
+        queue = self._waiting.get(client)
+        if queue is not None:
+            left = deque(one for one in queue if one[1] is not done)
+            if left:
+                self._waiting[client] = left
+            else:
+                del self._waiting[client]
 
     @staticmethod
     def _until_called(search: Search, done: Deferred[Search]) -> Iterator[None]:
@@ -199,14 +234,23 @@ class Searches:
                 return
             yield
 
-    def _ended(self, result: object, search: Search, done: Deferred[Search]) -> None:
-        self._running -= 1
+    def _ended(self, result: object, search: Search, done: Deferred[Search], client: str) -> None:
+        self._over(client)
         if not done.called:
             done.callback(search)
         self._next()
 
-    def _failed(self, failure: Failure, done: Deferred[Search]) -> None:
-        self._running -= 1
+    def _failed(self, failure: Failure, done: Deferred[Search], client: str) -> None:
+        self._over(client)
         if not done.called:
-            done.errback(failure)
+            done.errback(_stopping() if failure.check(SchedulerStopped) else failure)
         self._next()
+
+    def _over(self, client: str) -> None:
+        self._running[client] -= 1
+        if not self._running[client]:
+            del self._running[client]
+
+
+def _stopping() -> Problem:
+    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "the service stops", RETRY)

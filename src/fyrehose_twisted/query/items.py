@@ -88,3 +88,10 @@ def items(block: Block, bare: Bare) -> Iterator[Item]:
     columns = block.positions.tolist(), block.sequences.tolist(), block.times.tolist(), payloads
     for position, sequence, received_at, payload in zip(*columns, strict=True):
         yield Item(stream, block.epoch, position, sequence, received_at, payload)
+
+
+def rows_within(block: Block, low: int, most: int, size: int) -> int:
+    """Return the row after those from ``low`` on that are at most ``most``, and about ``size`` bytes; at least one."""
+    last = min(low + most, len(block))
+    limit = int(block.offsets[low]) + size
+    return min(last, max(low + 1, int(block.offsets.searchsorted(limit, "right")) - 1))

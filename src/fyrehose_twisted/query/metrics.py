@@ -39,7 +39,7 @@ class QueryCollector(Collector):
         yield newest
         yield GaugeMetricFamily("fyrehose_query_searches", "Ranges that are searched now", value=len(site.searches))
         yield GaugeMetricFamily(
-            "fyrehose_query_waiting_searches", "Ranges that wait for that", value=len(site.searches.waiting)
+            "fyrehose_query_waiting_searches", "Ranges that wait for that", value=site.searches.waiting
         )
         yield GaugeMetricFamily("fyrehose_query_overviews", "Clients that are told all", value=len(site.overviews))
         watched = GaugeMetricFamily("fyrehose_query_watched", "Whether a watched service answers", labels=["name"])

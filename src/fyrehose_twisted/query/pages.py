@@ -68,7 +68,7 @@ class StreamPages:
         if wanted.newest is not None and (wanted.last is not None or wanted.until is not None):
             raise bad_request("last counts from the end, so there is no to and no until beside it")
         search = Search(source, self._sources, wanted, self._config)
-        searching = self._searches.run(search)
+        searching = self._searches.run(search, request.client_name)
         request.when_gone = searching.cancel
         searching.addCallbacks(_found, _failed, (request, wanted), errbackArgs=(request,))
         searching.addErrback(request.broken)
@@ -76,9 +76,12 @@ class StreamPages:
 
     def _follow(self, request: WebRequest, source: Source, kind: type[Following]) -> Answer | None:
         query = queries(request, *FOLLOW)
-        wanted = self._selection(request, source, FOLLOW)
-        place = wanted.first
         last = _seen(request, source, query)
+        if last is not None:
+            # Browsers come back with the query that they began with, which may mean nothing any more.
+            query = {name: value for name, value in query.items() if name not in (b"from", b"last", b"since")}
+        wanted = self._select(query, source)
+        place = wanted.first
         if last is not None:
             place = Place(last.epoch, last.position + 1)
         elif wanted.newest is not None:
@@ -91,7 +94,9 @@ class StreamPages:
         return None
 
     def _selection(self, request: WebRequest, source: Source, known: tuple[bytes, ...]) -> Selection:
-        query = queries(request, *known)
+        return self._select(queries(request, *known), source)
+
+    def _select(self, query: dict[bytes, bytes], source: Source) -> Selection:
         config = self._config
         return select(query, source.reader, longest=config.max_expression, page=config.page_records)
 
@@ -183,10 +188,10 @@ class OverviewStreams(Streams):
             return answer(self._overview.content)
         if request.method == b"HEAD":
             return Answer(HTTPStatus.OK, b"", ((b"Content-Type", STREAM),))
-        self._followers.admit(request, len(self))
-        stream = OverviewStream(self, request)
         if not self.text:
             self.look()
+        self._followers.admit(request, len(self))
+        stream = OverviewStream(self, request)
         self.add(stream)
         stream.begin(b"retry: 1000\n\n")
         return None
@@ -212,8 +217,10 @@ POLICY = (
     b" base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
+PAGE = "index.html"
+
 KINDS = {
-    "index.html": b"text/html; charset=utf-8",
+    PAGE: b"text/html; charset=utf-8",
     "style.css": b"text/css; charset=utf-8",
     "app.js": b"text/javascript; charset=utf-8",
     "icon.svg": b"image/svg+xml",

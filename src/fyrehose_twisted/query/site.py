@@ -14,7 +14,7 @@ from fyrehose_twisted.query.history import Searches
 from fyrehose_twisted.query.metrics import QueryCollector
 from fyrehose_twisted.query.openapi import describe
 from fyrehose_twisted.query.overview import Overview
-from fyrehose_twisted.query.pages import KINDS, OverviewStreams, StreamPages, static
+from fyrehose_twisted.query.pages import KINDS, PAGE, OverviewStreams, StreamPages, static
 from fyrehose_twisted.query.sources import Sources
 from fyrehose_twisted.query.watching import Watched, Watcher
 from fyrehose_twisted.web.answers import RETRY, Answer, answer
@@ -51,6 +51,8 @@ class QuerySite(WebSite):
         self.watcher = Watcher(watched, config, reactor)
         overview = Overview(sources, self.followers, self.watcher, reactor)
         self.overviews = OverviewStreams(overview, self.followers, config, reactor)
+        self.followers.others = self.overviews.__len__
+        sources.dropped = self.followers.source_gone
         pages = StreamPages(sources, self.searches, self.followers, config)
         metrics: list[Collector] = []
         routes = [
@@ -63,9 +65,8 @@ class QuerySite(WebSite):
             Route("/openapi.json", {b"GET": page(describe(config, token=tokens is not None))}, open=True),
         ]
         # The page itself is no secret; it asks for the token.
-        routes += [
-            Route("/" if name == "index.html" else f"/{name}", {b"GET": _file(name)}, open=True) for name in KINDS
-        ]
+        routes += [Route(f"/{name}", {b"GET": _file(name)}, open=True) for name in KINDS if name != PAGE]
+        routes.append(Route("/", {b"GET": _file(PAGE)}, open=True, page=True))
         super().__init__(routes, config, reactor, tokens=tokens, clients=clients, streams=self.followers)
         overview.site = self
         metrics += [SiteCollector("fyrehose_query", self), QueryCollector(self)]
@@ -85,8 +86,8 @@ class QuerySite(WebSite):
 
     def _health(self, request: WebRequest) -> Answer:
         queries(request)
-        problems = [source.stream for source in self.sources if source.problem]
-        problems += sorted(self.sources.problems)
+        # No names: whoever has no token may ask this, too.
+        problems = len(self.sources.problems) + sum(bool(source.problem) for source in self.sources)
         content = {"streams": len(self.sources), "problems": problems}
         if problems:
             return answer(content, HTTPStatus.SERVICE_UNAVAILABLE, RETRY)

@@ -15,6 +15,7 @@ from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.errors import JournalError, NotInJournal
 from fyrehose_twisted.journal.layout import journal_directories
+from fyrehose_twisted.journal.mark import read_mark
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.query.items import Bare
@@ -25,6 +26,9 @@ WINDOW = 2**18
 
 CACHED_BLOCKS, CACHED_BYTES = 64, 64 * 2**20
 """Blocks of all streams, and bytes of payloads in them, that are kept for those who read behind one another."""
+
+OPEN_FILES = 4
+"""Files that each journal keeps open; there may be thousands of journals."""
 
 DAMAGES = 1_000
 """Damaged places that are remembered of each journal, so that each is counted and logged once."""
@@ -67,13 +71,17 @@ class Source:
         """Look what was written since; say whether anything was."""
         try:
             changed = self.reader.refresh()
-        except JournalError as error:
-            if not self.problem:
-                self.log.error("{stream}: {error}", stream=self.stream, error=error)
-            self.problem = str(error)
+        except (JournalError, OSError) as error:
+            self.complain(error)
             return False
         self.problem = ""
         return changed
+
+    def complain(self, error: Exception) -> None:
+        """It cannot be read: say so, once."""
+        if not self.problem:
+            self.log.error("{stream}: {error}", stream=self.stream, error=error)
+        self.problem = str(error)
 
     def bounds(self, epoch: int) -> Bounds | None:
         """Return how far an epoch goes; ``None`` if nothing is known of it."""
@@ -141,6 +149,8 @@ class Source:
                 block = next(self.reader.read(epoch, position, last, self._damage, since), None)
             except NotInJournal:
                 continue  # Retention was quicker.
+            except OSError as error:
+                raise OperationalError(f"{self.stream} cannot be read: {error.strerror}") from error
             if block is None:
                 return Stretch(position, last, None)
             found = Stretch(position, block.last, block)
@@ -148,6 +158,14 @@ class Source:
                 self._cache.keep(self.name, epoch, found)
             return found
         raise OperationalError(f"{self.stream} loses records faster than they can be read; try again")
+
+    def is_replaced(self) -> bool:
+        """Return whether another journal lies where this one did."""
+        try:
+            mark = read_mark(self.reader.directory)
+        except OSError:
+            return False
+        return mark is not None and mark.tag != self.reader.tag
 
     def state(self) -> object:
         """Return what changes whenever what it holds does."""
@@ -219,6 +237,7 @@ class Sources:
 
     :param directory: where journals lie, a directory for each stream, or of one journal.
     :param bare: takes off payloads what their protocols put around them.
+    :ivar dropped: called with a source that is no longer served.
     :ivar problems: why a directory that looks like a journal could not be opened, by its name.
     """
 
@@ -228,6 +247,7 @@ class Sources:
         self.directory = directory
         self.bare = bare
         self.problems: dict[str, str] = {}
+        self.dropped: Callable[[Source], object] = lambda source: None
         self._open = open
         self._sources: dict[str, Source] = {}
         self._cache = Blocks()
@@ -242,11 +262,13 @@ class Sources:
         self.problems.pop(self.directory.name, None)
         names = {path.name for path in paths}
         for path in paths:
+            source = self._sources.get(path.name)
+            if source is not None and source.is_replaced():
+                self._drop(source, "was replaced by another journal")
             if path.name not in self._sources:
                 self._add(path)
         for name in [name for name in self._sources if name not in names]:
-            self.log.info("{stream} is gone", stream=self._sources[name].stream)
-            self._sources.pop(name).close()
+            self._drop(self._sources[name], "is gone")
         for name in [name for name in self.problems if name not in names]:
             del self.problems[name]
 
@@ -265,6 +287,12 @@ class Sources:
         while self._sources:
             self._sources.popitem()[1].close()
 
+    def _drop(self, source: Source, why: str) -> None:
+        self.log.info("{stream} {why}", stream=source.stream, why=why)
+        del self._sources[source.name]
+        self.dropped(source)
+        source.close()
+
     def _add(self, path: Path) -> None:
         try:
             reader = self._open(path)
@@ -272,6 +300,7 @@ class Sources:
             self._complain(path.name, str(error))
             return
         self.problems.pop(path.name, None)
+        reader.keep_open(OPEN_FILES)
         source = self._sources[path.name] = Source(path, reader, self._cache)
         self.log.info("serves {stream} from {path}", stream=source.stream, path=path)
 

@@ -103,6 +103,9 @@ class WebRequest(server.Request):
         self.setResponseCode(answer.code, HTTPStatus(answer.code).phrase.encode())
         set_header = self.responseHeaders.setRawHeaders
         body = answer.body
+        if self.channel.choked:
+            # Requests that follow one another would pile their answers up.
+            self.channel.persistent = False
         if body:
             set_header(b"Content-Type", [answer.type])
             set_header(b"X-Content-Type-Options", [b"nosniff"])
@@ -170,12 +173,14 @@ class WebRequest(server.Request):
 class Channel(HTTPChannel):
     """A connection. Bytes that are no request are answered with JSON too.
 
+    :ivar choked: what was answered is not read.
     :ivar upgraded: takes what arrives, once the connection speaks something else than HTTP.
     """
 
     site: WebSite
     transport: Any
     upgraded: Callable[[bytes], object] | None = None
+    choked = False
     _since: float | None = None
     _hung_up: float | None = None
 
@@ -197,6 +202,16 @@ class Channel(HTTPChannel):
         if self._since is None and not self._handlingRequest:
             self._since = self.site.reactor.seconds()
         super().dataReceived(data)
+
+    def pauseProducing(self) -> None:
+        """Twisted: the client does not read."""
+        self.choked = True
+        super().pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """Twisted: it does."""
+        self.choked = False
+        super().resumeProducing()
 
     def allContentReceived(self) -> None:
         """Twisted: a request is complete."""

@@ -32,10 +32,11 @@ class Guard:
         self._hosts = frozenset(("localhost", *(host.lower() for host in config.hosts)))
         self._any_name_off_loopback = config.any_name_off_loopback
 
-    def check(self, request: WebRequest, *, open: bool) -> str:
+    def check(self, request: WebRequest, *, open: bool, page: bool = False) -> str:
         """See whether a request may be answered; return whose it is: the name of a token, or an address.
 
         :param open: whether it is for those without the token too.
+        :param page: whether it is a page, to which others may link.
         :raises Problem: if not.
         """
         if self.tokens is not None and not open:
@@ -43,7 +44,7 @@ class Guard:
         else:
             self._check_host(request)
             client = client_of(getattr(request.getClientAddress(), "host", "local"))
-        self._check_origin(request)
+        self._check_origin(request, page)
         return client
 
     def _check_token(self, request: WebRequest, tokens: Tokens) -> str:
@@ -67,18 +68,21 @@ class Guard:
             message = "this site is not asked by that name: use its address, or allow the name where it is started"
             raise Problem(HTTPStatus.MISDIRECTED_REQUEST, "wrong-host", message)
 
-    def _check_origin(self, request: WebRequest) -> None:
+    def _check_origin(self, request: WebRequest, page: bool) -> None:
         origin = header(request, b"Origin")
         if origin is None:
-            # A link to here is followed without harm; what a page loads by itself, without saying so, is not.
+            # A link to a page is followed without harm; what a page loads by itself, without saying so, is not.
             site = header(request, b"Sec-Fetch-Site")
-            if site in (None, b"none", b"same-origin") or header(request, b"Sec-Fetch-Mode") == b"navigate":
+            if site in (None, b"none", b"same-origin"):
+                return
+            if page and header(request, b"Sec-Fetch-Mode") == b"navigate":
                 return
         elif origin == self._origin:
             return
         else:
             host = header(request, b"Host") or b""
-            if origin.partition(b"://")[2].lower() == host.lower():
+            scheme, _, name = origin.lower().partition(b"://")
+            if scheme in (b"http", b"https") and name == host.lower():
                 return
         raise Problem(HTTPStatus.FORBIDDEN, "cross-origin", "pages of other sites may not ask here")
 

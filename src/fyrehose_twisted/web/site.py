@@ -40,11 +40,13 @@ class Route:
     :param name: the path, as metrics and the description name it; ``{id}`` stands for anything but a slash, and is then
         in :attr:`~fyrehose_twisted.web.channel.WebRequest.parts`.
     :param open: whether it is for those without the token too.
+    :param page: whether it is a page, to which pages of others may link.
     """
 
-    def __init__(self, name: str, methods: Mapping[bytes, Render], *, open: bool = False) -> None:
+    def __init__(self, name: str, methods: Mapping[bytes, Render], *, open: bool = False, page: bool = False) -> None:
         self.name = name
         self.open = open
+        self.page = page
         self.methods = dict(methods)
         if b"GET" in methods:
             self.methods[b"HEAD"] = methods[b"GET"]
@@ -88,7 +90,9 @@ class Root(Resource):
             request.route = route.name
             if method == b"OPTIONS" and self._preflights:
                 return _preflight(route)  # Browsers ask this without the token.
-        request.client_name = self._guard.check(request, open=route is not None and route.open)
+        request.client_name = self._guard.check(
+            request, open=route is not None and route.open, page=route is not None and route.page
+        )
         wait = self._clients.wait(request.client_name)
         if wait > 0:
             raise too_many("too-many-requests", "you ask too often", wait)

@@ -231,7 +231,7 @@ class Intake:
         batch.done.errback(NotPublished(why, detail, unknown=batch.sent > 0))
 
     def _cancel(self, batch: _Batch) -> None:
-        self.failed["abandoned"] += batch.left
+        self.failed["abandoned"] += len(batch.messages) - batch.sent
         self._end(batch)
 
     def _end(self, batch: _Batch) -> None:
