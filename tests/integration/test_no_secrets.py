@@ -1,0 +1,163 @@
+"""Secrets stay where they are: not in logs, options, environments, metrics, answers, states or journals."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import re
+import secrets
+import signal
+import socket
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.application.service import ServiceMaker
+from twisted.python.usage import UsageError
+
+PLUGINS = import_module("twisted.plugins.fyrehose_twisted_plugins")
+MAKERS = {maker.tapname: maker for maker in vars(PLUGINS).values() if isinstance(maker, ServiceMaker)}
+
+JSON_LOG = "--logger=fyrehose_twisted.logs.json_lines"
+
+
+class Secret:
+    """A secret in a file, and all the ways in which it could show."""
+
+    def __init__(self, path: Path, name: str = "") -> None:
+        self.text = f"hush-{secrets.token_hex(16)}"
+        self.path = path
+        path.write_text(f"{name} {self.text}\n" if name else f"{self.text}\n")
+        path.chmod(0o600)
+        data = self.text.encode()
+        self.forms = [data, data.hex().encode(), base64.b64encode(data).rstrip(b"=")[:-1], repr(data).encode()]
+
+    def is_in(self, what: bytes) -> bool:
+        return any(form in what for form in self.forms)
+
+
+def seen(program: Any) -> bytes:
+    """Return what anybody can see of a process, and what it said."""
+    process = Path(f"/proc/{program.process.pid}")
+    files = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+    return files + program.out.encode() + program.err.encode()
+
+
+def written(path: Path, *but: Path) -> bytes:
+    """Return all that was written below ``path``."""
+    return b"".join(one.read_bytes() for one in path.rglob("*") if one.is_file() and one not in but)
+
+
+def ask(port: int, path: str, token: str | None = None, body: bytes | None = None) -> bytes:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    connection.request("GET" if body is None else "POST", path, body, headers)
+    answer = connection.getresponse()
+    found = str(answer.headers).encode() + answer.read()
+    connection.close()
+    return found
+
+
+def garbage(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), 30) as connection, suppress(ConnectionError):
+        connection.sendall(b"\xff\x00garbage\r\n\r\n")
+        while connection.recv(65_536):
+            pass
+
+
+@pytest.mark.parametrize("logger", [[], [JSON_LOG]])
+def test_front_doors(start: Any, await_true: Any, tmp_path: Path, logger: list[str]) -> None:
+    secret, token = Secret(tmp_path / "secret"), Secret(tmp_path / "tokens", "ann")
+    twistd = ("twistd", "-n", "--pidfile=", *logger)
+    state = tmp_path / "state"
+    backbone = start(*twistd, "fyrehose-backbone", "--port=0", "--state", state, "--secret-file", secret.path)
+    place = "127.0.0.1:" + backbone.wait_for(r"listening on 127.0.0.1:(\d+)")[1]
+    words = ("--backbone", place, "--secret-file", secret.path, "--tokens-file", token.path)
+    query = start(*twistd, "fyrehose-query", "--directory", tmp_path / "kept", "--http=tcp:0", *words)
+    frontend = start(*twistd, "fyrehose-frontend", "--http=tcp:0", "--lines=tcp:0", *words)
+    reading = int(query.wait_for(r"--http: listening on 127.0.0.1:(\d+)")[1])
+    http_port = int(frontend.wait_for(r"--http: listening on 127.0.0.1:(\d+)")[1])
+    lines = int(frontend.wait_for(r"--lines: listening on 127.0.0.1:(\d+)")[1])
+    backbone.wait_for("joined", times=2)
+    assert b'{"sequence":1}' in ask(http_port, "/messages", token.text, b"hello")
+    records = "/streams/fyrehose-default/records"
+    await_true(lambda: b"hello" in ask(reading, records, token.text), lambda: query)
+
+    told = b""
+    for port, paths in ((reading, ("/streams", "/overview", "/x")), (http_port, ("/x",))):
+        for path in (*paths, "/metrics", "/health", "/openapi.json"):
+            told += ask(port, path, token.text) + ask(port, path, token.text[:-1]) + ask(port, path)
+        garbage(port)
+    with socket.create_connection(("127.0.0.1", lines), 30) as connection:
+        connection.sendall(f"token {token.text}x\n".encode())
+        told += connection.recv(1_000)
+    for service in (query, frontend):
+        service.signal(signal.SIGHUP).wait_for("SIGHUP: .*tokens")
+    for service in (backbone, query, frontend):
+        told += seen(service)
+        service.signal(signal.SIGTERM).finish()
+        told += service.out.encode() + service.err.encode()
+    told += written(tmp_path, secret.path, token.path)
+    assert b"hello" in told
+    assert not secret.is_in(told)
+    assert not token.is_in(told)
+
+
+def test_nodes(start: Any, tmp_path: Path) -> None:
+    secret, token = Secret(tmp_path / "secret"), Secret(tmp_path / "token")
+    common = ("twistd", "-n", "--pidfile=")
+    parcels = start(
+        *(*common, "parcels-node", "--name=a", "--found", "--listen=tcp:0", "--http=tcp:0"),
+        *("--cluster-secret-file", secret.path, "--token-file", token.path, "--journal", tmp_path / "parcels"),
+    )
+    freenet = start(
+        *(*common, "freenet-node", "--listen=tcp:0", "--secret-file", secret.path, "--metrics=tcp:0"),
+        *("--state", tmp_path / "freenet", "--control", f"unix:{tmp_path / 'control'}"),
+    )
+    port = int(parcels.wait_for(r"serves HTTP at 127.0.0.1:(\d+)")[1])
+    metrics = int(freenet.wait_for(r"--metrics: listening on 127.0.0.1:(\d+)")[1])
+    node = int(freenet.wait_for(r"--listen: listening on \D*127.0.0.1:(\d+)")[1])
+    told = ask(port, "/events", token.text, b"hello") + ask(metrics, "/metrics")
+    for path in ("/cluster", "/metrics", "/health", "/openapi.json", "/events", "/callbacks"):
+        told += ask(port, path, token.text) + ask(port, path)
+    status = start("fyrehose", "freenet", "status", "--control", f"unix:{tmp_path / 'control'}")
+    assert status.finish() == 0
+    told += status.out.encode() + status.err.encode()
+    garbage(node)
+    for service in (parcels, freenet):
+        told += seen(service)
+        service.signal(signal.SIGTERM).finish()
+        told += service.out.encode() + service.err.encode()
+    told += written(tmp_path, secret.path, token.path)
+    assert b"hello" in told
+    assert not secret.is_in(told)
+    assert not token.is_in(told)
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_no_option_takes_a_secret_itself(name: str) -> None:
+    options = MAKERS[name].options()
+    words = {word.rstrip("=") for word in options.longOpt}
+    assert [
+        word for word in words if re.search("secret|token|password|key$", word) and not word.endswith("-file")
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["fyrehose-backbone", "--interface=0.0.0.0"],
+        ["fyrehose-query", "--directory=.", "--http=tcp:8480:interface=0.0.0.0"],
+        ["fyrehose-frontend", "--http=tcp:8481:interface=0.0.0.0"],
+        ["fyrehose-frontend", "--lines=tcp:8482:interface=0.0.0.0"],
+        ["parcels-node", "--name=a", "--advertise=a:1", "--listen=tcp:7878:interface=0.0.0.0"],
+        ["parcels-node", "--name=a", "--http=tcp:8878:interface=0.0.0.0"],
+        ["freenet-node", "--listen=tcp:6180:interface=0.0.0.0"],
+        ["freenet-node", "--control=tcp:6181:interface=0.0.0.0"],
+    ],
+)
+def test_nothing_is_open_to_strangers_unless_that_is_said(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="loopback"):
+        MAKERS[words[0]].options().parseOptions(words[1:])
