@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from fyrehose_twisted.query.pages import KINDS
 
 PAGE = files("fyrehose_twisted.query").joinpath("page")
+HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto"
 TEXTS = {name: PAGE.joinpath(name).read_text() for name in KINDS}
 
 
@@ -47,6 +49,14 @@ def test_headings_labels_and_landmarks() -> None:
     for field in re.findall(r'<input id="([a-z]+)"', page):
         assert f'<label for="{field}">' in page
     assert '<html lang="en">' in page
+
+
+def test_metrics_that_it_shows_are_documented() -> None:
+    pages = "".join(page.read_text("utf-8") for page in HOWTO.glob("*.md"))
+    kinds = "|".join(re.findall(r'{ id: "([a-z]+)", title:', TEXTS["app.js"]))
+    shown = re.findall(rf'"((?:{kinds})_[a-z_]+)"', TEXTS["app.js"])
+    assert len(set(shown)) > 40
+    assert [name for name in shown if f"`fyrehose_{name}`" not in pages] == []
 
 
 def colours(dark: bool) -> dict[str, str]:

@@ -22,28 +22,36 @@ function element(name, properties = {}, ...children) {
 }
 
 // Control characters are shown, so that none of them can hide what stands beside it.
+const UNSEEN =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+
 function visible(text) {
-  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
-    (sign) => "\\u" + sign.charCodeAt(0).toString(16).padStart(4, "0"));
+  return text.replace(UNSEEN, (sign) => "\\u" + sign.charCodeAt(0).toString(16).padStart(4, "0"));
 }
 
 // Numbers and times
 
 // Numbers of some streams begin anywhere below 2**62; as a double they would lose digits.
-const exact = (key, value, context) =>
-  Number.isInteger(value) && !Number.isSafeInteger(value) && /^-?[0-9]+$/.test(context?.source ?? "") ? BigInt(context.source) : value;
+function exact(key, value, context) {
+  const inexact = Number.isInteger(value) && !Number.isSafeInteger(value);
+  return inexact && /^-?[0-9]+$/.test(context?.source ?? "") ? BigInt(context.source) : value;
+}
+
 const parse = (text) => JSON.parse(text, exact);
 const before = (value) => (typeof value === "bigint" ? value - 1n : value - 1);
 
 const whole = new Intl.NumberFormat("en");
 const rough = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+const compact = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, notation: "compact" });
 
 function number(value) {
-  return value === undefined || value === null ? "–" : Number.isSafeInteger(value) || typeof value === "bigint" ? whole.format(value) : rough.format(value);
+  if (value === undefined || value === null) return "–";
+  return (Number.isSafeInteger(value) || typeof value === "bigint" ? whole : rough).format(value);
 }
 
 function rate(value) {
-  return value === undefined ? "–" : value === 0 ? "0" : value < 100 ? rough.format(value) : whole.format(Math.round(value));
+  if (value === undefined) return "–";
+  return value < 100 ? rough.format(value) : whole.format(Math.round(value));
 }
 
 function size(value) {
@@ -146,13 +154,19 @@ class Table {
     this.rows = new Map();
     this.body = element("tbody");
     const head = element("tr");
-    for (const column of columns) head.append(element("th", { scope: "col", className: column.number ? "number" : "" }, column.title));
+    for (const column of columns) {
+      head.append(element("th", { scope: "col", className: column.number ? "number" : "" }, column.title));
+    }
     this.table = element("table", {}, element("caption", {}, caption), element("thead", {}, head), this.body);
-    this.box = element("div", { className: "scroll", role: "group", "aria-label": caption }, this.table);
+    this.box = element("div", { className: "scroll" }, this.table);
     // What scrolls has to do so by keyboard, too.
+    const scrolling = Object.entries({ tabindex: "0", role: "group", "aria-label": caption });
     new ResizeObserver(() => {
-      if (this.box.scrollWidth > this.box.clientWidth) this.box.tabIndex = 0;
-      else this.box.removeAttribute("tabindex");
+      const scrolls = this.box.scrollWidth > this.box.clientWidth;
+      for (const [name, value] of scrolling) {
+        if (scrolls) this.box.setAttribute(name, value);
+        else this.box.removeAttribute(name);
+      }
     }).observe(this.box);
     place.append(this.box);
   }
@@ -214,7 +228,7 @@ class Table {
     if (column.plot) {
       if (value.drawn !== place.shown) place.inner.setAttribute("d", value.drawn);
       place.shown = value.drawn;
-      const peak = rate(value.peak);
+      const peak = compact.format(value.peak);
       if (peak !== place.kind) place.peak.textContent = place.kind = peak;
       return;
     }
@@ -232,20 +246,24 @@ class Table {
 
 const counted = (item, name) => item.epochs.reduce((sum, epoch) => sum + epoch[name], 0);
 const newestEpoch = (item) => item.epochs[item.epochs.length - 1];
-const placed = (epoch, value) => (epoch.epoch ? `${whole.format(epoch.epoch)}:` : "") + whole.format(value);
+const placed = (item, value) => {
+  const epoch = newestEpoch(item);
+  return epoch ? (epoch.epoch ? `${whole.format(epoch.epoch)}:` : "") + whole.format(value(epoch)) : "–";
+};
 const some = (count, kind) => [number(count), count ? kind : ""];
 
 const STREAMS = [
   { title: "Stream", value: (item) => visible(item.stream), open: (key, button) => records.open(key, button) },
   { title: "State", value: (item) => (item.problem ? ["✗ " + visible(item.problem), "bad"]
     : item.damaged ? [`! ${number(item.damaged)} damaged places`, "warn"] : ["✓ readable", "good"]) },
-  { title: "Whole up to", number: true, wide: true, value: (item) => (newestEpoch(item) ? placed(newestEpoch(item), before(newestEpoch(item).next)) : "–") },
-  { title: "Newest", number: true, wide: true, value: (item) => (newestEpoch(item) ? placed(newestEpoch(item), newestEpoch(item).last) : "–") },
+  { title: "Whole up to", number: true, wide: true, value: (item) => placed(item, ({ next }) => before(next)) },
+  { title: "Newest", number: true, wide: true, value: (item) => placed(item, ({ last }) => last) },
   { title: "Missing", number: true, value: (item) => some(counted(item, "missing"), "warn") },
   { title: "Lost", number: true, value: (item) => some(counted(item, "lost"), "warn") },
   { title: "Records/s", number: true, value: (item) => rate(item.growth.now()) },
+  { title: "Last one", number: true,
+    value: (item) => (item.last_received_at ? age(item.at - item.last_received_at / 1e6) : "–") },
   { title: "5 min, peak", plot: true, value: (item) => item.growth },
-  { title: "Last one", number: true, value: (item) => (item.last_received_at ? age(item.at - item.last_received_at / 1e6) : "–") },
   { title: "Size", number: true, value: (item) => size(item.bytes) },
   { title: "Followers", number: true, value: (item) => number(item.followers) },
 ];
@@ -264,13 +282,18 @@ const speed = (service, name) => {
 const chosen = (service, name, label) => 
   values(service, name).filter(([, value]) => value === 1).map(([labels]) => visible(labels[label] ?? "?")).join(", ");
 const listed = (service, name, label) =>
-  values(service, name).filter(([, value]) => value).map(([labels, value]) => `${visible(labels[label] ?? "?")} ${number(value)}`).join(", ");
-const labelled = (service, label) => visible(values(service, "info").map(([labels]) => labels[label] ?? "").join(" ")) || "–";
+  values(service, name).filter(([, value]) => value)
+    .map(([labels, value]) => `${visible(labels[label] ?? "?")} ${number(value)}`).join(", ");
+const labelled = (service, label) =>
+  visible(values(service, "info").map(([labels]) => labels[label] ?? "").join(" ")) || "–";
 
 const counter = (title, name) => ({ title, number: true, value: (item) => number(sum(item, name)) });
 const perSecond = (title, name) => ({ title, number: true, value: (item) => speed(item, name) });
 const trouble = (title, name) => ({ title, number: true, value: (item) => some(sum(item, name), "warn") });
-const dropped = (name) => ({ title: "Dropped", value: (item) => [listed(item, name, "reason") || "0", sum(item, name) ? "warn" : ""] });
+const reasons = (title, name) =>
+  ({ title, value: (item) => [listed(item, name, "reason") || "0", sum(item, name) ? "warn" : ""] });
+const answers = (name) =>
+  ({ title: "Backbone", value: (item) => (sum(item, name) ? ["✓ answers", "good"] : ["✗ silent", "bad"]) });
 
 const SERVICE = [
   { title: "Service", value: (item) => visible(item.name) },
@@ -283,26 +306,32 @@ const KINDS = [
       { title: "Stream", value: (item) => labelled(item, "stream") }, counter("Last number", "backbone_sequence"),
       perSecond("Published/s", "backbone_published_total"), perSecond("Delivered/s", "backbone_delivered_total"),
       counter("Subscribers", "backbone_subscribers"), counter("Journals", "backbone_journals"),
-      perSecond("Repairs asked/s", "backbone_requests_total"), dropped("backbone_dropped_total"),
+      perSecond("Repairs asked/s", "backbone_requests_total"), reasons("Dropped", "backbone_dropped_total"),
     ] },
   { id: "journal", title: "Journal services", caption: "How far each has got, and what it lacks",
     columns: [
       { title: "Stream", value: (item) => labelled(item, "stream") },
-      { title: "Whole up to", number: true, value: (item) => number((sum(item, "journal_next") ?? 0) - 1) },
+      { title: "Whole up to", number: true, value: (item) => {
+        const next = sum(item, "journal_next");
+        return number(next === undefined ? next : next - 1);
+      } },
       perSecond("Records/s", "journal_taken_total"), trouble("Gaps now", "client_missing"),
       counter("Repaired", "client_repaired_total"), trouble("Lost", "journal_lost"),
       perSecond("Answers to others/s", "client_answered_total"),
     ] },
   { id: "client", title: "Clients", caption: "Subscribers and publishers that serve metrics",
     columns: [
-      { title: "Backbone", value: (item) => (sum(item, "client_connected") ? ["✓ answers", "good"] : ["✗ silent", "bad"]) },
+      answers("client_connected"),
       counter("Handed over up to", "client_sequence"), perSecond("Messages/s", "client_delivered_total"),
       trouble("Gaps now", "client_missing"), counter("Repaired", "client_repaired_total"), trouble("Lost", "client_lost_total"),
     ] },
   { id: "parcels", title: "Parcels clusters", caption: "Who orders, and how far each node has got",
     columns: [
       { title: "Cluster", value: (item) => labelled(item, "cluster") },
-      { title: "Mode", value: (item) => [chosen(item, "parcels_mode", "mode") || "–", chosen(item, "parcels_mode", "mode") === "Wrk" ? "good" : "warn"] },
+      { title: "Mode", value: (item) => {
+        const mode = chosen(item, "parcels_mode", "mode");
+        return [mode || "–", mode === "Wrk" ? "good" : "warn"];
+      } },
       { title: "Leader", value: (item) => chosen(item, "parcels_leader", "leader") || "–" },
       counter("Term", "parcels_term"), counter("Last event", "parcels_sequence"),
       { title: "Behind", number: true, value: (item) => some(item.most - (sum(item, "parcels_sequence") ?? 0), "warn") },
@@ -336,10 +365,10 @@ const KINDS = [
     ] },
   { id: "frontend", title: "Frontends", caption: "Where applications publish over HTTP and lines",
     columns: [
-      { title: "Backbone", value: (item) => (sum(item, "frontend_backbone") ? ["✓ answers", "good"] : ["✗ silent", "bad"]) },
+      answers("frontend_backbone"),
       perSecond("Published/s", "frontend_published_total"), counter("Waiting bytes", "frontend_waiting_bytes"),
       counter("Line connections", "frontend_line_connections"),
-      { title: "Failed", value: (item) => [listed(item, "frontend_failed_total", "reason") || "0", sum(item, "frontend_failed_total") ? "warn" : ""] },
+      reasons("Failed", "frontend_failed_total"),
     ] },
   { id: "query", title: "Query services", caption: "Services like this one",
     columns: [
@@ -370,7 +399,8 @@ function showServices(services) {
     if (!shown && !items.length) continue;
     if (!shown) {
       const title = `${kind.id}-title`;
-      const section = element("section", { id: kind.id, className: "card", "aria-labelledby": title }, element("h2", { id: title }, kind.title));
+      const properties = { id: kind.id, className: "card", "aria-labelledby": title };
+      const section = element("section", properties, element("h2", { id: title }, kind.title));
       const after = KINDS.slice(KINDS.indexOf(kind) + 1).map((one) => tables.get(one.id)).find(Boolean);
       byId("services").insertBefore(section, after?.section ?? null);
       shown = { section, table: new Table(section, kind.caption, [...SERVICE, ...kind.columns]) };
@@ -379,7 +409,9 @@ function showServices(services) {
     if (kind.id === "parcels") {
       const most = new Map();
       const cluster = (item) => labelled(item, "cluster");
-      for (const item of items) most.set(cluster(item), Math.max(most.get(cluster(item)) ?? 0, sum(item, "parcels_sequence") ?? 0));
+      for (const item of items) {
+        most.set(cluster(item), Math.max(most.get(cluster(item)) ?? 0, sum(item, "parcels_sequence") ?? 0));
+      }
       for (const item of items) item.most = most.get(cluster(item));
     }
     shown.section.hidden = !items.length;
@@ -390,15 +422,20 @@ function showServices(services) {
 
 // What is wrong, in words that change only when something goes wrong or is well again
 
-const named = (names) => names.slice(0, 3).map(visible).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
+const named = (names) =>
+  names.slice(0, 3).map(visible).join(", ") + (names.length > 3 ? ` and ${names.length - 3} more` : "");
 const many = (count, one, more) => `${number(count)} ${count === 1 ? one : more}`;
 
 function showTrouble(overview) {
   const unreadable = overview.streams.filter((item) => item.problem).map((item) => item.stream);
   const down = overview.services.filter((item) => !item.up).map((item) => item.name);
   const said = [];
-  if (unreadable.length) said.push(`${many(unreadable.length, "journal", "journals")} cannot be read: ${named(unreadable)}`);
-  if (down.length) said.push(`${number(down.length)} of ${many(overview.services.length, "service", "services")} down: ${named(down)}`);
+  if (unreadable.length) {
+    said.push(`${many(unreadable.length, "journal", "journals")} cannot be read: ${named(unreadable)}`);
+  }
+  if (down.length) {
+    said.push(`${number(down.length)} of ${many(overview.services.length, "service", "services")} down: ${named(down)}`);
+  }
   const trouble = said.length ? `✗ ${said.join("; ")}` : "✓ Nothing is down";
   if (byId("trouble").textContent !== trouble) {
     byId("trouble").textContent = trouble;
@@ -413,10 +450,11 @@ const ways = new Map();
 
 function showWays(overview, found) {
   const gaps = overview.streams.filter((item) => counted(item, "missing")).length;
-  const wanted = [{ id: "streams", text: `Journals ${number(overview.streams.length)}${gaps ? `, ${number(gaps)} with gaps` : ""}` }];
+  const told = (title, count, some, what) => `${title} ${number(count)}` + (some ? `, ${number(some)} ${what}` : "");
+  const wanted = [{ id: "streams", text: told("Journals", overview.streams.length, gaps, "with gaps") }];
   for (const [kind, items] of found) {
     const down = items.filter((item) => !item.up).length;
-    if (items.length) wanted.push({ id: kind.id, text: `${kind.title} ${number(items.length)}${down ? `, ${number(down)} down` : ""}` });
+    if (items.length) wanted.push({ id: kind.id, text: told(kind.title, items.length, down, "down") });
   }
   const place = byId("ways");
   wanted.forEach(({ id, text }, index) => {
@@ -432,8 +470,9 @@ function showWays(overview, found) {
 }
 
 let streams = null;
-const empty = element("p", {}, "There is no journal in the directory yet. Run ", element("code", {}, "twistd fyrehose-journal"),
-  " with the same ", element("code", {}, "--directory"), ".");
+const code = (text) => element("code", {}, text);
+const empty = element("p", {}, "There is no journal in the directory yet. Run ", code("twistd fyrehose-journal"),
+  " with the same ", code("--directory"), ".");
 
 function show(overview) {
   const place = byId("streams");
@@ -453,8 +492,10 @@ function show(overview) {
   showWays(overview, found);
   byId("version").textContent = overview.version;
   const { requests, streams: open, connections, refused } = overview.query;
-  byId("query").textContent = `Up for ${age(overview.at - overview.started_at)}; ${many(requests ?? 0, "request", "requests")}, `
-    + `${many(open ?? 0, "follower", "followers")}, ${many(connections ?? 0, "connection", "connections")}, ${number(refused ?? 0)} refused`;
+  byId("usage").textContent = `Up for ${age(overview.at - overview.started_at)}; ` + [
+    many(requests ?? 0, "request", "requests"), many(open ?? 0, "follower", "followers"),
+    many(connections ?? 0, "connection", "connections"), `${number(refused ?? 0)} refused`,
+  ].join(", ");
   byId("updated").textContent = new Date(overview.at * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC";
 }
 
@@ -475,11 +516,11 @@ async function ask(path, headers, signal) {
 }
 
 // A stream of events, read by hand: EventSource can send neither a token nor say why it was refused.
-async function* events(path, headers, silence, signal) {
+async function* events(kind, path, headers, signal) {
   const dead = new AbortController();
   const stop = () => dead.abort();
   signal?.addEventListener("abort", stop, { signal: dead.signal });
-  let watchdog = setTimeout(stop, silence * 1000);
+  let watchdog = setTimeout(stop, SILENCE[kind] * 1000);
   try {
     const answer = await ask(path, { Accept: "text/event-stream", ...headers }, dead.signal);
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -488,7 +529,7 @@ async function* events(path, headers, silence, signal) {
       const { done, value } = await reader.read();
       if (done) return;
       clearTimeout(watchdog);
-      watchdog = setTimeout(stop, silence * 1000);
+      watchdog = setTimeout(stop, SILENCE[kind] * 1000);
       const blocks = (rest + value).split("\n\n");
       rest = blocks.pop();
       for (const block of blocks) {
@@ -540,7 +581,7 @@ byId("login").addEventListener("submit", (event) => {
 async function watch() {
   for (let failures = 0; ; failures += 1) {
     try {
-      for await (const { data } of events("/overview", {}, SILENCE.overview)) {
+      for await (const { data } of events("overview", "/overview", {})) {
         if (data === null) continue;
         const began = performance.now();
         show(parse(data));
@@ -594,7 +635,7 @@ class Records {
 
   end() {
     this.stopped?.abort();
-    this.button?.focus();
+    if (byId("login").hidden) this.button?.focus();
   }
 
   pause(yes) {
@@ -637,8 +678,8 @@ class Records {
       try {
         const headers = id === null ? {} : { "Last-Event-ID": id };
         const query = id === null ? `?last=${where ? 1000 : 20}${filter}` : `?${filter.slice(1)}`;
-        for await (const event of events(path + query, headers, SILENCE.records, stopped.signal)) {
-          this.tell(where ? "Following what the filter lets through of the last 1,000 records and of new ones" : "Following");
+        for await (const event of events("records", path + query, headers, stopped.signal)) {
+          this.tell(where ? "Following what the filter takes of the last 1,000 records and of new ones" : "Following");
           failures = 0;
           if (event.id !== undefined) id = event.id;
           if (event.data !== null) this.take(event);
@@ -693,8 +734,10 @@ class Records {
     const payload = content.text ?? (content.data === undefined
       ? data.slice(data.indexOf('"json":') + 7, -1) : "base64 " + content.data);
     const more = payload.length - LONGEST;
-    return element("li", {}, element("span", { className: "number" }, name), element("span", { className: "quiet number" }, at),
-      element("span", { className: "payload" }, visible(payload.slice(0, LONGEST)) + (more > 0 ? `… and ${number(more)} more characters` : "")));
+    const cut = more > 0 ? `… and ${number(more)} more characters` : "";
+    return element("li", {}, element("span", { className: "number" }, name),
+      element("span", { className: "quiet number" }, at),
+      element("span", { className: "payload" }, visible(payload.slice(0, LONGEST)) + cut));
   }
 }
 
