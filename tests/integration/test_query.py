@@ -251,6 +251,7 @@ def test_each_record_once_and_in_order_through_cuts_and_crashes(
             reader = query.follow(RECORDS + "?from=1", found[-1].id if found else "")
             for event in reader.events(rng.randint(1, 60_000)):
                 found.append(event)
+                assert event.data["sequence"] == len(found), event
                 if len(found) == count:
                     break
             reader.close()

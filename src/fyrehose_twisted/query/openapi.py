@@ -21,6 +21,7 @@ from fyrehose_twisted.web.openapi import (
 )
 
 _PLACE: Schema = {"type": "string", "pattern": "^([0-9]{1,19}:)?[0-9]{1,19}$"}
+_SEEN: Schema = {"type": "string", "pattern": "^(([0-9]{1,19}:)?[0-9]{1,19})?$"}
 _TIME: Schema = {"type": "string", "pattern": "^[0-9]{1,11}(\\.[0-9]{1,6})?$"}
 
 _RECORD = object_of(
@@ -116,7 +117,7 @@ def _records(config: QueryConfig) -> Schema:
             query("limit", "at most so many", count),
             query("last", "the newest so many; not with `from`, `to`, `since` and `until`", count),
             query("encoding", "`base64`: every payload as `data`", {"type": "string", "enum": ["base64"]}),
-            request_header("Last-Event-ID", "the last id that is known already; only for streams", _PLACE),
+            request_header("Last-Event-ID", "the last id that is known already, if any; only for streams", _SEEN),
         ],
         "responses": {
             "200": {
