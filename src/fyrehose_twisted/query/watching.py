@@ -14,7 +14,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone, _HTTP11ClientFactory
+from twisted.web.client import Agent, HTTPConnectionPool, PotentialDataLoss, ResponseDone, _HTTP11ClientFactory
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
@@ -202,7 +202,7 @@ class _Body(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.complete.called:
             return
-        if reason.check(ResponseDone):
+        if reason.check(ResponseDone, PotentialDataLoss):  # The latter is an end without a length.
             self.complete.callback(b"".join(self._pieces))
         else:
             long = self._size > MAX_PAGE

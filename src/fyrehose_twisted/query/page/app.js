@@ -323,7 +323,8 @@ const KINDS = [
     columns: [
       answers("client_connected"),
       counter("Handed over up to", "client_sequence"), perSecond("Messages/s", "client_delivered_total"),
-      trouble("Gaps now", "client_missing"), counter("Repaired", "client_repaired_total"), trouble("Lost", "client_lost_total"),
+      trouble("Gaps now", "client_missing"), counter("Repaired", "client_repaired_total"),
+      trouble("Lost", "client_lost_total"),
     ] },
   { id: "parcels", title: "Parcels clusters", caption: "Who orders, and how far each node has got",
     columns: [
@@ -334,7 +335,8 @@ const KINDS = [
       } },
       { title: "Leader", value: (item) => chosen(item, "parcels_leader", "leader") || "–" },
       counter("Term", "parcels_term"), counter("Last event", "parcels_sequence"),
-      { title: "Behind", number: true, value: (item) => some(item.most - (sum(item, "parcels_sequence") ?? 0), "warn") },
+      { title: "Behind", number: true,
+        value: (item) => some(item.most - (sum(item, "parcels_sequence") ?? 0), "warn") },
       { title: "Members alive", number: true, value: (item) => {
         const all = values(item, "parcels_members");
         const alive = all.filter(([labels]) => labels.alive === "true").reduce((total, [, value]) => total + value, 0);
@@ -360,8 +362,8 @@ const KINDS = [
       { title: "Location", number: true, value: (item) => (sum(item, "freenet_location") ?? 0).toFixed(4) },
       counter("Neighbours", "freenet_neighbours"),
       { title: "Streams", value: (item) => listed(item, "freenet_streams", "phase") || "0" },
-      counter("Root of", "freenet_roots"), counter("Its own", "freenet_local"), counter("Below it", "freenet_subscribers"),
-      counter("Requests", "freenet_requests"),
+      counter("Root of", "freenet_roots"), counter("Its own", "freenet_local"),
+      counter("Below it", "freenet_subscribers"), counter("Requests", "freenet_requests"),
     ] },
   { id: "frontend", title: "Frontends", caption: "Where applications publish over HTTP and lines",
     columns: [
@@ -372,8 +374,8 @@ const KINDS = [
     ] },
   { id: "query", title: "Query services", caption: "Services like this one",
     columns: [
-      counter("Journals", "query_sources"), trouble("Unreadable", "query_problems"), counter("Streams", "query_streams"),
-      counter("Searches", "query_searches"), perSecond("Requests/s", "query_requests_total"),
+      counter("Journals", "query_sources"), trouble("Unreadable", "query_problems"),
+      counter("Streams", "query_streams"), counter("Searches", "query_searches"), perSecond("Requests/s", "query_requests_total"),
     ] },
   { id: "other", title: "Other services", caption: "No metrics of a known kind have come from these yet", columns: [] },
 ];
@@ -434,7 +436,8 @@ function showTrouble(overview) {
     said.push(`${many(unreadable.length, "journal", "journals")} cannot be read: ${named(unreadable)}`);
   }
   if (down.length) {
-    said.push(`${number(down.length)} of ${many(overview.services.length, "service", "services")} down: ${named(down)}`);
+    const all = many(overview.services.length, "service", "services");
+    said.push(`${number(down.length)} of ${all} down: ${named(down)}`);
   }
   const trouble = said.length ? `✗ ${said.join("; ")}` : "✓ Nothing is down";
   if (byId("trouble").textContent !== trouble) {
