@@ -25,6 +25,9 @@ from twisted.internet.task import react
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.parcels.http_client import OrderedEvent, ParcelsClient
 
+MAX_CHANGE = 200
+"""Bytes of a change. Within that, JSON means the same to every replica: no nesting or number is too much for any."""
+
 
 class Counter:
     """The state. What it becomes depends on nothing but the events, so it is the same everywhere."""
@@ -52,8 +55,11 @@ class Replica:
 
     def __init__(self, snapshot: Path) -> None:
         self.snapshot = snapshot
-        state = json.loads(snapshot.read_text()) if snapshot.exists() else {}
-        self.counter = Counter(**state)
+        try:
+            state = json.loads(snapshot.read_bytes()) if snapshot.exists() else {}
+            self.counter = Counter(**state)
+        except (OSError, TypeError, ValueError) as error:
+            raise FyrehoseError(f"{snapshot} is no snapshot of a counter: {error}") from None
 
     def events_ordered(self, events: Sequence[OrderedEvent]) -> None:
         for event in events:
@@ -77,7 +83,7 @@ class Replica:
 
 def _read(data: bytes) -> Any:
     try:
-        return json.loads(data)
+        return json.loads(data) if len(data) <= MAX_CHANGE else None
     except ValueError:
         return None  # Somebody else's event; every replica passes it over.
 
@@ -94,7 +100,7 @@ async def main(reactor: Any, options: argparse.Namespace) -> None:
             if options.role == "set":
                 change["if_at"] = options.if_at
             print(await client.publish(json.dumps(change).encode(), key=options.key))
-    except FyrehoseError as error:
+    except (FyrehoseError, OSError) as error:
         raise SystemExit(f"counter: {error}") from None
     finally:
         await client.close()

@@ -14,10 +14,12 @@ Killed and started again, it goes on exactly where it was, for the checkpoint sa
 from __future__ import annotations
 
 import argparse
+import signal
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
-from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.spark.errors import one_line
 from fyrehose_twisted.spark.pipeline.envelopes import unwrapped
 from fyrehose_twisted.spark.session import spark_session
 
@@ -62,15 +64,30 @@ def main() -> None:
     parser.add_argument("--late", default="1 minute", help="how late a repair may be [%(default)s]")
     parser.add_argument("--once", action="store_true", help="count what there is, and end")
     options = parser.parse_args()
+    if not options.journals:
+        parser.error("the directory of journals has no name")
     try:
-        with spark_session("streaming counts") as spark:
-            query = start(spark, options.journals, options.out, late=options.late, once=options.once)
-            query.awaitTermination()
-            spark.read.parquet(str(options.out / "minutes")).orderBy("minute", "kind").show(truncate=False)
-    except FyrehoseError as error:
-        raise SystemExit(f"streaming_counts: {error}") from None
+        count(options)
     except KeyboardInterrupt:
-        raise SystemExit("interrupted; start it again, and it goes on") from None
+        raise SystemExit("streaming_counts: interrupted") from None
+    except Exception as error:
+        raise SystemExit(f"streaming_counts: {one_line(error) or repr(error)}") from None
+
+
+def count(options: argparse.Namespace) -> None:
+    """Count until there is no more, or until interrupted, and show what is counted."""
+    interrupted = Event()
+    with spark_session("streaming counts") as spark:
+        # Spark's own handler raises in the middle of whatever call to Java is under way.
+        signal.signal(signal.SIGINT, lambda number, frame: interrupted.set())
+        query = start(spark, options.journals, options.out, late=options.late, once=options.once)
+        while not interrupted.is_set() and not query.awaitTermination(1):
+            pass
+        query.stop()
+        minutes = spark.read.schema("minute timestamp, kind string, count long").parquet(str(options.out / "minutes"))
+        minutes.orderBy("minute", "kind").show(truncate=False)
+    if interrupted.is_set():
+        raise SystemExit("streaming_counts: interrupted; start it again, and it goes on")
 
 
 if __name__ == "__main__":

@@ -79,5 +79,5 @@ def test_metrics_of_a_client_that_cannot_be_served(backbone: Any, start_client: 
         port = taken.getsockname()[1]
         client = start_client(backbone, "--metrics", f"tcp:{port}")
         assert client.finish() == 1
-    assert client.out.count(f"stopping: --metrics tcp:{port} cannot be listened on: Address already in use\n") == 1
+    assert client.out.count(f"stopping: --metrics: cannot listen on tcp:{port}: Address already in use\n") == 1
     assert "Traceback" not in client.out

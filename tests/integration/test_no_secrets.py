@@ -116,7 +116,7 @@ def test_nodes(start: Any, tmp_path: Path) -> None:
         *(*common, "freenet-node", "--listen=tcp:0", "--secret-file", secret.path, "--metrics=tcp:0"),
         *("--state", tmp_path / "freenet", "--control", f"unix:{tmp_path / 'control'}"),
     )
-    port = int(parcels.wait_for(r"serves HTTP at 127.0.0.1:(\d+)")[1])
+    port = int(parcels.wait_for(r"--http: listening on 127.0.0.1:(\d+)")[1])
     metrics = int(freenet.wait_for(r"--metrics: listening on 127.0.0.1:(\d+)")[1])
     node = int(freenet.wait_for(r"--listen: listening on \D*127.0.0.1:(\d+)")[1])
     told = ask(port, "/events", token.text, b"hello") + ask(metrics, "/metrics")

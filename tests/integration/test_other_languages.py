@@ -363,8 +363,11 @@ def test_what_is_not_for_it(set_stage: Callable[[str], Stage], language: str) ->
 def mind_gaps(stage: Stage) -> None:
     """Gaps are asked for until somebody fills them, and given up if nobody does."""
     stage.send(*(encode_deliver(number, b"%d" % number) for number in (10, 13, 12, 15)))
-    assert stage.next_request() == Request(("0.0.0.0", 0), 11, 11)
-    assert stage.next_request() == Request(("0.0.0.0", 0), 14, 14)
+    first, second = Request(("0.0.0.0", 0), 11, 11), Request(("0.0.0.0", 0), 14, 14)
+    request = stage.next_request()
+    while request == first:  # Once, unless 15 was late.
+        request = stage.next_request()
+    assert request == second
     # A stranger may fill a gap, and nothing else.
     stage.forge(*(encode_deliver(number, b"forged") for number in (10, 12, 13, 15, 16, 17)))
     stage.forge(encode_deliver(14, b"14"), encode_deliver(14, b"forged"))

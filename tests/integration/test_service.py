@@ -161,7 +161,7 @@ def test_metrics_that_cannot_be_served(launch: Any) -> None:
         port = taken.getsockname()[1]
         program = launch("--port", 0, "--metrics", f"tcp:{port}")
         assert program.finish() == 1
-    assert f"stopping: --metrics tcp:{port} cannot be listened on: Address already in use\n" in program.out
+    assert f"stopping: --metrics: cannot listen on tcp:{port}: Address already in use\n" in program.out
     assert "Traceback" not in program.out
 
 

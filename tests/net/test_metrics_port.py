@@ -78,7 +78,7 @@ def test_a_port_in_use_is_told() -> None:
     port = MetricsPort(Full(), "tcp:9100")
     port.listen(One("a"), failed=failures.append)
     assert isinstance(failures[0].value, OperationalError)
-    assert str(failures[0].value) == "--metrics tcp:9100 cannot be listened on: Address already in use"
+    assert str(failures[0].value) == "--metrics: cannot listen on tcp:9100: Address already in use"
     assert close(port) == [None]
 
 

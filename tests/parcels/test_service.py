@@ -10,9 +10,10 @@ import pytest
 import pytest_twisted
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults
-from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint
-from twisted.internet.protocol import Factory
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP4ServerEndpoint, connectProtocol
+from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import LogEvent, capturedLogs
+from twisted.python.failure import Failure
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
@@ -456,13 +457,52 @@ async def test_it_says_what_happens(start: Start) -> None:
     assert "members are a, b, c; 2 have to agree" in lines
 
 
+class Reader(Protocol):
+    """Reads what comes, until the other side closes."""
+
+    def __init__(self, words: bytes) -> None:
+        self.data = b""
+        self.told: Deferred[None] = Deferred()
+        self.over: Deferred[None] = Deferred()
+        self._words = words
+
+    def dataReceived(self, data: bytes) -> None:
+        self.data += data
+        if self._words in self.data and not self.told.called:
+            self.told.callback(None)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.over.callback(None)
+
+
+@pytest_twisted.ensureDeferred
+async def test_streams_have_come_to_their_end_when_it_has_stopped() -> None:
+    pytest.importorskip("treq")
+    node = Node("a", http="tcp:0:interface=127.0.0.1")
+    await node.up()
+    port = node._entrances.hosts["http"][0].port
+    reader = Reader(b"200 OK")
+    await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port), reader)
+    ask = b"GET /events HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept: text/event-stream\r\n\r\n"
+    reader.transport.write(ask % port)
+    await reader.told.addTimeout(DEADLINE, reactor)
+    await node.publish(b"one")
+    await node.stopService()
+    assert node._http is not None
+    # Whatever is not written when this fires never is, for the reactor ends.
+    assert node._http.factory.connections == 0
+    await reader.over.addTimeout(DEADLINE, reactor)
+    assert b"id: 1\n" in reader.data
+    assert reader.data.endswith(b"\r\n0\r\n\r\n")
+
+
 @pytest_twisted.ensureDeferred
 async def test_http(start: Start) -> None:
     treq = pytest.importorskip("treq")
     node = Node("a", http="tcp:0:interface=127.0.0.1", token=b"a-token-of-visible-characters")
     with capturedLogs() as logged:
         await node.up()
-        (place,) = [event["place"] for event in logged if "serves HTTP" in event.get("log_format", "")]
+        (place,) = [event["place"] for event in logged if event.get("option") == "http"]
     try:
         headers = {"Authorization": "Bearer a-token-of-visible-characters"}
         response = await treq.post(

@@ -52,9 +52,9 @@ class Doors(Entrances):
         """See :meth:`~fyrehose_twisted.net.entrances.Entrances.add`."""
         super().add(option, parse_listen(option, description, EXAMPLE).description, factory)
 
-    def kind(self, port: Any) -> str:
-        """See :meth:`~fyrehose_twisted.net.entrances.Entrances.kind`."""
-        return "UDP" if isinstance(port, UdpDoor) else ""
+    def say(self, entrance: Entrance, port: Any, place: str) -> None:
+        """See :meth:`~fyrehose_twisted.net.entrances.Entrances.say`."""
+        super().say(entrance, port, f"UDP {place}" if isinstance(port, UdpDoor) else place)
 
     async def end(self) -> None:
         """Let go of the UDP port, once all links are closed."""

@@ -1,11 +1,11 @@
-"""Where a node is reached: other nodes, commands on this machine, and whoever reads metrics."""
+"""Where a service is reached: by other nodes, clients, commands on this machine, and whoever reads metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
@@ -36,14 +36,14 @@ class Entrances:
 
     :param example: an endpoint, for who wrote something else.
     :param name: what to call in the log what other nodes come in by.
-    :ivar places: what is listened on, by option.
+    :ivar hosts: addresses that are listened on, by option.
     :ivar door: lets other nodes in, once :meth:`open` was called.
     """
 
     log = Logger()
 
     def __init__(self, reactor: Any, example: str, name: str) -> None:
-        self.places: dict[str, list[str]] = {}
+        self.hosts: dict[str, list[Any]] = {}
         self.door = Door(name)
         self._reactor = reactor
         self._example = example
@@ -78,17 +78,37 @@ class Entrances:
         """Tell what cannot be listened on."""
 
         def explain(failure: Failure, entrance: Entrance) -> None:
-            error = failure.value
-            reason = describe(getattr(error, "socketError", error))
-            tell(OperationalError(f"--{entrance.option}: cannot listen on {entrance.description}: {reason}"))
+            error: Any = failure.value
+            tell(_explained(error, entrance))
 
         for entrance, port in self._ports.items():
             port.addErrback(explain, entrance)
 
+    async def bound(self) -> None:
+        """Listen on what is not listened on yet, and wait until all are.
+
+        :raises OperationalError: if one cannot be listened on.
+        """
+        self.bind()
+        for entrance, port in self._ports.items():
+            bound: Deferred[Any] = Deferred()
+            port.addBoth(_shared, bound)
+            try:
+                await bound
+            except CancelledError:
+                raise
+            except Exception as error:
+                raise _explained(error, entrance) from error
+
     @property
     def all_bound(self) -> bool:
         """Whether all of them are listened on."""
-        return sum(map(len, self.places.values())) == len(self._entrances)
+        return sum(map(len, self.hosts.values())) == len(self._entrances)
+
+    @property
+    def places(self) -> dict[str, list[str]]:
+        """What is listened on, by option, as people write it."""
+        return {option: [_shown(host) for host in hosts] for option, hosts in self.hosts.items()}
 
     def __str__(self) -> str:
         return ", ".join(place for places in self.places.values() for place in places)
@@ -101,27 +121,39 @@ class Entrances:
         """Stop listening. What is open stays so."""
         self.door.inner = None
         ports, self._ports = self._ports, {}
+        self.hosts.clear()
         for port in ports.values():
             port.addErrback(lambda failure: None)
             listening = await port
             if listening is not None:
                 await maybeDeferred(listening.stopListening)
 
-    def kind(self, port: Any) -> str:
-        """Return what to call a port in the log, if that has to be said."""
-        return ""
+    def say(self, entrance: Entrance, port: Any, place: str) -> None:
+        """Log that ``place`` is listened on."""
+        self.log.info("--{option}: listening on {place}", option=entrance.option, place=place)
 
     def _bound(self, port: Any, entrance: Entrance) -> Any:
-        host: Any = port.getHost()
-        if hasattr(host, "port"):
-            place = show_place((host.host, host.port))
-        else:
-            name = getattr(host, "name", b"")
-            place = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
-        self.places.setdefault(entrance.option, []).append(place)
-        kind = f"{self.kind(port)} ".lstrip()
-        self.log.info("--{option}: listening on {kind}{place}", option=entrance.option, kind=kind, place=place)
+        host = port.getHost()
+        self.hosts.setdefault(entrance.option, []).append(host)
+        self.say(entrance, port, _shown(host))
         return port
+
+
+def _shown(host: Any) -> str:
+    if hasattr(host, "port"):
+        return show_place((host.host, host.port))
+    name = getattr(host, "name", b"")
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+
+
+def _explained(error: BaseException, entrance: Entrance) -> OperationalError:
+    reason = describe(getattr(error, "socketError", error))
+    return OperationalError(f"--{entrance.option}: cannot listen on {entrance.description}: {reason}")
+
+
+def _shared(result: Any, other: Deferred[Any]) -> Any:
+    other.callback(result)  # A Failure, too.
+    return result
 
 
 class Door(Factory):

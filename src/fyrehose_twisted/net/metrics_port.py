@@ -1,4 +1,4 @@
-"""The port on which Prometheus reads a service."""
+"""The port on which Prometheus reads a service that listens on nothing else of its own."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from typing import Any
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
-from twisted.internet.interfaces import IListeningPort
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.errors import OperationalError
+from fyrehose_twisted.net.entrances import Entrance, Entrances
 from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.net.names import loopback_endpoint
 
+EXAMPLE = "tcp:9100"
 
-class MetricsPort:
+
+class MetricsPort(Entrances):
     """Serves ``/metrics`` while a service runs, if the operator said where.
 
     :param description: server endpoint, what ``--metrics`` was given; a TCP one that names no interface listens on
@@ -25,53 +24,33 @@ class MetricsPort:
     :raises ConfigurationError: if ``description`` is no endpoint.
     """
 
-    log = Logger()
-
     def __init__(self, reactor: Any, description: str | None) -> None:
-        self._description = description
-        self._endpoint = None if description is None else loopback_endpoint(reactor, description)
-        self._listening: Deferred[IListeningPort | None] = succeed(None)
+        super().__init__(reactor, EXAMPLE, "metrics")
+        self._told = _Together()
+        if description is not None:
+            endpoint = loopback_endpoint(reactor, description)
+            self.add_entrance(Entrance("metrics", description, endpoint, metrics_site(self._told)))
 
     def listen(self, *collectors: Collector, failed: Callable[[Failure], object]) -> None:
         """Serve what ``collectors`` yield, until :meth:`close`.
 
         :param failed: told, with an :class:`~fyrehose_twisted.errors.OperationalError`, if that cannot be listened on.
         """
-        if self._endpoint is None:
-            return
+        self._told.collectors = collectors
+        self.bind()
+        self.failed(lambda error: failed(Failure(error)))
 
-        def explain(failure: Failure) -> None:
-            if failure.check(CancelledError):
-                return
-            error: Any = failure.value
-            error = getattr(error, "socketError", error)
-            reason = getattr(error, "strerror", None) or str(error)
-            failed(Failure(OperationalError(f"--metrics {self._description} cannot be listened on: {reason}")))
-
-        listening = maybeDeferred(self._endpoint.listen, metrics_site(_Together(collectors)))
-        self._listening = listening.addCallbacks(self._bound, explain)
-
-    async def close(self) -> None:
-        """Stop listening."""
-        listening, self._listening = self._listening, succeed(None)
-        listening.cancel()
-        port = await listening
-        if port is not None:
-            await maybeDeferred(port.stopListening)
-
-    def _bound(self, port: IListeningPort) -> IListeningPort:
-        address: Any = port.getHost()
-        host, number = getattr(address, "host", address), getattr(address, "port", "")
-        self.log.info("metrics at http://{host}:{port}/metrics", host=host, port=number)
-        return port
+    def say(self, entrance: Entrance, port: Any, place: str) -> None:
+        """See :meth:`~fyrehose_twisted.net.entrances.Entrances.say`."""
+        self.log.info("metrics at http://{place}/metrics", place=place)
 
 
 class _Together(Collector):
     """Several collectors as one."""
 
-    def __init__(self, collectors: tuple[Collector, ...]) -> None:
-        self._collectors = collectors
+    def __init__(self) -> None:
+        self.collectors: tuple[Collector, ...] = ()
 
     def collect(self) -> Iterator[Metric]:
-        for collector in self._collectors:
+        for collector in self.collectors:
             yield from collector.collect()

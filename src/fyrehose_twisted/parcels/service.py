@@ -7,17 +7,16 @@ from random import Random, SystemRandom
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.interfaces import IListeningPort
-from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.errors import FyrehoseError, OperationalError
+from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.net.dialling import endpoints_from, show_place, tcp_endpoint
-from fyrehose_twisted.net.link import Link, LinkLimits, describe
+from fyrehose_twisted.net.entrances import Entrances
+from fyrehose_twisted.net.link import Link, LinkLimits
 from fyrehose_twisted.net.links import Links
 from fyrehose_twisted.net.process import end_process
 from fyrehose_twisted.notify import supervisor
@@ -31,10 +30,8 @@ from fyrehose_twisted.parcels.node import ClusterNode
 from fyrehose_twisted.parcels.ordered import OrderedEvents
 from fyrehose_twisted.parcels.places import Places
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
-from fyrehose_twisted.parcels.publications import (
-    not_ordered,
-)
-from fyrehose_twisted.parcels.sites import WebSite, endpoint_of, shared
+from fyrehose_twisted.parcels.publications import not_ordered
+from fyrehose_twisted.parcels.sites import NodeSite
 from fyrehose_twisted.reload import Reloading
 
 DEFAULT_PORT = 7878
@@ -88,20 +85,20 @@ class ParcelsNode(OrderedEvents, Service):
         self.reactor = reactor
         self.address: Address | None = None
         self._started: Deferred[Exception | None] = Deferred()
-        self._description = listen
-        self._listen = endpoint_of(reactor, "listen", listen)
+        self._entrances = Entrances(reactor, DEFAULT_LISTEN, "parcels")
+        self._entrances.add("listen", listen, self._entrances.door)
         self._keeping = keeping
-        self._http: WebSite | None = None
+        self._http: NodeSite | None = None
         if http is not None:
             directory = None if keeping is None else keeping.directory
-            self._http = WebSite(self, http, token, web, directory, reactor)
+            self._http = NodeSite(self, token, web, directory, reactor)
+            self._entrances.add("http", http, self._http.factory)
         self._places = Places(reactor, tcp_endpoint if dial is None else endpoints_from(dial))
         self._codec = ParcelCodec(node_id(config.name))
         self._protocol = protocol
         self._limits = link_limits(config) if limits is None else limits
         self._failed = failed
         self._rng = SystemRandom() if rng is None else rng
-        self._port: Deferred[IListeningPort] | None = None
         self._starting: Deferred[None] = succeed(None)
         self._reloading = Reloading.of_nothing(reactor)
 
@@ -110,7 +107,7 @@ class ParcelsNode(OrderedEvents, Service):
     def privilegedStartService(self) -> None:
         """Twisted: bind ports, while there may be privileges."""
         super().privilegedStartService()
-        self._bind()
+        self._entrances.bind()
 
     def startService(self) -> None:
         """Twisted: start."""
@@ -155,23 +152,11 @@ class ParcelsNode(OrderedEvents, Service):
             self._failed(error)
         self._give_up(f"the node failed: {error}")
 
-    def _bind(self) -> None:
-        if self._port is None:
-            self._port = maybeDeferred(self._listen.listen, _Door(self))
-        if self._http is not None:
-            self._http.bind()
-
     async def _start(self) -> None:
         if self._keeping is not None:
             self._keeping.open(self.config, self.reactor, self.fail)
-        self._bind()
-        assert self._port is not None
-        try:
-            port = await shared(self._port)
-        except Exception as error:
-            reason = describe(getattr(error, "socketError", error))
-            raise OperationalError(f"cannot listen on {self._description}: {reason}") from error
-        host: Any = port.getHost()
+        await self._entrances.bound()
+        (host,) = self._entrances.hosts["listen"]
         self.address = getattr(host, "host", "127.0.0.1"), getattr(host, "port", 0)
         config = self.config = await self._places.complete(self.config, self.address)
         now = float(self.reactor.seconds())
@@ -200,9 +185,10 @@ class ParcelsNode(OrderedEvents, Service):
             address=show_place(self.address),
             number=self.last + 1,
         )
+        self._entrances.open(self.links.factory)
         self.links.flush()
         if self._http is not None:
-            await self._http.start()
+            self._http.start()
         supervisor.ready(self.reactor, f"node {config.name} listens on {show_place(self.address)}")
 
     def _not_started(self, failure: Failure) -> None:
@@ -217,6 +203,7 @@ class ParcelsNode(OrderedEvents, Service):
     async def _stop(self) -> None:
         self._reloading.stop()
         self._starting.cancel()  # Or a name that is still being looked up would start it afterwards.
+        await self._entrances.close()
         if self._http is not None:
             await self._http.stop()
         if self.node is not None and self.links is not None and self._error is None:
@@ -224,12 +211,6 @@ class ParcelsNode(OrderedEvents, Service):
             self.links.flush()
             with suppress(DeferredTimeout):
                 await self.links.when_alone().addTimeout(GOODBYE, self.reactor)
-        if self._port is not None:
-            port = await shared(self._port, quietly=True)
-            self._port.addErrback(lambda failure: None)  # It was said when it happened.
-            self._port = None
-            if port is not None:
-                await maybeDeferred(port.stopListening)
         if self.links is not None:
             await self.links.stop()
         self._give_up("the node has stopped")
@@ -272,21 +253,3 @@ class ParcelsNode(OrderedEvents, Service):
 def link_limits(config: NodeConfig) -> LinkLimits:
     """Return what connections may take: of those that others open, one machine has half at most."""
     return LinkLimits(accepted=config.max_links, per_source=max(min(32, config.max_links), config.max_links // 2))
-
-
-class _Door(Factory):
-    """Lets other nodes in, once there is a node."""
-
-    noisy = False
-
-    def __init__(self, service: ParcelsNode) -> None:
-        self._service = service
-
-    def logPrefix(self) -> str:
-        """Twisted: what to call it in the log."""
-        return "parcels"
-
-    def buildProtocol(self, addr: Any) -> Any:
-        """Twisted: somebody has connected."""
-        links = self._service.links
-        return None if links is None else links.factory.buildProtocol(addr)

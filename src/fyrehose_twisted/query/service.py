@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from fyrehose_twisted.net.entrances import Entrances
@@ -18,10 +18,8 @@ from fyrehose_twisted.query.site import QuerySite
 from fyrehose_twisted.query.sources import Sources
 from fyrehose_twisted.query.watching import Watched
 from fyrehose_twisted.reload import Reloading, changes
+from fyrehose_twisted.web.site import drained
 from fyrehose_twisted.web.tokens import Tokens
-
-FAREWELL = 2.0
-"""Seconds that clients get, when the service ends, to read the rest of what they are told."""
 
 
 class QueryService(Service):
@@ -95,15 +93,9 @@ class QueryService(Service):
         self.site.watcher.stop()
         await self._entrances.close()
         self.site.close()
-        await self._farewell()
+        await drained(self.reactor, lambda: self.site.connections)
         self.site.searches.stop()
         self.sources.close()
-
-    async def _farewell(self) -> None:
-        # What is only in the buffers of connections when the reactor ends is not written any more.
-        end = self.reactor.seconds() + FAREWELL
-        while self.site.connections and self.reactor.seconds() < end:
-            await deferLater(self.reactor, 0.02)
 
     def _reconfigure(self, read: tuple[QueryConfig, Tokens | None]) -> list[str]:
         config, tokens = read

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any
 
 from twisted.internet.interfaces import IAddress
+from twisted.internet.task import deferLater
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
@@ -27,6 +28,9 @@ Render = Callable[[WebRequest], Answer | None]
 
 SWEEP = 1.0
 """Seconds between looks at what takes too long."""
+
+FAREWELL = 2.0
+"""Seconds that clients get, when a service ends, to read the rest of what they are told."""
 
 CORS_HEADERS = b"Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Publisher"
 """What pages of the allowed origin may send."""
@@ -232,6 +236,16 @@ class WebSite(Site):
             channel.transport.abortConnection()
         for sweep in self.sweeps:
             sweep(now)
+
+
+async def drained(reactor: Any, connections: Callable[[], int]) -> None:
+    """Wait until all ``connections`` that were told to end have done so, for :data:`FAREWELL` at most.
+
+    What is only in their buffers when the reactor ends is not written any more.
+    """
+    end = reactor.seconds() + FAREWELL
+    while connections() and reactor.seconds() < end:
+        await deferLater(reactor, 0.02)
 
 
 def page(content: Any) -> Render:

@@ -8,7 +8,6 @@ from typing import Any
 from prometheus_client.registry import Collector
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.task import deferLater
 
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.intake import FrontendPublisher, Intake, publisher_config
@@ -22,11 +21,8 @@ from fyrehose_twisted.notify import supervisor
 from fyrehose_twisted.reload import Reloading, changes
 from fyrehose_twisted.web.clients import Clients
 from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
-from fyrehose_twisted.web.site import Route, WebSite, page
+from fyrehose_twisted.web.site import Route, WebSite, drained, page
 from fyrehose_twisted.web.tokens import Tokens
-
-FAREWELL = 2.0
-"""Seconds that clients get, when the service ends, to read the rest of their answers."""
 
 
 class FrontendService(DatagramService):
@@ -106,16 +102,10 @@ class FrontendService(DatagramService):
             self.log.warn("{count} batches were not published in time", count=len(self.intake))
         self.intake.stop()
         self.site.close()
-        await self._farewell()
+        await drained(self.reactor, lambda: self.site.connections + len(self.lines))
         if self._binding is not None:
             self._binding.cancel()
         await self.publisher.leave()
-
-    async def _farewell(self) -> None:
-        # What is only in the buffers of connections when the reactor ends is not written any more.
-        end = self.reactor.seconds() + FAREWELL
-        while (self.site.connections or len(self.lines)) and self.reactor.seconds() < end:
-            await deferLater(self.reactor, 0.02)
 
     def _reconfigure(self, read: tuple[FrontendConfig, Tokens | None]) -> list[str]:
         config, tokens = read
