@@ -58,7 +58,7 @@ class Replica:
         try:
             state = json.loads(snapshot.read_bytes()) if snapshot.exists() else {}
             self.counter = Counter(**state)
-        except (OSError, TypeError, ValueError) as error:
+        except (OSError, TypeError, ValueError, RecursionError) as error:
             raise FyrehoseError(f"{snapshot} is no snapshot of a counter: {error}") from None
 
     def events_ordered(self, events: Sequence[OrderedEvent]) -> None:

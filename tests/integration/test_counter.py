@@ -7,8 +7,12 @@ import signal
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "counter.py"
+DEADLINE = 30.0
 
 
 def test_all_replicas_count_the_same(start: Any, start_cluster: Any, await_true: Any, tmp_path: Path) -> None:
@@ -30,13 +34,25 @@ def test_all_replicas_count_the_same(start: Any, start_cluster: Any, await_true:
     for program in (first, second):
         program.wait_for("event 0: 0\n")
     assert change("add", 5) == 1
-    last = change("add", 7, "--key", "seven")
+    seven = last = change("add", 7, "--key", "seven")
     for program in (first, second):
         program.wait_for(f"event {last}: 12\n")
 
+    # What others say in the same cluster is no change, however hard it is to read.
+    for data in (b"no json", b"\xff", b"[" * 5_000, b'{"add": %s}' % (b"9" * 4_300), b'{"add": 1%s}' % (b" " * 200)):
+        request = Request(f"http://127.0.0.1:{cluster['east'].http_port}/events", data=data)
+        with urlopen(request, timeout=DEADLINE) as response:
+            assert response.status in (200, 201)
+    assert change("add", 1, "--key", "one") == last + 6
+    assert change("add", -1) == last + 7
+    for program in (first, second):
+        program.wait_for(f"event {last + 6}: 13\nevent {last + 7}: 12\n")
+    assert change("add", 1, "--key", "one") == last + 6
+    last += 7
+
     # One is killed; what is said meanwhile, it hears later. What is said twice counts once.
     second.signal(signal.SIGKILL).finish()
-    assert change("add", 7, "--key", "seven") == last
+    assert change("add", 7, "--key", "seven") == seven
     assert change("add", -2) == last + 1
     second = replica("second")
     second.wait_for(rf"event {last}: 12\nevent {last + 1}: 10\n")
@@ -55,3 +71,13 @@ def test_all_replicas_count_the_same(start: Any, start_cluster: Any, await_true:
         ),
         lambda: [(tmp_path / name).read_text() for name in ("first", "second", "late")],
     )
+
+
+@pytest.mark.parametrize("state", ["", "no json", "[]", "7", '{"count": 1, "what": 2}', "[" * 100_000])
+def test_what_is_no_snapshot_is_refused(start: Any, tmp_path: Path, state: str) -> None:
+    snapshot = tmp_path / "snapshot"
+    snapshot.write_text(state)
+    program = start(sys.executable, EXAMPLE, "replica", "--snapshot", snapshot, of_ours=False)
+    assert program.finish() == 1
+    assert program.outputs[2].startswith(b"counter: %s is no snapshot of a counter: " % bytes(snapshot))
+    assert b"Traceback" not in program.outputs[2]

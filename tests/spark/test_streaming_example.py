@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
+import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from fyrehose_twisted.fyrehose.envelope import wrap
 from fyrehose_twisted.record import Record
@@ -36,13 +41,66 @@ def expected(counted: list[Record], until: int) -> Counter[tuple[int, str | None
     return found
 
 
-def test_it_goes_on_where_it_was(spark: Any, write_journal: Any, tmp_path: Path) -> None:
+@pytest.fixture
+def example() -> Any:
     spec = importlib.util.spec_from_file_location("streaming_counts", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
+
+@pytest.fixture
+def run(example: Any, spark: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """Run it with arguments, and return what it exits with."""
+
+    def running(*arguments: object) -> Any:
+        monkeypatch.setattr(sys, "argv", ["streaming_counts", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exited:
+            example.main()
+        return exited.value.code
+
+    before = signal.getsignal(signal.SIGINT)
+    yield running
+    signal.signal(signal.SIGINT, before)
+
+
+def test_what_cannot_be_done_is_told_in_a_line(run: Any, write_journal: Any, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    assert run(nowhere, tmp_path / "out") == f"streaming_counts: there is no journal at {nowhere}: no such directory"
+    path = write_journal(records(1, 2), stream=STREAM)
+    assert "Unable to parse 'soon'" in run(path, tmp_path / "out", "--late", "soon")
+    (tmp_path / "file").touch()
+    assert "file" in run(path, tmp_path / "file", "--once")
+    assert run("", tmp_path / "out") == 2
+
+
+def test_an_interrupt_ends_it_in_order(
+    example: Any,
+    run: Any,
+    spark: Any,
+    write_journal: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = example.start
+
+    def start_and_interrupt(*arguments: Any, **options: Any) -> Any:
+        query = start(*arguments, **options)
+        query.processAllAvailable()
+        signal.raise_signal(signal.SIGINT)
+        return query
+
+    monkeypatch.setattr(example, "start", start_and_interrupt)
+    path = write_journal(records(1, 60), stream=STREAM)
+    assert run(path, tmp_path / "out") == "streaming_counts: interrupted; start it again, and it goes on"
+    assert spark.streams.active == []
+    assert "|bell|" in capsys.readouterr().out.replace(" ", "")
+
+
+def test_it_goes_on_where_it_was(example: Any, spark: Any, write_journal: Any, tmp_path: Path) -> None:
     def count(path: Path) -> Counter[tuple[int, str | None]]:
         query = example.start(spark, str(path), tmp_path / "out", late="30 seconds", once=True)
         query.awaitTermination()
