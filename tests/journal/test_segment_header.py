@@ -51,6 +51,33 @@ def test_every_flipped_bit_is_noticed() -> None:
             decode(bytes(hurt))
 
 
+def checked(data: bytes) -> bytes:
+    """Return ``data`` with the right checksum."""
+    return data[:-4] + struct.pack("<I", zlib.crc32(data[:-4]))
+
+
+def test_a_uri_that_is_longer_than_the_header() -> None:
+    data = bytearray(encode(HEADER))
+    size = data.index(b"fyrehose") - 4 - 2  # Before it is the number of the segment.
+    assert struct.unpack_from("<H", data, size)[0] == len(HEADER.stream)
+    for more in (10, 1_000, 2**16 - 1 - len(HEADER.stream)):
+        struct.pack_into("<H", data, size, len(HEADER.stream) + more)
+        with pytest.raises(BadHeader, match="no room for a URI"):
+            decode(checked(data) + 2_000 * b"x")
+
+
+def test_a_uri_that_is_no_text() -> None:
+    with pytest.raises(BadHeader, match="not UTF-8"):
+        decode(checked(encode(HEADER).replace(b"test", b"te\xfft")))
+
+
+def test_a_header_may_be_longer_than_it_needs_to_be() -> None:
+    data = encode(HEADER)
+    longer = data[:-4] + bytes(8 + 4)
+    longer = longer.replace(struct.pack("<H", len(data)), struct.pack("<H", len(longer)), 1)
+    assert decode(checked(longer)) == HEADER._replace(length=len(longer))
+
+
 def test_another_version_is_no_damage() -> None:
     data = bytearray(encode(HEADER))
     data[8] = 2

@@ -91,4 +91,10 @@ def decode(data: Datagram) -> SegmentHeader:
     *_, wrap, created_at, tag, size = _FIXED.unpack_from(data)
     (number,) = _NUMBER.unpack_from(data, _FIXED.size)
     start = _FIXED.size + _NUMBER.size
-    return SegmentHeader(number, bytes(data[start : start + size]).decode(), wrap, created_at, tag, length)
+    if start + size > length - _CHECK.size:
+        raise BadHeader(f"its header of {length:,} bytes has no room for a URI of {size:,}")
+    try:
+        stream = bytes(data[start : start + size]).decode()
+    except UnicodeDecodeError as error:
+        raise BadHeader(f"the URI in its header is not UTF-8: {error}") from None
+    return SegmentHeader(number, stream, wrap, created_at, tag, length)
