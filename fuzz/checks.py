@@ -14,23 +14,31 @@ SPARE = 1_024
 """Bytes that may come of the shortest input."""
 
 
-def weigh(value: Any) -> int:
-    """Return about how many bytes are in ``value``: those of texts and numbers, and one for each thing."""
+def weigh(value: Any, known: set[int] | None = None) -> int:
+    """Return about how many bytes are in ``value``: those of texts and numbers, and one for each thing.
+
+    Of what is there more than once, the bytes are counted once.
+
+    :param known: identities of texts that are counted already.
+    """
+    known = set() if known is None else known
     match value:
         case None | bool():
             return 1
         case int():
             return 1 + value.bit_length() // 8
         case bytes() | bytearray() | str():
-            return 1 + len(value)
+            size = 1 if id(value) in known else 1 + len(value)
+            known.add(id(value))
+            return size
         case memoryview() | np.ndarray():
             return 1 + int(value.nbytes)
         case dict():
-            return 1 + sum(weigh(key) + weigh(item) for key, item in value.items())
+            return 1 + sum(weigh(key, known) + weigh(item, known) for key, item in value.items())
         case list() | tuple() | set() | frozenset():
-            return 1 + sum(map(weigh, value))
+            return 1 + sum(weigh(item, known) for item in value)
     if is_dataclass(value):
-        return 1 + sum(weigh(getattr(value, field.name)) for field in fields(value))
+        return 1 + sum(weigh(getattr(value, field.name), known) for field in fields(value))
     return 8
 
 

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -355,7 +356,7 @@ def test_each_kind_of_service_has_its_table(
         "client": canned("client_connected 0", "client_sequence 41"),
         "hydra": canned(
             *('info{service="hydra",network="net"} 1', 'hydra_leader{leader="<i>b\u202e"} 1', "hydra_term 7"),
-            *('hydra_role{role="leader"} 0', 'hydra_role{role="follower"} 1', "hydra_irc_open 1"),
+            *('hydra_role{role="leader"} 0', 'hydra_role{role="cohort"} 1', "hydra_irc_open 1"),
         ),
         "tree": canned(
             *('info{service="freenet"} 1', "freenet_location 0.25", "freenet_roots 2", "freenet_subscribers 5"),
@@ -385,7 +386,7 @@ def test_each_kind_of_service_has_its_table(
         ("client", "Backbone"): "✗ silent",
         ("client", "Handed over up to"): "41",
         ("hydra", "Leader"): "<i>b\\u202e",
-        ("hydra", "Role"): "follower",
+        ("hydra", "Role"): "cohort",
         ("hydra", "IRC"): "✓ on IRC",
         ("tree", "Streams"): "settled 12",
         ("tree", "Below it"): "5",
@@ -408,6 +409,89 @@ def test_each_kind_of_service_has_its_table(
     page.until(f"{cell(other.name, 'Last event')} === '3' && {cell(gone.name, 'Behind')} === '3'")
     page.until(f"{cell(leader, 'Members alive')}.startsWith('2 of')")
     page.keep("dashboard-services")
+    assert page.errors == []
+
+
+def test_what_real_services_say_is_shown(
+    open_browser: Any,
+    start_query: Any,
+    start_backbone: Any,
+    start_ircd: Any,
+    start: Any,
+    free_port: Any,
+    tmp_path: Path,
+) -> None:
+    page, backbone, ircd = open_browser(), start_backbone(), start_ircd("ngircd")
+    (tmp_path / "kept").mkdir()
+    options: dict[str, list[object]] = {"up": ["--found"], "down": []}
+    ports = {name: free_port() for name in options}
+    key = "name:news"
+
+    def twistd(service: str, *words: object) -> tuple[Any, str]:
+        """Return a service, and where its metrics are."""
+        program = start("twistd", "-n", "--pidfile=", service, *words, cwd=tmp_path, stderr=subprocess.STDOUT)
+        option = "http" if service == "fyrehose-frontend" else "metrics"
+        return program, program.wait_for(rf"--{option}: listening on (127.0.0.1:\d+)")[1]
+
+    frontend, front = twistd("fyrehose-frontend", "--backbone", backbone.text, "--http=tcp:0", "--lines=tcp:0")
+    watched = {"front": front}
+    lines = int(frontend.wait_for(r"--lines: listening on 127.0.0.1:(\d+)")[1])
+    for name, other in (("up", "down"), ("down", "up")):
+        link = f"tcp:127.0.0.1:{ports[other]}"
+        _, watched[f"hydra-{name}"] = twistd(
+            *(
+                "hydra-node",
+                "--tag",
+                name,
+                "--network-size=2",
+                "--timescale=0.1",
+                f"--state={name}.state",
+                "--listen",
+                f"tcp:{ports[name]}",
+            ),
+            *("--link", link, "--irc", ircd.address, "--channel=#c", "--metrics=tcp:0", *options[name]),
+        )
+    root, watched["tree-root"] = twistd(
+        "freenet-node", "--listen=tcp:0", "--location=0.5", "--subscribe", key, "--metrics=tcp:0"
+    )
+    parent = root.wait_for(r"--listen: listening on (127.0.0.1:\d+)")[1]
+    control = f"unix:{tmp_path / 'leaf'}"
+    _, watched["tree-leaf"] = twistd(
+        *("freenet-node", "--listen=tcp:0", "--location=0.6", "--peer", parent, "--subscribe", key),
+        *("--control", control, "--metrics=tcp:0"),
+    )
+    with socket.create_connection(("127.0.0.1", lines), DEADLINE) as connection:
+        connection.sendall(b"one\ntwo\n")
+        assert connection.makefile("rb").readline() == b"1\n"
+        _, url = start_query(
+            tmp_path / "kept", *(f"--watch={name}=http://{place}/metrics" for name, place in watched.items())
+        )
+        page.size(1400, 900)
+        page.go(url)
+        page.until(" && ".join(f"{cell(name, 'State')} === '✓ up'" for name in watched))
+
+        page.until(f"{cell('front', 'Line connections')} === '1'")
+        # One of the two leads, both say who, and only the leader is on IRC.
+        leader, cohort = cell("hydra-up", "Role"), cell("hydra-down", "Role")
+        page.until(f"[{leader}, {cohort}].sort().join() === 'cohort,leader'")
+        page.until(f"{cell('hydra-up', 'Leader')} === {cell('hydra-down', 'Leader')}")
+        leads = "up" if page.run(leader) == "leader" else "down"
+        other = "down" if leads == "up" else "up"
+        page.until(f"{cell(f'hydra-{leads}', 'IRC')} === '✓ on IRC'")
+        assert page.run(cell(f"hydra-{leads}", "Leader")) == leads
+        assert page.run(cell(f"hydra-{other}", "IRC")) == "–"
+        assert page.run(cell("hydra-up", "Term")) == page.run(cell("hydra-down", "Term")) != "0"
+        # Both belong to the tree, one of them is its root, and the other is below it.
+        page.until(f"{cell('tree-root', 'Streams')} === 'settled 1' && {cell('tree-leaf', 'Streams')} === 'settled 1'")
+        assert page.run(cell("tree-leaf", "Location")) == "0.6000"
+        page.until(f"{cell('tree-root', 'Neighbours')} === '1' && {cell('tree-leaf', 'Neighbours')} === '1'")
+        roots = [cell(name, "Root of") for name in ("tree-root", "tree-leaf")]
+        page.until(f"[{', '.join(roots)}].sort().join() === '0,1'")
+        page.keep("dashboard-house")
+
+    # What is killed is shown as dead.
+    frontend.signal(signal.SIGKILL).finish()
+    page.until(f"{cell('front', 'State')}.startsWith('✗')")
     assert page.errors == []
 
 
