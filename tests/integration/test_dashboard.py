@@ -479,7 +479,7 @@ def test_what_real_services_say_is_shown(
         other = "down" if leads == "up" else "up"
         page.until(f"{cell(f'hydra-{leads}', 'IRC')} === '✓ on IRC'")
         assert page.run(cell(f"hydra-{leads}", "Leader")) == leads
-        assert page.run(cell(f"hydra-{other}", "IRC")) == "–"
+        assert page.run(cell(f"hydra-{other}", "IRC")) == "\N{EN DASH}"
         assert page.run(cell("hydra-up", "Term")) == page.run(cell("hydra-down", "Term")) != "0"
         # Both belong to the tree, one of them is its root, and the other is below it.
         page.until(f"{cell('tree-root', 'Streams')} === 'settled 1' && {cell('tree-leaf', 'Streams')} === 'settled 1'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,11 +45,17 @@ class Response(NamedTuple):
     @property
     def next(self) -> str | None:
         """Where it goes on."""
-        link = self.headers.get("link")
-        if link is None:
-            return None
-        assert link.endswith('>; rel="next"')
-        return link[1 : link.index(">")]
+        return self._link("next")
+
+    @property
+    def previous(self) -> str | None:
+        """Where it goes on backwards."""
+        return self._link("prev")
+
+    def _link(self, kind: str) -> str | None:
+        link = self.headers.get("link", "")
+        assert re.fullmatch('(<[^>]*>; rel="(next|prev)")?', link)
+        return link[1 : link.index(">")] if link.endswith(f'"{kind}"') else None
 
 
 class Turns(Clock):

@@ -88,6 +88,41 @@ def test_the_newest(bench: Any, records: str) -> None:
     assert bench.ask(f"{records}?last=1000").numbers == list(range(1_001, 2_001))
 
 
+@pytest.mark.parametrize("where", ["", "&where=length(@)%20%3E%20%60100%60"])
+@pytest.mark.parametrize("last", [1, 7, 300, 1_000])
+@pytest.mark.parametrize(("page_bytes", "scan_records"), [(1, 10**6), (700, 10**6), (10**6, 1), (700, 300)])
+def test_back_to_the_beginning(bench: Any, where: str, last: int, page_bytes: int, scan_records: int) -> None:
+    bench.make(
+        QueryConfig(page_bytes=page_bytes, scan_records=scan_records, burst_per_client=9_999, max_connections=9_999)
+    )
+    stream, sizes = "hydra://net", [3 if number % 50 else number for number in range(400)]
+    for epoch in (2, 4):
+        bench.put(*[b'"%b"' % (b"x" * size) for size in sizes], epoch=epoch, stream=stream)
+    found: list[tuple[int, int]] = []
+    path: str | None = f"/streams/hydra-net/records?last={last}{where}"
+    pages = 0
+    while path is not None:
+        answer = bench.ask(path)
+        assert len(answer.json) <= last
+        assert answer.next is None
+        found[:0] = [(record["epoch"], record["sequence"]) for record in answer.json]
+        path = answer.previous
+        pages += 1
+    wanted = [number for number, size in enumerate(sizes, 1) if size > 100 or not where]
+    assert found == [(epoch, number) for epoch in (2, 4) for number in wanted]
+    assert pages > 1 or len(found) <= last
+
+
+def test_the_newest_up_to_a_number(bench: Any, records: str) -> None:
+    bench.numbers(20)
+    assert bench.ask(f"{records}?last=3&to=15").numbers == [13, 14, 15]
+    assert bench.ask(f"{records}?last=3&to=2").numbers == [1, 2]
+    assert bench.ask(f"{records}?last=3&to=0").numbers == []
+    assert bench.ask(f"{records}?last=3&to=2").previous is None
+    back = bench.ask(f"{records}?last=3&to=99&where=n&encoding=base64")
+    assert back.previous == f"{records}?last=3&to=0:17&where=n&encoding=base64"
+
+
 def test_the_newest_over_epochs(bench: Any) -> None:
     for epoch in (2, 3, 5):
         bench.numbers(4, epoch=epoch, stream="hydra://net")
@@ -217,8 +252,10 @@ class TestFilters:
         ("limit=0", "limit is a number from 1 to 1000"),
         ("limit=1001", "limit is"),
         ("limit=%D9%A1", "limit is"),
-        ("last=5&from=1", "last counts from the end"),
-        ("last=5&to=1", "last counts from the end"),
+        ("last=5&from=1", "last counts backwards"),
+        ("last=5&since=1", "last counts backwards"),
+        ("last=5&until=1", "last counts backwards"),
+        ("last=5&limit=1", "last counts backwards"),
         ("encoding=utf-8", "encoding is base64"),
         ("x=1", "unknown parameter 'x'"),
     ],
@@ -365,7 +402,9 @@ def test_large_records_do_not_keep_others_waiting(bench: Any, records: str) -> N
 def test_the_newest_of_large_records_are_bounded(bench: Any, records: str) -> None:
     bench.make(QueryConfig(page_bytes=100_000))
     bench.put(*[b"x" * 30_000] * 20)
-    assert bench.ask(f"{records}?last=1000").numbers == [18, 19, 20]
+    answer = bench.ask(f"{records}?last=1000")
+    assert answer.numbers == [17, 18, 19, 20]
+    assert bench.ask(answer.previous).numbers == [13, 14, 15, 16]
 
 
 def test_each_client_has_its_share_of_searches(bench: Any, records: str) -> None:

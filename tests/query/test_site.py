@@ -10,6 +10,7 @@ import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal import layout
+from fyrehose_twisted.query import sources
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.watching import BadMetrics, Watched, parse_metrics, parse_watch
 from fyrehose_twisted.web.tokens import Tokens
@@ -220,3 +221,22 @@ def test_trouble_with_files_passes(bench: Any, records: str, monkeypatch: pytest
     monkeypatch.undo()
     assert bench.ask(records).numbers == [1]
     assert bench.ask("/health").code == 200
+
+
+def test_many_journals_are_looked_at_once_a_second(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(sources, "monotonic", lambda: now)
+    for number in range(sources.MANY + 1):
+        bench.numbers(1, stream=f"fyrehose://{number:03}")
+
+    def records(path: str) -> int:
+        told = bench.ask(path).json
+        return sum(stream["records"] for stream in (told["streams"] if path == "/overview" else told))
+
+    assert records("/streams") == records("/overview") == sources.MANY + 1
+    bench.numbers(5, first=2, stream="fyrehose://007")
+    assert records("/streams") == records("/overview") == sources.MANY + 1
+    # One alone is as it is now.
+    assert bench.ask("/streams/fyrehose-007").json["records"] == 6
+    now += sources.LOOK_INTERVAL
+    assert records("/overview") == records("/streams") == sources.MANY + 6

@@ -39,11 +39,13 @@ class Search:
 
     :ivar found: the records.
     :ivar next: where to go on, if that was not all.
+    :ivar previous: where to go on backwards, if the newest were wanted, and there may be more.
     """
 
     def __init__(self, source: Source, sources: Sources, selection: Selection, config: QueryConfig) -> None:
         self.found: list[Item] = []
         self.next: Place | None = None
+        self.previous: Place | None = None
         self._source = source
         self._bare = sources.bare
         self._selection = selection
@@ -89,34 +91,44 @@ class Search:
 
     def _backwards(self, wanted: int) -> Iterator[None]:
         """Find the newest records, window by window."""
-        source, config = self._source, self._config
+        source, config, last = self._source, self._config, self._selection.last
         size, width = 0, max(wanted, STEP)
         for epoch in reversed(source.reader.epochs()):
             bounds = source.bounds(epoch)
-            if bounds is None:
+            if bounds is None or (last is not None and epoch > last.epoch):
                 continue
-            end = bounds.next - 1
+            end = min(bounds.next - 1, last.position if last is not None and last.epoch == epoch else MAX_POSITION)
             while end >= bounds.first:
                 begin = max(bounds.first, end - width + 1)
                 newest: deque[Item] = deque()
-                held = 0
+                held = size
                 for item in self._range(epoch, begin, end):
                     if item is None:
                         yield
                         continue
                     newest.append(item)
                     held += len(item.payload)
-                    while len(newest) > wanted - len(self.found) or (held > config.page_bytes and len(newest) > 1):
+                    while len(newest) > wanted - len(self.found) or held - len(newest[0].payload) >= config.page_bytes:
                         held -= len(newest.popleft().payload)
-                for item in reversed(newest):
-                    if size >= config.page_bytes:
-                        return
-                    self.found.insert(0, item)
-                    size += len(item.payload)
-                if len(self.found) >= wanted or self._scanned >= config.scan_records:
+                size = held
+                self.found[:0] = newest
+                is_full = len(self.found) >= wanted or size >= config.page_bytes
+                if is_full or self._scanned >= config.scan_records:
+                    oldest = Place(epoch, self.found[0].position if is_full else begin)
+                    self.previous = self._before(oldest)
                     return
                 end, width = begin - 1, min(2 * width, WIDEST)
                 yield
+
+    def _before(self, place: Place) -> Place | None:
+        """Return where to look for what is before ``place``, ``None`` if there is nothing."""
+        for epoch in reversed(self._source.reader.epochs()):
+            bounds = self._source.bounds(epoch)
+            if bounds is not None and epoch <= place.epoch:
+                end = min(bounds.next, place.position if epoch == place.epoch else MAX_POSITION) - 1
+                if end >= bounds.first:
+                    return Place(epoch, end)
+        return None
 
     def _range(self, epoch: int, at: int, end: int) -> Iterator[Item | None]:
         """Yield the records that are wanted, and ``None`` after each step."""

@@ -95,11 +95,12 @@ def _records(config: QueryConfig) -> Schema:
         "summary": "Read records, or follow them as server-sent events with `Accept: text/event-stream`",
         "description": (
             f"An answer has at most {config.page_records:,} records, and about {config.page_bytes:,} bytes of payloads;"
-            ' a `Link` header with `rel="next"` says where it goes on. Numbers that nobody has are left out. With'
-            " `Accept: application/x-ndjson` there is one a line. On a stream the id is `SEQUENCE`, or in epochs but 0"
-            " `EPOCH:SEQUENCE`, and the data is a record as in the list, on one line; an event named `skipped`, with"
-            " `epoch`, `first` and `last`, says which cannot be had. A stream goes on after `Last-Event-ID`, or `id` in"
-            " the query of those who cannot send headers, or from `from`, `since` or `last` on, or with the next one;"
+            ' a `Link` header with `rel="next"`, or with `last` `rel="prev"`, says where it goes on. Numbers that'
+            " nobody has are left out. With `Accept: application/x-ndjson` there is one a line. On a stream the id is"
+            " `SEQUENCE`, or in epochs but 0 `EPOCH:SEQUENCE`, and the data is a record as in the list, on one line; an"
+            " event named `skipped`, with `epoch`, `first` and `last`, says which cannot be had. A stream goes on after"
+            " `Last-Event-ID`, or `id` in the query of those who cannot send headers, or from `from`, `since` or `last`"
+            " on, or with the next one;"
             " there is no `to`, `until` and `limit` for it. With"
             ' `Upgrade: websocket` the same comes as messages: records, `{"skipped": ...}` and `{"position": ID}`.'
         ),
@@ -115,7 +116,7 @@ def _records(config: QueryConfig) -> Schema:
                 {"type": "string", "format": "jmespath", "minLength": 1, "maxLength": config.max_expression},
             ),
             query("limit", "at most so many", count),
-            query("last", "the newest so many; not with `from`, `to`, `since` and `until`", count),
+            query("last", "the newest so many up to `to`; not with `from`, `since`, `until` and `limit`", count),
             query("encoding", "`base64`: every payload as `data`", {"type": "string", "enum": ["base64"]}),
             request_header("Last-Event-ID", "the last id that is known already, if any; only for streams", _SEEN),
         ],

@@ -34,6 +34,16 @@ def describe_source(source: Source, *, ranges: bool = False) -> dict[str, Any]:
 
     :param ranges: tell which numbers are lost and missing, too, and not only how many.
     """
+    if ranges:
+        return _describe(source, ranges=True)
+    # To count what thousands of segments hold takes a while, and most journals have not changed.
+    state = source.state()
+    if source.described is None or source.described[0] != state:
+        source.described = state, _describe(source, ranges=False)
+    return source.described[1] | {"problem": source.problem}
+
+
+def _describe(source: Source, *, ranges: bool) -> dict[str, Any]:
     reader = source.reader
     epochs, newest = [], 0
     for epoch in reader.epochs():
@@ -88,24 +98,16 @@ class Overview:
         self._reactor = reactor
         self._version = installed()
         self._started_at = reactor.seconds()
-        self._kept: dict[str, tuple[object, dict[str, Any]]] = {}
         self.site: WebSite | None = None
         self.content: dict[str, Any] = {}
 
     def look(self) -> None:
         """Make it anew."""
-        self._sources.look()
-        streams = []
-        kept: dict[str, tuple[object, dict[str, Any]]] = {}
-        for source in islice(self._sources, MAX_STREAMS):
-            source.refresh()
-            # To count what thousands of segments hold takes a while, and most journals have not changed.
-            state = source.state()
-            before = self._kept.get(source.name)
-            told = before[1] if before is not None and before[0] == state else describe_source(source)
-            kept[source.name] = state, told
-            streams.append(told | {"followers": self._followers.following(source.name), "problem": source.problem})
-        self._kept = kept
+        self._sources.look_at_all()
+        streams = [
+            describe_source(source) | {"followers": self._followers.following(source.name)}
+            for source in islice(self._sources, MAX_STREAMS)
+        ]
         streams += [
             {**_EMPTY, "stream": name, "name": name, "problem": problem}
             for name, problem in sorted(self._sources.problems.items())

@@ -38,12 +38,8 @@ class StreamPages:
     def list(self, request: WebRequest) -> Answer:
         """Answer with all streams."""
         queries(request)
-        self._sources.look()
-        content = []
-        for source in self._sources:
-            source.refresh()
-            content.append(self._described(source))
-        return answer(content)
+        self._sources.look_at_all()
+        return answer([self._described(source) for source in self._sources])
 
     def get(self, request: WebRequest) -> Answer:
         """Answer with one stream, and which numbers of it are not there."""
@@ -65,8 +61,8 @@ class StreamPages:
         wanted = self._selection(request, source, RANGE)
         if wanted.first is not None:
             _check_kept(source, wanted.first)
-        if wanted.newest is not None and (wanted.last is not None or wanted.until is not None):
-            raise bad_request("last counts from the end, so there is no to and no until beside it")
+        if wanted.newest is not None and (wanted.until is not None or wanted.limit is not None):
+            raise bad_request("last counts backwards, so there is no until and no limit beside it")
         search = Search(source, self._sources, wanted, self._config)
         searching = self._searches.run(search, request.client_name)
         request.when_gone = searching.cancel
@@ -131,10 +127,12 @@ def _check_kept(source: Source, place: Place) -> None:
 
 def _found(search: Search, request: WebRequest, wanted: Selection) -> None:
     request.when_gone = None
+    path = request.path.decode("ascii", "replace")
     more: Headers = ()
     if search.next is not None:
-        path = request.path.decode("ascii", "replace")
         more = ((b"Link", f'<{path}?{wanted.going_on(search.next)}>; rel="next"'.encode()),)
+    elif search.previous is not None:
+        more = ((b"Link", f'<{path}?{wanted.going_back(search.previous)}>; rel="prev"'.encode()),)
     texts = [item.text(wanted.plain) for item in search.found]
     if accepts(request, NDJSON):
         body = b"\n".join([*texts, b""]) if texts else b""

@@ -48,7 +48,7 @@ class Selection(NamedTuple):
     limit: int | None = None
     """At most so many."""
     newest: int | None = None
-    """Begin so many before the end."""
+    """The newest so many."""
     plain: bool = False
     """Payloads as base64, whatever they are."""
 
@@ -60,10 +60,17 @@ class Selection(NamedTuple):
         for name, time in (("since", self.since), ("until", self.until)):
             if time is not None:
                 words.append(f"{name}={time // 1_000_000}.{time % 1_000_000:06}")
-        if self.where is not None:
-            words.append(f"where={quote(self.where.text, safe='')}")
         if self.limit is not None:
             words.append(f"limit={self.limit}")
+        return self._joined(words)
+
+    def going_back(self, place: Place) -> str:
+        """Return the query for the newest up to ``place``."""
+        return self._joined([f"last={self.newest}", f"to={place.epoch}:{place.position}"])
+
+    def _joined(self, words: list[str]) -> str:
+        if self.where is not None:
+            words.append(f"where={quote(self.where.text, safe='')}")
         if self.plain:
             words.append("encoding=base64")
         return "&".join(words)
@@ -81,7 +88,7 @@ def select(query: Mapping[bytes, bytes], contents: IJournalContents, *, longest:
     since, until = (_time(name, words.get(name)) for name in ("since", "until"))
     newest = _count("last", words.get("last"), page)
     if newest is not None and (first is not None or since is not None):
-        raise bad_request("last counts from the end, so there is no from and no since beside it")
+        raise bad_request("last counts backwards, so there is no from and no since beside it")
     encoding = words.get("encoding")
     if encoding not in (None, "base64"):
         raise bad_request("encoding is base64, or left out")

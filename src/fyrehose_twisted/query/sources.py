@@ -6,7 +6,8 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from time import monotonic
+from typing import Any, NamedTuple
 
 from twisted.logger import Logger
 
@@ -34,6 +35,10 @@ DAMAGES = 1_000
 """Damaged places that are remembered of each journal, so that each is counted and logged once."""
 
 
+MANY, LOOK_INTERVAL = 100, 1.0
+"""To look at more journals than this takes so long that it is done again only after so many seconds."""
+
+
 class Stretch(NamedTuple):
     """A block, and which positions it answers for."""
 
@@ -49,6 +54,7 @@ class Source:
     :ivar name: of its directory: what it is called in paths.
     :ivar problem: why it cannot be read; empty if it can.
     :ivar damages: damaged places that were met.
+    :ivar described: what was told of it, and its :meth:`state` then.
     """
 
     log = Logger()
@@ -59,6 +65,7 @@ class Source:
         self.reader = reader
         self.problem = ""
         self.damages = 0
+        self.described: tuple[object, dict[str, Any]] | None = None
         self._cache = cache
         self._damaged: OrderedDict[tuple[str, int], None] = OrderedDict()
 
@@ -251,6 +258,16 @@ class Sources:
         self._open = open
         self._sources: dict[str, Source] = {}
         self._cache = Blocks()
+        self._looked_at = 0.0
+
+    def look_at_all(self) -> None:
+        """See which journals there are now, and what each holds; where they are many, once a second at most."""
+        if len(self) > MANY and monotonic() < self._looked_at + LOOK_INTERVAL:
+            return
+        self.look()
+        for source in self:
+            source.refresh()
+        self._looked_at = monotonic()
 
     def look(self) -> None:
         """See which journals there are now."""
