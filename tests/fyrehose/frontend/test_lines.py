@@ -134,6 +134,32 @@ def test_no_more_is_read_than_may_wait(make_frontend: Any) -> None:
     assert client.answers == ["1", "2"]
 
 
+def test_of_one_read_no_more_is_under_way_than_may_be(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(unanswered_lines=600))
+    frontend.publisher.held = []
+    client = frontend.connect().send(b"x\n" * 5_000 + b"\n" * 2_000)
+    assert sum(frontend.publisher.runs) < 600 + 256
+    client.end()
+    while frontend.publisher.held:
+        waiting, frontend.publisher.held = frontend.publisher.held, []
+        assert sum(len(numbers) for _, numbers in waiting) < 600 + 256
+        for deferred, numbers in waiting:
+            deferred.callback(numbers)
+    assert client.answers == [str(number) for number in range(1, 5_001)] + ["error empty"] * 2_000
+
+
+def test_what_is_no_message_is_charged(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(messages_per_client=100, burst=1))
+    client = frontend.connect().send(b"\n" * 400)
+    assert (len(client.answers), client.is_read) == (256, False)
+    frontend.clock.advance(1.5)
+    assert len(client.answers) == 256
+    frontend.clock.advance(0.1)
+    assert (len(client.answers), client.is_read) == (400, True)
+    other = frontend.connect().send(b"x\n")
+    assert other.answers == []
+
+
 def test_who_is_too_fast_is_not_read(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(messages_per_client=10, burst=1))
     client = frontend.connect().send(b"x\n" * 20).send(b"y\n")

@@ -64,6 +64,7 @@ class LineConnection(Protocol):
         self._begun = False
         self._counted = False
         self._too_long = False
+        self._publishing = False
         self._answers: deque[_Answers] = deque()
         self._unanswered = 0
         self._waiting: set[Deferred[Any]] = set()
@@ -156,8 +157,16 @@ class LineConnection(Protocol):
 
     def _publish(self) -> None:
         """Publish what is held, as far as that may be now."""
+        # Some of it may fail at once, which brings us here again.
+        if not self._publishing and self._retry is None:
+            self._publishing = True
+            self._publish_held()
+            self._publishing = False
+            self._throttle()
+
+    def _publish_held(self) -> None:
         lines = self._lines
-        while self._held and not self._over:
+        while self._held and not self._over and self._unanswered < lines.config.unanswered_lines:
             wait = lines.intake.rates.wait(self.client)
             if wait > 0:
                 lines.counts["limited"] += 1
@@ -174,6 +183,8 @@ class LineConnection(Protocol):
                     break
             del self._held[: len(batch)]
             answers = _Answers(len(batch), errors=self._errors(batch) if len(run) < len(batch) else None)
+            if answers.errors:
+                lines.intake.rates.charge(self.client, len(answers.errors), 0)  # To answer them is work as well.
             if published is None:
                 answers.tell(b"")
             self._answer(answers)
@@ -182,7 +193,6 @@ class LineConnection(Protocol):
                 done = published.addCallbacks(self._numbered, self._failed, (answers,), errbackArgs=(answers,))
                 done.addErrback(self._broken)
                 done.addCallback(self._no_longer_waits, published)
-        self._throttle()
 
     def _errors(self, lines: list[bytes]) -> dict[int, bytes]:
         """Return what is answered to those that are no messages, by row."""
@@ -195,7 +205,7 @@ class LineConnection(Protocol):
     def _numbered(self, sequences: list[int], answers: _Answers) -> None:
         self._lines.counts["lines"] += len(sequences)
         answers.tell(b"%d\n" * len(sequences) % tuple(sequences))
-        self._flush()
+        self._go_on()
 
     def _failed(self, failure: Failure, answers: _Answers) -> None:
         failure.trap(NotPublished, CancelledError)
@@ -204,7 +214,12 @@ class LineConnection(Protocol):
         messages = answers.count - len(answers.errors)
         answers.tell(self._error(why) * messages)
         self._lines.counts["errors"] += messages - 1
+        self._go_on()
+
+    def _go_on(self) -> None:
         self._flush()
+        if self._held:
+            self._publish()
 
     def _no_longer_waits(self, result: object, published: Deferred[Any]) -> None:
         self._waiting.discard(published)
