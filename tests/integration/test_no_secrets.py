@@ -105,8 +105,9 @@ def test_front_doors(start: Any, await_true: Any, tmp_path: Path, logger: list[s
     assert not token.is_in(told)
 
 
-def test_nodes(start: Any, tmp_path: Path) -> None:
-    secret, token = Secret(tmp_path / "secret"), Secret(tmp_path / "token")
+def test_nodes(start: Any, start_ircd: Any, tmp_path: Path) -> None:
+    ircd = start_ircd("ngircd")
+    secret, token, password = (Secret(tmp_path / name) for name in ("secret", "token", "password"))
     common = ("twistd", "-n", "--pidfile=")
     parcels = start(
         *(*common, "parcels-node", "--name=a", "--found", "--listen=tcp:0", "--http=tcp:0"),
@@ -115,6 +116,12 @@ def test_nodes(start: Any, tmp_path: Path) -> None:
     freenet = start(
         *(*common, "freenet-node", "--listen=tcp:0", "--secret-file", secret.path, "--metrics=tcp:0"),
         *("--state", tmp_path / "freenet", "--control", f"unix:{tmp_path / 'control'}"),
+    )
+    hydra = start(
+        *(*common, "hydra-node", "--tag=a", "--found", "--network-size=1", "--listen=tcp:0", "--metrics=tcp:0"),
+        *("--secret-file", secret.path, "--irc", ircd.address, "--irc-password-file", password.path),
+        *("--channel", "#c", "--sasl-account=a", "--sasl-password-file", password.path),
+        *("--state", tmp_path / "hydra", "--control", f"unix:{tmp_path / 'hydra-control'}"),
     )
     port = int(parcels.wait_for(r"--http: listening on 127.0.0.1:(\d+)")[1])
     metrics = int(freenet.wait_for(r"--metrics: listening on 127.0.0.1:(\d+)")[1])
@@ -126,14 +133,20 @@ def test_nodes(start: Any, tmp_path: Path) -> None:
     assert status.finish() == 0
     told += status.out.encode() + status.err.encode()
     garbage(node)
-    for service in (parcels, freenet):
+    hydra.wait_for("SASL|on IRC at")
+    garbage(int(hydra.wait_for(r"--listen: listening on \D*127.0.0.1:(\d+)")[1]))
+    told += ask(int(hydra.wait_for(r"--metrics: listening on 127.0.0.1:(\d+)")[1]), "/metrics")
+    status = start("fyrehose", "hydra", "status", "--control", f"unix:{tmp_path / 'hydra-control'}")
+    assert status.finish() == 0
+    told += status.out.encode() + status.err.encode()
+    for service in (parcels, freenet, hydra):
         told += seen(service)
         service.signal(signal.SIGTERM).finish()
         told += service.out.encode() + service.err.encode()
-    told += written(tmp_path, secret.path, token.path)
+    told += written(tmp_path, secret.path, token.path, password.path)
     assert b"hello" in told
-    assert not secret.is_in(told)
-    assert not token.is_in(told)
+    for one in (secret, token, password):
+        assert not one.is_in(told)
 
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
