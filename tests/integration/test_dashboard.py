@@ -268,11 +268,29 @@ def test_it_shows_how_everything_fares(
     page.until("document.querySelectorAll('#list li').length === 20")
     assert page.run("document.querySelector('#list li .number').textContent") == "350"
     assert page.run("document.querySelector('#list .payload').textContent") == '{"n": 301}'
+
+    # Back to the beginning, without a hole; and what goes on has no older ones below it.
+    numbers = "[...document.querySelectorAll('#list .number:first-child')].map((one) => Number(one.textContent))"
+    for shown in (*range(70, 350, 50), 350):
+        page.run("document.getElementById('older').focus()")
+        page.key("Enter")
+        page.until(f"document.querySelectorAll('#list li').length === {shown}")
+        page.until("document.getElementById('older-state').textContent.includes('older')")
+    assert page.run(numbers) == list(range(350, 0, -1))
+    assert page.run("document.getElementById('older-state').textContent") == "30 older ones; this is the beginning"
+    assert page.run("document.getElementById('older').disabled")
+    page.keep("dashboard-older")
+    page.run("document.getElementById('pause').click()")
+    page.until("document.querySelectorAll('#list li').length === 20")
+    assert not page.run("document.getElementById('older').disabled")
     page.run("document.getElementById('where').focus()")
     page.type("kind == 'odd' && n > `295`")
     page.key("Enter")
     page.until("document.querySelectorAll('#list li').length === 2")
     assert page.run("[...document.querySelectorAll('#list .number')].map((one) => one.textContent)[0]") == "299"
+    # What the filter takes may be far back.
+    page.run("document.getElementById('older').click()")
+    page.until("document.querySelectorAll('#list li').length === 2 && document.getElementById('older').disabled")
     page.keep("dashboard-records")
     page.run("document.getElementById('where').select()")
     page.type("kind ==")

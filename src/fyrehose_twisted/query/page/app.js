@@ -5,6 +5,7 @@
 const KEPT = 300; // seconds of which the small plots tell
 const STEP = 5; // seconds that one step of them stands for
 const SHOWN = 200; // records in a list
+const OLDER = 50; // records that are put below it at once
 const LONGEST = 4096; // characters of one that are shown
 const RETRY = [1, 2, 4, 8, 15]; // seconds before it is tried again
 const SILENCE = { overview: 10, records: 60 }; // seconds after which a stream that says nothing is dead
@@ -610,6 +611,13 @@ async function watch() {
 
 // Records of one stream
 
+// The id before another, null for the first there can be. Numbers may be larger than those of JavaScript.
+function preceding(id) {
+  const [, epoch = "0", position] = /^(?:(\d+):)?(\d+)$/.exec(id);
+  if (position !== "0") return `${epoch}:${BigInt(position) - 1n}`;
+  return epoch === "0" ? null : `${BigInt(epoch) - 1n}:18446744073709551614`;
+}
+
 class Records {
   constructor() {
     this.dialog = byId("records");
@@ -621,6 +629,7 @@ class Records {
     byId("close").addEventListener("click", () => this.dialog.close());
     this.dialog.addEventListener("close", () => this.end());
     byId("pause").addEventListener("click", () => this.pause(!this.paused));
+    byId("older").addEventListener("click", () => this.older());
     byId("filter").addEventListener("submit", (event) => {
       event.preventDefault();
       this.begin();
@@ -645,7 +654,13 @@ class Records {
     this.paused = yes;
     byId("pause").textContent = yes ? "Go on" : "Pause";
     this.say(yes ? "Paused" : this.state);
-    if (!yes) this.soon();
+    if (yes) return;
+    // Below what goes on there are no older ones, or there would be a hole between them one day.
+    byId("list").querySelectorAll("[data-older]").forEach((line) => line.remove());
+    this.back = undefined; // the path of what is before the list; null at the beginning
+    byId("older").disabled = false;
+    byId("older-state").textContent = "";
+    this.soon();
   }
 
   say(text) {
@@ -676,6 +691,7 @@ class Records {
     const path = `/streams/${encodeURIComponent(this.name)}/records`;
     const where = byId("where").value.trim();
     const filter = where ? `&where=${encodeURIComponent(where)}` : "";
+    this.before = (id) => `${path}?last=${OLDER}${id === undefined ? "" : "&to=" + id}${filter}`;
     let id = null;
     for (let failures = 0; !stopped.signal.aborted; failures += 1) {
       try {
@@ -697,6 +713,37 @@ class Records {
       }
       this.tell("The service does not answer; trying again");
       await pause(RETRY[Math.min(failures, RETRY.length - 1)]);
+    }
+  }
+
+  // What is before the list is put below it. Newer ones wait meanwhile, or they would push it out again.
+  async older() {
+    if (this.asking) return;
+    this.pause(true);
+    const list = byId("list"), stopped = this.stopped, oldest = list.lastChild?.dataset.id;
+    this.asking = true;
+    byId("older-state").textContent = "Asking";
+    try {
+      let lines = [], back = this.back;
+      if (back === undefined && oldest !== undefined) back = preceding(oldest) && this.before(preceding(oldest));
+      else back ??= this.before();
+      if (back !== null) {
+        const answer = await ask(back, { Accept: "application/x-ndjson" }, stopped.signal);
+        lines = (await answer.text()).split("\n").slice(0, -1).reverse();
+        if (stopped !== this.stopped || !this.paused) return;
+        back = /<([^>]*)>; rel="prev"/.exec(answer.headers.get("Link"))?.[1] ?? null;
+      }
+      const made = lines.map((data) => this.line({ data, older: true }));
+      list.append(...made);
+      made[0]?.scrollIntoView({ block: "start" });
+      this.back = back;
+      byId("older").disabled = back === null;
+      byId("older-state").textContent = many(lines.length, "older one", "older ones")
+        + (back === null ? "; this is the beginning" : "");
+    } catch (error) {
+      if (!stopped.signal.aborted) byId("older-state").textContent = error.message;
+    } finally {
+      this.asking = false;
     }
   }
 
@@ -725,11 +772,15 @@ class Records {
     while (list.children.length > SHOWN) list.lastChild.remove();
   }
 
-  line({ event, data }) {
+  line({ event, id, data, older }) {
     const content = parse(data);
+    const made = element("li");
+    if (id !== undefined) made.dataset.id = id;
+    if (older) made.dataset.older = "";
     if (event === "skipped") {
       const said = `${whole.format(content.first)} to ${whole.format(content.last)} cannot be had`;
-      return element("li", {}, element("span", { className: "said warn" }, said));
+      made.append(element("span", { className: "said warn" }, said));
+      return made;
     }
     const name = (content.epoch ? content.epoch + ":" : "") + content.sequence;
     const at = new Date(content.received_at / 1000).toISOString().slice(0, 23).replace("T", " ");
@@ -738,9 +789,10 @@ class Records {
       ? data.slice(data.indexOf('"json":') + 7, -1) : "base64 " + content.data);
     const more = payload.length - LONGEST;
     const cut = more > 0 ? `… and ${number(more)} more characters` : "";
-    return element("li", {}, element("span", { className: "number" }, name),
+    made.append(element("span", { className: "number" }, name),
       element("span", { className: "quiet number" }, at),
       element("span", { className: "payload" }, visible(payload.slice(0, LONGEST)) + cut));
+    return made;
   }
 }
 
