@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from twisted.internet.address import UNIXAddress
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import CannotListenError, ReactorNotRunning
 from twisted.internet.task import Clock
@@ -19,6 +20,7 @@ from fyrehose_twisted.fyrehose.journal_service import JournalService
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError, JournalFull
 from fyrehose_twisted.journal.store import Journal, open_journal
+from fyrehose_twisted.net.entrances import Entrance
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"
@@ -68,7 +70,7 @@ class ListeningPort:
         self.stopping = False
 
     def getHost(self) -> Any:
-        return "somewhere"
+        return UNIXAddress(b"somewhere")
 
     def stopListening(self) -> Deferred[None]:
         self.stopping = True
@@ -233,9 +235,9 @@ def test_what_cannot_be_made_durable_at_the_end_is_said_and_makes_the_status_1(
 def test_readers_elsewhere_are_cut_off_first(run: Run, tmp_path: Path) -> None:
     port: Any = ListeningPort()
     endpoint = Endpoint(succeed(port))
-    running = run(serve=(endpoint, lambda journal: journal))
+    running = run(serve=lambda journal: Entrance("serve", "tcp:1", endpoint, journal))
     assert endpoint.factories == [running.journal]
-    assert running.said(LogLevel.info)[-1] == "gives frames at somewhere:"
+    assert running.said(LogLevel.info)[-1] == "--serve: listening on somewhere"
     ended = running.stop()
     assert port.stopping
     assert ended == []
@@ -270,7 +272,7 @@ def test_a_segment_that_is_just_written_anew_is_waited_for(
     ],
 )
 def test_a_port_that_cannot_be_served_on_ends_the_process(error: Exception, reason: str, run: Run) -> None:
-    running = run(serve=(Endpoint(fail(error)), lambda journal: journal))
-    assert running.said(LogLevel.critical) == [f"stopping: --serve cannot be listened on: {reason}"]
+    running = run(serve=lambda journal: Entrance("serve", "tcp:1", Endpoint(fail(error)), journal))
+    assert running.said(LogLevel.critical) == [f"stopping: --serve: cannot listen on tcp:1: {reason}"]
     assert running.reactor.stops == 1
     running.stop()

@@ -193,7 +193,7 @@ def test_other_machines_read_what_is_in_the_files(backbone: Any, start_journal: 
     backbone.wait_for_clients(2)
     publishing = load(backbone)
     for journal, known in ((given, None), (secret, SECRET)):
-        port = int(journal.program.wait_for(r"gives frames at [0-9.]+:(\d+)")[1])
+        port = int(journal.program.wait_for(r"--serve: listening on [0-9.]+:(\d+)")[1])
         journal.wait_for(1_000)
         with RemoteJournal("127.0.0.1", port, known) as remote, closing(open_reader(journal.path)) as reader:
             far = remote.reader("fyrehose://default")
@@ -220,7 +220,7 @@ def test_garbage_at_every_port_under_load(backbone: Any, start_journal: Any, loa
     rng = Random(seed)
     journal = start_journal(backbone, "bothered", "--serve", "tcp:0")
     other = start_journal(backbone, "other")
-    port = int(journal.program.wait_for(r"gives frames at [0-9.]+:(\d+)")[1])
+    port = int(journal.program.wait_for(r"--serve: listening on [0-9.]+:(\d+)")[1])
     backbone.wait_for_clients(2)
     publishing = load(backbone)
     journal.wait_for(1)

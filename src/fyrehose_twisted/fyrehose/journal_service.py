@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
-from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
-from twisted.internet.protocol import Factory
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import FyrehoseError, OperationalError
@@ -17,6 +15,7 @@ from fyrehose_twisted.fyrehose.service import DatagramService, bind
 from fyrehose_twisted.journal.metrics import JournalCollector
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.journal.upkeep import Upkeep
+from fyrehose_twisted.net.entrances import Entrance, Entrances
 from fyrehose_twisted.net.metrics import Info
 from fyrehose_twisted.net.metrics_port import MetricsPort
 from fyrehose_twisted.notify import supervisor
@@ -35,8 +34,7 @@ class JournalService(DatagramService):
     :param interface: local IPv4 address; by default the one from which the backbone is reached.
     :param sync_interval: seconds after which what came is made durable; ``None`` to do so with each group, before
         anybody is told of it.
-    :param serve: where to give the journal's frames to readers on other machines, and the factory that does, given
-        the journal.
+    :param serve: given the journal, returns where to give its frames to readers on other machines.
     :param metrics: where to serve Prometheus metrics; see :class:`~fyrehose_twisted.fyrehose.service.BackboneService`.
     """
 
@@ -49,7 +47,7 @@ class JournalService(DatagramService):
         port: int = 0,
         interface: str | None = None,
         sync_interval: float | None = None,
-        serve: tuple[IStreamServerEndpoint, Callable[[Journal], Factory]] | None = None,
+        serve: Callable[[Journal], Entrance] | None = None,
         metrics: str | None = None,
         reactor: Any = None,
     ) -> None:
@@ -64,7 +62,7 @@ class JournalService(DatagramService):
         self._sync_interval = sync_interval
         self._serve = serve
         self._metrics = MetricsPort(self.reactor, metrics)
-        self._serving: IListeningPort | None = None
+        self._serving = Entrances(self.reactor, "tcp:2324", "journal")
         self._upkeep: Upkeep | None = None
         self._reloading = Reloading.of_nothing(self.reactor)
         self._binding: Deferred[None] = succeed(None)
@@ -89,8 +87,9 @@ class JournalService(DatagramService):
         self._binding.addCallback(lambda _: supervisor.ready(self.reactor, f"keeps {journal.stream}"))
         self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
         if self._serve is not None:
-            endpoint, factory = self._serve
-            endpoint.listen(factory(journal)).addCallbacks(self._serves, self._cannot_serve)
+            self._serving.add_entrance(self._serve(journal))
+            self._serving.bind()
+            self._serving.failed(lambda error: self.fail(Failure(error)))
         told = Info("journal", stream=journal.stream), ClientCollector(protocol), JournalCollector([journal])
         self._metrics.listen(*told, failed=self.fail)
         self._reloading.start()
@@ -104,8 +103,7 @@ class JournalService(DatagramService):
         self._reloading.stop()
         self._binding.cancel()  # Or a name that is still being looked up would open a port afterwards.
         await self._metrics.close()
-        if self._serving is not None:
-            await maybeDeferred(self._serving.stopListening)
+        await self._serving.close()
         if self.protocol is not None:
             await self.protocol.leave()
             self._sum_up(self.protocol)
@@ -153,15 +151,3 @@ class JournalService(DatagramService):
                 taken=journal.counters.taken,
                 lost=node.counters.lost,
             )
-
-    def _serves(self, port: IListeningPort) -> None:
-        self._serving = port
-        address: Any = port.getHost()
-        host, number = getattr(address, "host", address), getattr(address, "port", "")
-        self.log.info("gives frames at {host}:{port}", host=host, port=number)
-
-    def _cannot_serve(self, failure: Failure) -> None:
-        error: Any = failure.value
-        error = getattr(error, "socketError", error)
-        reason = getattr(error, "strerror", None) or str(error)
-        self.fail(Failure(OperationalError(f"--serve cannot be listened on: {reason}")))

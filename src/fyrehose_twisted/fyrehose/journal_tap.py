@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 from twisted.application.service import IService
-from twisted.internet.protocol import Factory
 from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
@@ -26,6 +26,7 @@ from fyrehose_twisted.journal.layout import directory_name
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.serving import JournalServerFactory, journal_endpoint
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
+from fyrehose_twisted.net.entrances import Entrance
 from fyrehose_twisted.net.names import parse_host_port
 from fyrehose_twisted.options import integer, protocol_class
 from fyrehose_twisted.secret import read_secret
@@ -128,9 +129,6 @@ def makeService(options: Options) -> IService:
     stream = f"fyrehose://{options['name']}"
     path: Path = options["directory"]
 
-    def serve(journal: Journal) -> Factory:
-        return JournalServerFactory(lambda: {journal.stream: journal}, options["serve-secret"])
-
     def make_protocol(**keywords: Any) -> JournalProtocol:
         protocol: JournalProtocol = options["class"](options["config"], **keywords)
         return protocol
@@ -138,9 +136,7 @@ def makeService(options: Options) -> IService:
     try:
         # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
         _try_directory(path, stream)
-        endpoint = None
-        if options["serve"]:
-            endpoint = journal_endpoint(reactor, options["serve"], options["serve-secret"])
+        serve = _serving(options, reactor) if options["serve"] else None
         service: Any = JournalService(
             lambda: open_journal(path, stream, config=options["journal-config"]),
             make_protocol,
@@ -148,12 +144,23 @@ def makeService(options: Options) -> IService:
             port=options["port"],
             interface=options["interface"],
             sync_interval=options["sync-interval"],
-            serve=None if endpoint is None else (endpoint, serve),
+            serve=serve,
             metrics=options["metrics"],
         )
     except FyrehoseError as error:
         raise SystemExit(f"fyrehose-journal: {error}") from None
     return service  # type: ignore[no-any-return]
+
+
+def _serving(options: Options, reactor: Any) -> Callable[[Journal], Entrance]:
+    secret = options["serve-secret"]
+    endpoint = journal_endpoint(reactor, options["serve"], secret)
+
+    def serve(journal: Journal) -> Entrance:
+        factory = JournalServerFactory(lambda: {journal.stream: journal}, secret)
+        return Entrance("serve", options["serve"], endpoint, factory)
+
+    return serve
 
 
 def _try_directory(path: Path, stream: str) -> None:
