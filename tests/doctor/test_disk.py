@@ -50,6 +50,7 @@ def test_what_is_no_line_of_mounts_is_left_out() -> None:
     [
         ("ext4", Level.OK, "lies on ext4, mounted at /x"),
         ("tmpfs", Level.WARN, "gone when the machine stops"),
+        ("devtmpfs", Level.WARN, "gone when the machine stops"),
         ("overlay", Level.WARN, "layer of a container"),
         ("nfs4", Level.WARN, "another machine's"),
         ("fuse.sshfs", Level.WARN, "another machine's"),

@@ -17,7 +17,7 @@ from fyrehose_twisted.doctor.mounts import Mount, mount_of, mounts
 
 DIRECTORY, FILE_SYSTEM, ROOM, FSYNC = "directory", "file system", "disk room", "fsync"
 
-MEMORY = frozenset({"tmpfs", "ramfs"})
+MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 LAYERS = frozenset({"overlay", "aufs"})
 ELSEWHERE = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"}
