@@ -14,7 +14,7 @@ from fyrehose_twisted.fyrehose.clients import Clients
 from fyrehose_twisted.fyrehose.codec import DATA_HEADER, encode, encode_deliver
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import ClientExpired, ClientJoined, Exhausted, ServedClient, StreamKnown
-from fyrehose_twisted.fyrehose.held import HeldPushes
+from fyrehose_twisted.fyrehose.held import REPEAT_TIME, HeldPushes
 from fyrehose_twisted.fyrehose.messages import (
     ANY_ADDRESS,
     CONFIRM,
@@ -146,6 +146,7 @@ class Backbone(PacketNode):
                 self.phase = Phase.REFUSING
                 self._events.append(StreamKnown(peer, sequence))
                 self.drops.counts["not_numbering"] += len(self._held.release())
+                self._held.forget()
             case _:
                 kind = type(packet).__name__.upper()
                 self._drop("unexpected", peer, f"{kind} is for clients, not for a backbone", now)
@@ -156,21 +157,13 @@ class Backbone(PacketNode):
             self._drop("push_not_allowed", peer, "PUSH from an address that may not publish", now)
         elif len(push.data) > MAX_DELIVERABLE:
             self._drop("too_long", peer, f"PUSH of {len(push.data)} bytes cannot be delivered over IPv4", now)
+        elif self._held.repeats(push):
+            self.drops.counts["held_already"] += 1
         elif self.phase is Phase.SETTLING:
-            if self._held.repeats(push):
-                self.drops.counts["held_already"] += 1
-            elif not self._held.add(push, peer):
+            if not self._held.add(push, peer):
                 self._drop("not_numbering", peer, f"PUSH while {self.phase.value}, and too many wait already", now)
-        elif self.phase is Phase.SERVING:
-            sequence = self.numbering.take(1, now)
-            datagram = encode_deliver(sequence, push.data)
-            self._deliver(datagram, 1, len(push.data))
-            if push.confirm:
-                self._confirm(datagram, peer)
-            if self.numbering.left == 0:
-                self._exhaust()
         else:
-            self._drop("not_numbering", peer, f"PUSH while {self.phase.value}", now)
+            self._publish(push, peer, now)
 
     def keepalive_received(self, keepalive: Keepalive, peer: Address, now: float) -> None:
         """Admit a client for the next 5 s and say so (000, backbone rules 1 and 2), or refuse it in silence."""
@@ -209,17 +202,31 @@ class Backbone(PacketNode):
     def tick(self, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
         self._expire(now)
-        if self.phase is Phase.SETTLING and self._settle_until is not None and now >= self._settle_until:
+        due = self._due
+        if due is None or now < due:
+            return
+        if self.phase is Phase.SETTLING:
             self.phase = Phase.SERVING
             for push, peer in self._held.release():
-                self.push_received(push, peer, now)
+                self._publish(push, peer, now)
+        else:
+            self._held.forget()
 
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
-        deadline = self._clients.next_expiry()
-        if self.phase is Phase.SETTLING and self._settle_until is not None:
-            return self._settle_until if deadline is None else min(deadline, self._settle_until)
-        return deadline
+        expiry, due = self._clients.next_expiry(), self._due
+        if expiry is None or due is None:
+            return expiry if due is None else due
+        return min(expiry, due)
+
+    @property
+    def _due(self) -> float | None:
+        """When it has settled, and then when it forgets what had waited."""
+        if self._settle_until is not None and self.phase is Phase.SETTLING:
+            return self._settle_until
+        if self._settle_until is not None and self._held.remembers:
+            return self._settle_until + REPEAT_TIME
+        return None
 
     def drain(self) -> Drained:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is a ``Mark``."""
@@ -233,11 +240,23 @@ class Backbone(PacketNode):
 
     def _pushes(self, batch: Batch, run: Run) -> int:
         """Return how many messages at the beginning of a run can be numbered where they lie."""
-        if self.phase is not Phase.SERVING or not self._clients.may_push(run.peer):
+        if self.phase is not Phase.SERVING or self._held.remembers or not self._clients.may_push(run.peer):
             return 0
         pushes = leading_pushes(batch.buffer, run)
         fit = pushes < self.numbering.left and run.size - DATA_HEADER.size <= MAX_DELIVERABLE
         return pushes if fit else 0
+
+    def _publish(self, push: Push, peer: Address, now: float) -> None:
+        if self.phase is not Phase.SERVING:
+            self._drop("not_numbering", peer, f"PUSH while {self.phase.value}", now)
+            return
+        sequence = self.numbering.take(1, now)
+        datagram = encode_deliver(sequence, push.data)
+        self._deliver(datagram, 1, len(push.data))
+        if push.confirm:
+            self._confirm(datagram, peer)
+        if self.numbering.left == 0:
+            self._exhaust()
 
     def _publish_run(self, batch: Batch, run: Run, count: int, now: float) -> None:
         start, size = run.start, run.size

@@ -8,6 +8,9 @@ from fyrehose_twisted.fyrehose.messages import Push
 
 HELD_MESSAGES, HELD_BYTES = 4_096, 8 * 2**20
 
+REPEAT_TIME = 0.5
+"""Seconds after which a publisher has what came of a message that had waited: who sends it again later has not."""
+
 
 class HeldPushes:
     """PUSHes in order of arrival, up to 4,096 or 8 MiB of them."""
@@ -17,8 +20,14 @@ class HeldPushes:
         self._bytes = 0
         self._enveloped: set[bytes] = set()
 
+    @property
+    def remembers(self) -> bool:
+        """Whether there are messages that may be repeated."""
+        return bool(self._enveloped)
+
     def repeats(self, push: Push) -> bool:
-        """Say whether this enveloped message waits already: its publisher grew impatient, and one number is enough."""
+        """Say whether this enveloped message waits already, or did until now: its publisher grew impatient, and one
+        number is enough."""
         return push.data in self._enveloped
 
     def add(self, push: Push, peer: Address) -> bool:
@@ -32,8 +41,11 @@ class HeldPushes:
         return True
 
     def release(self) -> list[tuple[Push, Address]]:
-        """Return them, and hold none any more."""
+        """Return them, and hold none any more; which they were is known until :meth:`forget`."""
         pushes, self._pushes = self._pushes, []
-        self._enveloped.clear()
         self._bytes = 0
         return pushes
+
+    def forget(self) -> None:
+        """Take what comes for new from now on."""
+        self._enveloped.clear()
