@@ -58,6 +58,8 @@ class Replica:
         try:
             state = json.loads(snapshot.read_bytes()) if snapshot.exists() else {}
             self.counter = Counter(**state)
+            if not all(type(number) is int for number in vars(self.counter).values()):
+                raise TypeError("it has something else than whole numbers")
         except (OSError, TypeError, ValueError, RecursionError) as error:
             raise FyrehoseError(f"{snapshot} is no snapshot of a counter: {error}") from None
 
@@ -99,7 +101,10 @@ async def main(reactor: Any, options: argparse.Namespace) -> None:
             change: dict[str, int] = {options.role: options.amount}
             if options.role == "set":
                 change["if_at"] = options.if_at
-            print(await client.publish(json.dumps(change).encode(), key=options.key))
+            data = json.dumps(change).encode()
+            if len(data) > MAX_CHANGE:
+                raise FyrehoseError(f"that is a change of {len(data)} bytes; no replica takes more than {MAX_CHANGE}")
+            print(await client.publish(data, key=options.key))
     except (FyrehoseError, OSError) as error:
         raise SystemExit(f"counter: {error}") from None
     finally:

@@ -247,6 +247,26 @@ def test_readers_elsewhere_are_cut_off_first(run: Run, tmp_path: Path) -> None:
     assert is_free(tmp_path)
 
 
+def test_it_serves_again_when_it_is_started_again(run: Run) -> None:
+    ports: list[Any] = []
+
+    class Endpoints:
+        def listen(self, factory: Any) -> Deferred[Any]:
+            port: Any = ListeningPort()
+            port.stopped.callback(None)
+            ports.append((port, factory))
+            return succeed(port)
+
+    running = run(serve=lambda journal: Entrance("serve", "tcp:1", Endpoints(), journal))
+    for starts in (1, 2, 3):
+        assert [factory for _, factory in ports[starts - 1 :]] == [running.journal]
+        assert running.stop() == [None]
+        assert all(port.stopping for port, _ in ports)
+        starting: Any = running.service
+        starting.startService()
+    running.stop()
+
+
 def test_a_segment_that_is_just_written_anew_is_waited_for(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

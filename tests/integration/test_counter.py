@@ -73,7 +73,15 @@ def test_all_replicas_count_the_same(start: Any, start_cluster: Any, await_true:
     )
 
 
-@pytest.mark.parametrize("state", ["", "no json", "[]", "7", '{"count": 1, "what": 2}', "[" * 100_000])
+def test_what_no_replica_takes_is_not_sent(start: Any) -> None:
+    program = start(sys.executable, EXAMPLE, "add", "9" * 200, of_ours=False)
+    assert program.finish() == 1
+    assert program.err == "counter: that is a change of 209 bytes; no replica takes more than 200\n"
+
+
+@pytest.mark.parametrize(
+    "state", ["", "no json", "[]", "7", '{"count": 1, "what": 2}', '{"count": 1.5}', '{"count": true}', "[" * 100_000]
+)
 def test_what_is_no_snapshot_is_refused(start: Any, tmp_path: Path, state: str) -> None:
     snapshot = tmp_path / "snapshot"
     snapshot.write_text(state)

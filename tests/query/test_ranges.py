@@ -113,6 +113,14 @@ def test_back_to_the_beginning(bench: Any, where: str, last: int, page_bytes: in
     assert pages > 1 or len(found) <= last
 
 
+def test_what_is_lost_is_passed_over_however_much_it_is(bench: Any, records: str) -> None:
+    bench.numbers(3)
+    bench.journal().lose(0, 4, 10**13)
+    bench.numbers(3, first=10**13 + 1)
+    assert bench.ask(f"{records}?last=5").numbers == [2, 3, *range(10**13 + 1, 10**13 + 4)]
+    assert bench.ask(f"{records}?last=1&where=n%3C%602%60&to={10**13}").numbers == [1]
+
+
 def test_the_newest_up_to_a_number(bench: Any, records: str) -> None:
     bench.numbers(20)
     assert bench.ask(f"{records}?last=3&to=15").numbers == [13, 14, 15]

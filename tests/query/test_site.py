@@ -240,3 +240,22 @@ def test_many_journals_are_looked_at_once_a_second(bench: Any, monkeypatch: pyte
     assert bench.ask("/streams/fyrehose-007").json["records"] == 6
     now += sources.LOOK_INTERVAL
     assert records("/overview") == records("/streams") == sources.MANY + 6
+
+
+def test_of_many_journals_each_look_of_the_service_is_new(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, look = 1_000.0, sources.Sources.look
+    monkeypatch.setattr(sources, "monotonic", lambda: now)
+
+    def slow(every: Any) -> None:
+        nonlocal now
+        look(every)
+        now += 0.3
+
+    monkeypatch.setattr(sources.Sources, "look", slow)
+    for number in range(sources.MANY + 1):
+        bench.numbers(1, stream=f"fyrehose://{number:03}")
+    bench.ask("/overview")
+    for count in (2, 3, 4):
+        bench.numbers(1, first=count, stream="fyrehose://007")
+        now += QueryConfig().look_interval - 0.3
+        assert sum(stream["records"] for stream in bench.ask("/overview").json["streams"]) == sources.MANY + count

@@ -21,6 +21,8 @@ from fyrehose_twisted.net.metrics_port import MetricsPort
 from fyrehose_twisted.notify import supervisor
 from fyrehose_twisted.reload import Reloading
 
+SERVE_EXAMPLE = "tcp:2324"
+
 MakeProtocol = Callable[..., JournalProtocol]
 """Called with ``journal`` and ``sync``."""
 
@@ -62,7 +64,7 @@ class JournalService(DatagramService):
         self._sync_interval = sync_interval
         self._serve = serve
         self._metrics = MetricsPort(self.reactor, metrics)
-        self._serving = Entrances(self.reactor, "tcp:2324", "journal")
+        self._serving = Entrances(self.reactor, SERVE_EXAMPLE, "journal")
         self._upkeep: Upkeep | None = None
         self._reloading = Reloading.of_nothing(self.reactor)
         self._binding: Deferred[None] = succeed(None)
@@ -87,6 +89,7 @@ class JournalService(DatagramService):
         self._binding.addCallback(lambda _: supervisor.ready(self.reactor, f"keeps {journal.stream}"))
         self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
         if self._serve is not None:
+            self._serving = Entrances(self.reactor, SERVE_EXAMPLE, "journal")
             self._serving.add_entrance(self._serve(journal))
             self._serving.bind()
             self._serving.failed(lambda error: self.fail(Failure(error)))

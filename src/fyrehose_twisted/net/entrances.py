@@ -79,7 +79,8 @@ class Entrances:
 
         def explain(failure: Failure, entrance: Entrance) -> None:
             error: Any = failure.value
-            tell(_explained(error, entrance))
+            if not failure.check(CancelledError):
+                tell(_explained(error, entrance))
 
         for entrance, port in self._ports.items():
             port.addErrback(explain, entrance)
@@ -121,12 +122,13 @@ class Entrances:
         """Stop listening. What is open stays so."""
         self.door.inner = None
         ports, self._ports = self._ports, {}
-        self.hosts.clear()
         for port in ports.values():
+            port.cancel()
             port.addErrback(lambda failure: None)
             listening = await port
             if listening is not None:
                 await maybeDeferred(listening.stopListening)
+        self.hosts.clear()
 
     def say(self, entrance: Entrance, port: Any, place: str) -> None:
         """Log that ``place`` is listened on."""

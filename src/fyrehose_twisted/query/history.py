@@ -118,6 +118,8 @@ class Search:
                     self.previous = self._before(oldest)
                     return
                 end, width = begin - 1, min(2 * width, WIDEST)
+                if not newest:  # There may be nothing for long.
+                    end = max((high for _, high in source.reader.held(epoch, bounds.first, end)), default=-1)
                 yield
 
     def _before(self, place: Place) -> Place | None:

@@ -35,8 +35,9 @@ DAMAGES = 1_000
 """Damaged places that are remembered of each journal, so that each is counted and logged once."""
 
 
-MANY, LOOK_INTERVAL = 100, 1.0
-"""To look at more journals than this takes so long that it is done again only after so many seconds."""
+MANY, LOOK_INTERVAL = 100, 0.8
+"""To look at more journals than this takes so long that it is done again only after so many seconds: less than from one
+look of the service to the next."""
 
 
 class Stretch(NamedTuple):
@@ -261,13 +262,14 @@ class Sources:
         self._looked_at = 0.0
 
     def look_at_all(self) -> None:
-        """See which journals there are now, and what each holds; where they are many, once a second at most."""
-        if len(self) > MANY and monotonic() < self._looked_at + LOOK_INTERVAL:
+        """See which journals there are now, and what each holds; where they are many, about once a second."""
+        now = monotonic()
+        if len(self) > MANY and now < self._looked_at + LOOK_INTERVAL:
             return
+        self._looked_at = now
         self.look()
         for source in self:
             source.refresh()
-        self._looked_at = monotonic()
 
     def look(self) -> None:
         """See which journals there are now."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.errors import PublishTimeout
+from fyrehose_twisted.errors import NotConnected, PublishTimeout
 from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.web.tokens import Tokens
@@ -146,6 +146,36 @@ def test_of_one_read_no_more_is_under_way_than_may_be(make_frontend: Any) -> Non
         for deferred, numbers in waiting:
             deferred.callback(numbers)
     assert client.answers == [str(number) for number in range(1, 5_001)] + ["error empty"] * 2_000
+
+
+def test_a_long_line_is_answered_in_its_place(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(unanswered_lines=600))
+    frontend.publisher.held = []
+    client = frontend.connect().send(b"x\n" * 2_000 + b"y" * (MAX_ENVELOPED + 2))
+    # TLS hands over what it has, also while it is told to pause.
+    assert not client.is_read
+    client.send(b"y\nz\n")
+    while frontend.publisher.held:
+        waiting, frontend.publisher.held = frontend.publisher.held, []
+        for deferred, numbers in waiting:
+            deferred.callback(numbers)
+    assert client.answers == [*map(str, range(1, 2_001)), "error too-large", "2001"]
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_what_ends_at_once_for_many_connections(make_frontend: Any, is_gone: bool) -> None:
+    frontend = make_frontend(FrontendConfig(unanswered_lines=4))
+    frontend.publisher.full = True
+    clients = [frontend.connect(f"127.0.{number // 50}.1").send(b"x\n" * 12) for number in range(400)]
+    if is_gone:
+
+        def gone(messages: Any) -> Any:
+            raise NotConnected("the publisher is gone")
+
+        frontend.publisher.publish_many = gone
+    frontend.publisher.make_room()
+    assert {len(client.answers) for client in clients} == {12}
+    assert all(client.is_read for client in clients)
 
 
 def test_what_is_no_message_is_charged(make_frontend: Any) -> None:

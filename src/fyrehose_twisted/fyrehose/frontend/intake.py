@@ -104,6 +104,7 @@ class Intake:
         self._turns: OrderedDict[str, deque[_Batch]] = OrderedDict()
         self._waiting: Counter[str] = Counter()
         self._room: Deferred[None] | None = None
+        self._pumping = False
         self._under_way: set[_Batch] = set()
         self._sweep: Any = None
         self._idle: list[Deferred[None]] = []
@@ -161,6 +162,15 @@ class Intake:
             self._sweep = None
 
     def _pump(self) -> None:
+        if self._pumping:
+            return  # What fails at once brings more; whoever is at it goes on with that.
+        self._pumping = True
+        try:
+            self._send_turns()
+        finally:
+            self._pumping = False
+
+    def _send_turns(self) -> None:
         while self._turns and self.is_connected and self._room is None:
             try:
                 room = self._publisher.when_room()

@@ -22,6 +22,9 @@ from fyrehose_twisted.web.tokens import Tokens
 MAX_TOKEN_LINE = 512
 """Bytes of the line with the token."""
 
+_TOO_LONG = bytes(MAX_ENVELOPED + 1)
+"""Stands for a line that is longer than any message, of which nothing is kept."""
+
 _HTTP = re.compile(rb"[A-Za-z]{1,20} \S.* HTTP/[0-9.]+\r?|PRI \* HTTP/2\.0\r?")
 _TLS = b"\x16\x03"
 _STUN = re.compile(rb"(?s:..)?\x00[\x01\x03](?s:..)\x21\x12\xa4\x42")
@@ -114,8 +117,7 @@ class LineConnection(Protocol):
     def _received(self, lines: list[bytes]) -> None:
         if self._too_long:  # The end of one that was too long already.
             self._too_long = False
-            lines = lines[1:]
-            self._answer(_Answers(1, self._error(b"too-large")))
+            lines[0] = _TOO_LONG  # In its place, so that its answer is in its place.
         if not self._begun and lines:
             if not self._begin(lines[0]):
                 return
@@ -158,11 +160,14 @@ class LineConnection(Protocol):
     def _publish(self) -> None:
         """Publish what is held, as far as that may be now."""
         # Some of it may fail at once, which brings us here again.
-        if not self._publishing and self._retry is None:
-            self._publishing = True
+        if self._publishing or self._retry is not None:
+            return
+        self._publishing = True
+        try:
             self._publish_held()
+        finally:
             self._publishing = False
-            self._throttle()
+        self._throttle()
 
     def _publish_held(self) -> None:
         lines = self._lines

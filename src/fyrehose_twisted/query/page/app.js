@@ -655,6 +655,7 @@ class Records {
     byId("pause").textContent = yes ? "Go on" : "Pause";
     this.say(yes ? "Paused" : this.state);
     if (yes) return;
+    this.turn = {}; // What was asked before is of no use any more.
     // Below what goes on there are no older ones, or there would be a hole between them one day.
     byId("list").querySelectorAll("[data-older]").forEach((line) => line.remove());
     this.back = undefined; // the path of what is before the list; null at the beginning
@@ -720,7 +721,7 @@ class Records {
   async older() {
     if (this.asking) return;
     this.pause(true);
-    const list = byId("list"), stopped = this.stopped, oldest = list.lastChild?.dataset.id;
+    const list = byId("list"), stopped = this.stopped, turn = this.turn, oldest = list.lastChild?.dataset.id;
     this.asking = true;
     byId("older-state").textContent = "Asking";
     try {
@@ -730,7 +731,7 @@ class Records {
       if (back !== null) {
         const answer = await ask(back, { Accept: "application/x-ndjson" }, stopped.signal);
         lines = (await answer.text()).split("\n").slice(0, -1).reverse();
-        if (stopped !== this.stopped || !this.paused) return;
+        if (turn !== this.turn) return;
         back = /<([^>]*)>; rel="prev"/.exec(answer.headers.get("Link"))?.[1] ?? null;
       }
       const made = lines.map((data) => this.line({ data, older: true }));
