@@ -939,12 +939,15 @@ class TestSettling:
         ]
         # It may have been sent again before it could come back; long afterwards, it did not come back.
         bench.wait(REPEAT_TIME - 0.01)
+        new = [Push(wrap(b"publish!", counter, b"x")) for counter in (3, 4)]
         bench.hear(BOB, first, second, Push(b"raw"))
-        assert bench.drops == {"held_already": 4}
-        assert bench.sequences(ALICE)[-1] == 5
+        bench.hear(BOB, new[0], first, new[1])
+        assert bench.drops == {"held_already": 5}
+        told = [packet.data for packet in bench.to(ALICE) if isinstance(packet, Deliver)]
+        assert told[4:] == [b"raw", *(push.data for push in new)]
         bench.wait(0.01)
         bench.hear(BOB, first)
-        assert bench.sequences(ALICE)[-1] == 6
+        assert bench.sequences(ALICE)[-1] == 8
 
     def test_who_may_not_push_is_not_held(self) -> None:
         bench = Bench(settle=SETTLE_TIME, allow_push=AddressList(["192.0.2.8/32"]))

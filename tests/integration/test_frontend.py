@@ -303,8 +303,10 @@ class Loads:
 
 
 def test_the_backbone_is_killed_under_load(
-    backbone: Any, frontend: RunningFrontend, stream: Stream, start_backbone: Any
+    backbone: Any, frontend: RunningFrontend, stream: Stream, start_backbone: Any, start_journal: Any
 ) -> None:
+    start_journal(backbone, "kept")  # Who repairs what a subscriber on a busy machine does not get.
+
     def batches() -> None:
         client = frontend.client()
         while not over.is_set():

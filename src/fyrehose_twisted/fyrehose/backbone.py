@@ -157,7 +157,7 @@ class Backbone(PacketNode):
             self._drop("push_not_allowed", peer, "PUSH from an address that may not publish", now)
         elif len(push.data) > MAX_DELIVERABLE:
             self._drop("too_long", peer, f"PUSH of {len(push.data)} bytes cannot be delivered over IPv4", now)
-        elif self._held.repeats(push):
+        elif self._held.knows(push.data):
             self.drops.counts["held_already"] += 1
         elif self.phase is Phase.SETTLING:
             if not self._held.add(push, peer):
@@ -240,9 +240,13 @@ class Backbone(PacketNode):
 
     def _pushes(self, batch: Batch, run: Run) -> int:
         """Return how many messages at the beginning of a run can be numbered where they lie."""
-        if self.phase is not Phase.SERVING or self._held.remembers or not self._clients.may_push(run.peer):
+        if self.phase is not Phase.SERVING or not self._clients.may_push(run.peer):
             return 0
         pushes = leading_pushes(batch.buffer, run)
+        if self._held.remembers:
+            data = (bytes(datagram[DATA_HEADER.size :]) for datagram in batch.datagrams(run))
+            if any(map(self._held.knows, data)):
+                return 0
         fit = pushes < self.numbering.left and run.size - DATA_HEADER.size <= MAX_DELIVERABLE
         return pushes if fit else 0
 

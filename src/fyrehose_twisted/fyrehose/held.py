@@ -25,10 +25,10 @@ class HeldPushes:
         """Whether there are messages that may be repeated."""
         return bool(self._enveloped)
 
-    def repeats(self, push: Push) -> bool:
+    def knows(self, data: bytes) -> bool:
         """Say whether this enveloped message waits already, or did until now: its publisher grew impatient, and one
         number is enough."""
-        return push.data in self._enveloped
+        return data in self._enveloped
 
     def add(self, push: Push, peer: Address) -> bool:
         """Keep a PUSH; say whether there was room."""
