@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
@@ -986,3 +987,65 @@ def certified(tmp_path: Path) -> tuple[Path, Path]:
     certificate.write_bytes(made.public_bytes(encoding))
     private.write_bytes(key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
     return certificate, private
+
+
+class StrangePage:
+    """A page of another origin, in a web server of its own, which tells what came of what it tried.
+
+    :ivar told: what it has POSTed.
+    """
+
+    def __init__(self, page: str, host: str) -> None:
+        self.told: list[Any] = []
+        self._changed = threading.Condition()
+        strange = self
+
+        class Answering(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.end_headers()
+                self.wfile.write(page.encode())
+
+            def do_POST(self) -> None:
+                with strange._changed:
+                    strange.told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                    strange._changed.notify_all()
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+        self._server.daemon_threads = True
+        self.url = f"http://{host}:{self._server.server_port}/"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def wait(self) -> bool:
+        """Wait until it has told something."""
+        with self._changed:
+            return bool(self._changed.wait_for(lambda: self.told, 2 * DEADLINE))
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def open_strange_page(browser: Any, start: Start) -> Callable[..., Any]:
+    """Open a page of another origin in a real browser, and return what it tells."""
+
+    def opened(page: str, host: str = "127.0.0.1") -> Any:
+        with closing(StrangePage(page, host)) as strange:
+            command = [word for word in browser("--enable-logging=stderr", strange.url) if "virtual-time" not in word]
+            # Without something to do, a headless browser ends as soon as the page is there.
+            command.insert(-1, "--remote-debugging-port=0")
+            chromium = start(*command, of_ours=False, stdin=subprocess.DEVNULL)
+            assert strange.wait(), chromium
+        (told,) = strange.told
+        return told
+
+    return opened

@@ -13,7 +13,6 @@ import threading
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -602,58 +601,13 @@ const call = async (server, tcp) => {  // WebRTC greets over TCP what a page cal
 </script>"""
 
 
-class EvilSite:
-    """A web server with a page that has the browser publish, if it can."""
-
-    def __init__(self, page: str) -> None:
-        self.told: list[str] = []
-        self.done = threading.Event()
-        site = self
-
-        class Answering(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.send_header("Content-Type", "text/html")
-                self.end_headers()
-                self.wfile.write(page.encode())
-
-            def do_POST(self) -> None:
-                site.told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                self.send_response(204)
-                self.end_headers()
-                site.done.set()
-
-            def log_message(self, *arguments: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-        self.server.daemon_threads = True
-        self.url = f"http://localhost:{self.server.server_port}/"
-        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self._thread.join()
-
-
-def test_no_page_of_another_origin_publishes(
-    browser: Any, frontend: RunningFrontend, stream: Stream, start: Any
-) -> None:
-    site = EvilSite(PAGE.replace("LINES", str(frontend.lines)).replace("HTTP", str(frontend.http)))
-    try:
-        command = [option for option in browser("--enable-logging=stderr", site.url) if "virtual-time" not in option]
-        # Without something to do, a headless browser ends as soon as the page is there.
-        command.insert(-1, "--remote-debugging-port=0")
-        chromium = start(*command, of_ours=False, stdin=subprocess.DEVNULL)
-        assert site.done.wait(2 * DEADLINE), chromium
-    finally:
-        site.close()
+def test_no_page_of_another_origin_publishes(open_strange_page: Any, frontend: RunningFrontend, stream: Stream) -> None:
+    page = PAGE.replace("LINES", str(frontend.lines)).replace("HTTP", str(frontend.http))
+    told = open_strange_page(page, host="localhost")
     counted = frontend.metrics()
     assert frontend.put(b"the end")[0] == 201
     assert list(stream.wait_for("the end").values()) == [b"the end"]
     # It was tried, and refused by the frontend and not by the browser.
-    assert site.told.count("[object Response]") == 3, site.told
+    assert told.count("[object Response]") == 3, told
     assert counted['line_events_total{what="http"}'] >= 10
     assert counted['web_requests_total{method="POST",route="/messages",status="403"}'] >= 8

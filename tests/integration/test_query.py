@@ -13,14 +13,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import zlib
 from base64 import b64decode
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -522,44 +520,6 @@ def test_names_and_origins(query: Query) -> None:
     assert query.ask("/streams", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors").json["error"] == "cross-origin"
 
 
-class Stranger:
-    """A web page of another origin, which tells what it could get at."""
-
-    def __init__(self, script: str) -> None:
-        self.told: list[Any] = []
-        self.changed = threading.Condition()
-        stranger = self
-
-        class Answering(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.send_header("Content-Type", "text/html")
-                self.end_headers()
-                self.wfile.write(f"<!doctype html><title>elsewhere</title><body><script>{script}</script>".encode())
-
-            def do_POST(self) -> None:
-                with stranger.changed:
-                    stranger.told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                    stranger.changed.notify_all()
-                self.send_response(204)
-                self.end_headers()
-
-            def log_message(self, *arguments: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_port}/"
-        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Go away."""
-        self.server.shutdown()
-        self.server.server_close()
-        self._thread.join()
-
-
 TRIES = """
 const tries = {};
 const note = (name, done) => done.catch(String).then((value) => { tries[name] = value; });
@@ -607,16 +567,10 @@ Promise.all([
 """
 
 
-# Where there is no browser, `browser` skips before anything else is made.
-def test_a_page_of_another_origin_reads_nothing(browser: Any, query: Query, start: Any) -> None:
-    with closing(Stranger(TRIES.replace("URL_OF_RECORDS", json.dumps(query.url + RECORDS)))) as stranger:
-        command = [option for option in browser(stranger.url) if "virtual-time" not in option]
-        # Without something to do, a headless browser ends as soon as the page is there.
-        command.insert(-1, "--remote-debugging-port=0")
-        start(*command, of_ours=False, stdin=subprocess.DEVNULL)
-        with stranger.changed:
-            assert stranger.changed.wait_for(lambda: stranger.told, PATIENCE)
-    (tries,) = stranger.told
+# Where there is no browser, this skips before anything else is made.
+def test_a_page_of_another_origin_reads_nothing(open_strange_page: Any, query: Query) -> None:
+    script = TRIES.replace("URL_OF_RECORDS", json.dumps(query.url + RECORDS))
+    tries = open_strange_page(f"<!doctype html><title>elsewhere</title><body><script>{script}</script>")
     failed = "TypeError: Failed to fetch"
     assert {name: tries.pop(name) for name in ("fetch", "with a header", "post")} == dict.fromkeys(
         ("fetch", "with a header", "post"), failed
