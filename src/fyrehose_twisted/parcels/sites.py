@@ -53,7 +53,6 @@ class NodeSite:
         )
         self.factory: Any = site.site(node, reactor=reactor, token=token, callbacks=self._callbacks, config=config)
         self._reactor = reactor
-        self._started = False
 
     def start(self) -> None:
         """Begin to deliver to callbacks.
@@ -61,12 +60,9 @@ class NodeSite:
         :raises OperationalError: if the file with the callbacks cannot be read.
         """
         self._callbacks.start()
-        self._started = True
 
     async def stop(self) -> None:
         """End all streams and deliveries, and answer what is under way."""
         self.factory.close()
         await drained(self._reactor, lambda: self.factory.connections)
-        if self._started:
-            self._started = False
-            await self._callbacks.stop()
+        await self._callbacks.stop()
