@@ -51,6 +51,12 @@ def test_example_explains_itself(example: Path) -> None:
     assert done.stdout.startswith(f"usage: {example.name}")
 
 
+def test_job_that_ends_before_the_signal_comes_is_not_in_the_output(terminal: Any) -> None:
+    terminal.run("sleep 60 &")
+    terminal.run(f"kill $(jobs -pr) {2**22}")  # No process has such a number.
+    terminal.run("echo and on", "and on\n")
+
+
 def test_ticker_reaches_its_subscriber(terminal: Any) -> None:
     terminal.run(BACKBONE)
     terminal.run("python examples/ticker.py subscribe --count 2 > ticks.txt &")
