@@ -290,6 +290,47 @@ async def test_a_connection_that_ended_is_opened_anew(serve: Served, make_journa
 
 
 @pytest_twisted.ensureDeferred
+async def test_a_connection_that_ends_before_the_next_page_is_asked_for_is_opened_anew(
+    serve: Served, make_journal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = make_journal(*(records(100 * group, 100 * group + 99) for group in range(20)))
+    client = serve.client(serve(journal, chunk=1_000), page=5_000)
+    reader = await in_thread(client.reader, STREAM)
+
+    def hang_up() -> bool:
+        assert client._connection is not None
+        client._connection._socket.shutdown(socket.SHUT_RDWR)
+        monkeypatch.undo()
+        return True
+
+    monkeypatch.setattr(client, "can_prefetch", hang_up)
+    assert span(await in_thread(list, reader.read(EPOCH, 0, 9_999))) == list(range(2_000))
+    assert serve.factory.counters.connections == 2
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_has_come_is_handed_out_before_the_server_is_missed(
+    serve: Served, make_journal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = make_journal(*(records(100 * group, 100 * group + 99) for group in range(20)))
+    client = serve.client(serve(journal, chunk=1_000), page=5_000)
+    reader = await in_thread(client.reader, STREAM)
+    blocks = reader.read(EPOCH, 0, 9_999)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+
+        def lose() -> bool:
+            client.close()
+            client.port = nobody.getsockname()[1]
+            return True
+
+        monkeypatch.setattr(client, "can_prefetch", lose)
+        assert span([await in_thread(next, blocks)])[0] == 0
+        with pytest.raises(NotConnected, match="cannot be reached"):
+            await in_thread(list, blocks)
+
+
+@pytest_twisted.ensureDeferred
 async def test_a_reader_can_be_pickled_and_connects_by_itself(serve: Served, make_journal: Any) -> None:
     client = serve.client(serve(make_journal(records(0, 99)), secret=SECRET), SECRET)
     reader = await in_thread(client.reader, STREAM)

@@ -445,7 +445,8 @@ class RemoteReader:
                 page = self._page(answer, first, last)
                 following = page[-1].next
                 if first < following <= last and remote.can_prefetch():
-                    asked = remote.begin(wire.Read, *what[:2], following, *what[3:])
+                    with suppress(NotConnected):  # What has come is handed out; the next question tries again, or says.
+                        asked = remote.begin(wire.Read, *what[:2], following, *what[3:])
                 for part in page:
                     for damage in part.damages:
                         if on_damage is not None:
