@@ -22,6 +22,7 @@ from fyrehose_twisted.freenet.messages import (
     SubscribeSucceededNewRoot,
     Unsubscribe,
 )
+from fyrehose_twisted.freenet.searching import NEWS_DELAY
 
 
 @pytest.fixture
@@ -467,6 +468,25 @@ def test_a_new_neighbour_nearer_than_the_root_is_asked_while_the_old_parent_stay
     assert bench.take(1)[:1] == [Unsubscribe(bench.key)]
     assert bench.stream.parent.node == 5
     assert bench.of(Restarting) == []
+
+
+@pytest.mark.parametrize("news", [True, False])
+def test_a_request_of_the_root_that_overtakes_the_news_waits_for_it(make_bench: Any, news: bool) -> None:
+    bench = make_bench(0.02, {1: 0.12, 2: 0.3})
+    bench.attach(0.1)
+    uid = bench.request(2, best=0.1, must_beat=0.1)
+    assert bench.take() == []
+    if news:
+        bench.say(1, SubscribeRestarted(bench.key, uid, bench.at(0.1)))
+    bench.wait(NEWS_DELAY)
+    if news:
+        assert bench.take(2)[0] == Accepted(uid)
+        assert bench.asked_of(1) == ResubscribeRequest(uid, bench.key, 10, -1, bench.at(0.1), bench.at(0.02))
+        bench.say(1, RejectedLoop(uid))
+        assert bench.stream.is_root
+        assert bench.take(2)[:1] == [SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.02))]
+    else:
+        assert bench.take() == [RejectedLoop(uid)]
 
 
 def test_the_old_tree_hears_of_the_better_root(make_bench: Any) -> None:

@@ -206,6 +206,12 @@ class Members:
         """Say whether one location is nearer to the key than another."""
         return distance(one, stream.location) < distance(other, stream.location)
 
+    def knows_nearer(self, stream: Stream, place: float) -> bool:
+        """Say whether this node or a neighbour is nearer to the key than a location."""
+        core = self._core
+        places = [core.location, *(neighbour.location for neighbour in core.links.values())]
+        return any(self.nearer(stream, one, place) for one in places)
+
     def beats(self, stream: Stream, must_beat: float) -> bool:
         """Say whether a resubscriber may be taken in (document 003, "When we get a ResubscribeRequest")."""
         core = self._core

@@ -105,10 +105,8 @@ class Restarts:
                 self._volunteer_when_allowed(stream, now)
 
     def _nearer_than_root(self, stream: Stream) -> bool:
-        core, root = self._core, stream.root
-        assert root is not None, "a stream that is settled has a root"
-        places = [core.location, *(neighbour.location for neighbour in core.links.values())]
-        return any(self._members.nearer(stream, place, root) for place in places)
+        assert stream.root is not None, "a stream that is settled has a root"
+        return self._members.knows_nearer(stream, stream.root)
 
     def _volunteer_when_allowed(self, stream: Stream, now: float) -> None:
         core = self._core

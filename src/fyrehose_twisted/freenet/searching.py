@@ -30,6 +30,8 @@ from fyrehose_twisted.freenet.stream import Phase, Stream
 
 MAX_PARALLEL = 16
 """Requests for one key that a node has under way."""
+NEWS_DELAY = 0.5
+"""Seconds after a request in which it must have come down the tree, too, that the root looks for a better one."""
 
 
 class Searching:
@@ -110,21 +112,37 @@ class Searching:
             core.counts["loops"] += 1
             core.send(asker, RejectedLoop(request.uid))
             return
-        asked = Held(request.uid, asker, request.htl, request.last_seen, request.best, None)
         if stream is None:
             stream = members.make(request.key, asker)
             if stream is None:
                 self._overload(asker, request.uid)
                 return
-            self._route(stream, asked, request.must_beat, now)
-        elif stream.restart_uid == request.uid and stream.phase is not Phase.RESTARTING:
-            # It comes from above us: we are part of what looks for a parent.
-            self._route(stream, asked, request.must_beat, now)
+            self._route(stream, _asked(request, asker), request.must_beat, now)
+        elif self._from_above(stream, request):
+            self._route(stream, _asked(request, asker), request.must_beat, now)
         elif stream.settled and stream.own_uid is None and members.beats(stream, request.must_beat):
             members.join(stream, asker, request.uid, request.last_seen)
+        elif stream.settled and stream.root == request.must_beat and members.knows_nearer(stream, request.must_beat):
+            # Our own root asks, and the request has overtaken the news: it has fewer hops.
+            core.counts["overtaking"] += 1
+            core.at(now + NEWS_DELAY, self._news_should_be_here, stream, request, asker)
         else:
             core.counts["resubscribers_rejected"] += 1
             self._reject(stream, asker, request.uid, request.must_beat, now)
+
+    def _from_above(self, stream: Stream, request: ResubscribeRequest) -> bool:
+        """Say whether we are part of what looks for a parent."""
+        return stream.restart_uid == request.uid and stream.phase is not Phase.RESTARTING
+
+    def _news_should_be_here(self, stream: Stream, request: ResubscribeRequest, asker: Neighbour, now: float) -> None:
+        core = self._core
+        if asker.link is None:
+            return
+        if core.streams.get(request.key) is stream and self._from_above(stream, request):
+            self._route(stream, _asked(request, asker), request.must_beat, now)
+        else:
+            core.counts["resubscribers_rejected"] += 1
+            core.send(asker, RejectedLoop(request.uid))
 
     def _reject(self, stream: Stream, asker: Neighbour, uid: int, must_beat: float, now: float) -> None:
         """Send a resubscriber away, and say whether it should come back."""
@@ -446,6 +464,10 @@ class Searching:
 
 def _rank(stream: Stream, best: float, uid: int) -> tuple[float, int]:
     return distance(best, stream.location), uid
+
+
+def _asked(request: ResubscribeRequest, asker: Neighbour) -> Held:
+    return Held(request.uid, asker, request.htl, request.last_seen, request.best, None)
 
 
 def _held(search: Search) -> Held:
