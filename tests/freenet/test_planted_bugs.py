@@ -322,7 +322,8 @@ BUGS = [
     Bug(is_never_a_root, (NobodyIsStuck.name, OneTree.name)),
     Bug(gives_a_subscription_up, (NobodyIsStuck.name, OneTree.name)),
     Bug(holds_requests_for_one_another, (NobodyIsStuck.name, OneTree.name), Crowd),
-    Bug(waits_for_those_who_are_gone, (NobodyIsStuck.name,), Deaths),
+    # A root whose look for a better one never ends stays beside another.
+    Bug(waits_for_those_who_are_gone, (NobodyIsStuck.name, OneTree.name), Deaths),
     Bug(forgets_those_who_wait, (NobodyIsStuck.name, OneTree.name), Crowd),
     Bug(takes_every_request_for_a_loop, (OneTree.name, Arrives.name), Crowd),
     Bug(takes_resubscribers_that_are_above_it, TREE, Deaths),
