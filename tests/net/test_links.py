@@ -12,7 +12,7 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
-from twisted.internet.error import ConnectionDone, ConnectionLost, ConnectionRefusedError
+from twisted.internet.error import ConnectingCancelledError, ConnectionDone, ConnectionLost, ConnectionRefusedError
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.logger import LogEvent, capturedLogs
@@ -30,7 +30,7 @@ reactor: Any = installed_reactor
 
 HERE: Address = ("127.0.0.1", 7878)
 THERE: Address = ("192.0.2.7", 7878)
-DEADLINE = 20.0
+DEADLINE = 120.0
 """Seconds after which a test on real sockets fails. Nothing waits that long unless it is broken."""
 
 
@@ -161,7 +161,9 @@ class Dialled:
 
     def connect(self, factory: Any) -> Deferred[Any]:
         self.factories.append(factory)
-        self.waiting.append(Deferred())
+        # As endpoints for TCP and UDP fail when they are cancelled.
+        problem = ConnectingCancelledError(IPv4Address("TCP", *THERE))
+        self.waiting.append(Deferred(lambda cancelled: cancelled.errback(problem)))
         return self.waiting[-1]
 
 
@@ -307,6 +309,7 @@ def test_a_dial_that_takes_too_long() -> None:
     assert running.node.told == []
     running.clock.advance(0.1)
     assert running.node.told == [("dial failed", THERE, "timed out")]
+    assert running.links.counters["dials_failed"] == 1
 
 
 def test_a_dial_that_fails_at_once_is_told_after_everything_else_was_done() -> None:
@@ -570,6 +573,15 @@ def test_stopping_does_not_wait_for_ever() -> None:
 
 def test_stopping_without_connections_is_done_at_once() -> None:
     assert Running().links.stop().called
+
+
+def test_a_dial_that_is_given_up_by_stopping_has_not_failed() -> None:
+    running = Running()
+    running.want(Dial(THERE))
+    running.links.stop()
+    running.turn()
+    assert running.endpoint.waiting[0].called
+    assert running.links.counters["dials_failed"] == 0
 
 
 def test_a_dial_that_opens_after_stopping_is_closed() -> None:

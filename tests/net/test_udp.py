@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import select
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +27,9 @@ from fyrehose_twisted.net.bursts import LARGEST_DATAGRAM, ROOM
 from fyrehose_twisted.net.udp import DatagramPort, listen, local_host_towards
 
 reactor: Any = installed_reactor
+
+DEADLINE = 120.0
+"""Seconds after which a test fails. Nothing waits that long unless it is broken."""
 
 
 @implementer(IBatchReceiver)
@@ -53,7 +57,7 @@ class Receiver(DatagramProtocol):
         self._wanted, self._enough = count, Deferred()
         if len(self.datagrams) >= count:
             self._enough.callback(None)
-        return self._enough.addTimeout(30, reactor)
+        return self._enough.addTimeout(DEADLINE, reactor)
 
 
 class Blocking:
@@ -96,6 +100,14 @@ def ports(request: pytest.FixtureRequest) -> Iterator[Callable[[], DatagramPort]
     pytest_twisted.blockon(gatherResults([port.stopListening() for port in made if port.connected]))
 
 
+def settle() -> None:
+    """Wait until what was sent over loopback has arrived: this datagram is behind it."""
+    with socket.socket(type=socket.SOCK_DGRAM) as last:
+        last.bind(("127.0.0.1", 0))
+        last.sendto(b"", last.getsockname())
+        assert select.select([last], [], [], DEADLINE)[0]
+
+
 def address(port: DatagramPort) -> Address:
     host = port.getHost()
     return host.host, host.port
@@ -106,6 +118,7 @@ async def test_what_waits_is_one_batch(ports: Callable[[], DatagramPort]) -> Non
     receiving, sending = ports(), ports()
     datagrams = [b"%d" % number * number for number in range(100)]
     sending.send(datagrams, [address(receiving), address(receiving)])
+    settle()
     await receiving.protocol.received(200)
     assert receiving.protocol.datagrams == datagrams + datagrams
     assert len(receiving.protocol.batches) == 1
@@ -118,6 +131,7 @@ async def test_a_batch_has_an_end(ports: Callable[[], DatagramPort], monkeypatch
     monkeypatch.setattr(bursts, "BATCH_DATAGRAMS", 128)  # An untuned socket does not hold the real number.
     receiving, sending = ports(), ports()
     sending.send([b"x"] * 300, [address(receiving)])
+    settle()
     await receiving.protocol.received(300)
     assert [len(batch) for batch in receiving.protocol.batches] == [128, 128, 44]
 
@@ -347,7 +361,7 @@ async def test_a_port_that_was_bound_and_never_started_can_be_stopped() -> None:
     bound = address(port)
     stopped = port.stopListening()
     if stopped is not None:
-        await stopped.addTimeout(5, reactor)
+        await stopped.addTimeout(DEADLINE, reactor)
     again = listen(reactor, bound[1], Receiver())
     assert address(again) == bound
     await again.stopListening()
@@ -363,6 +377,7 @@ async def test_what_several_peers_sent_one_by_one_is_one_batch_and_leaves_in_bur
         peer = peers[number // 5 % 2]
         peer.send([b"%02d" % number], [address(receiving)])
         sent.append((b"%02d" % number, address(peer)))
+    settle()
     watched = receiving.bursts.socket = Blocking(receiving.socket, 1_000)
     receiving.protocol.on_batch = lambda: receiving.send(receiving.protocol.datagrams, [*map(address, peers)])
     await gatherResults([peer.protocol.received(40) for peer in peers])
@@ -379,6 +394,7 @@ async def test_a_batch_ends_where_its_buffer_has_no_room_for_whatever_may_come(
     receiving, sending = ports(), ports()
     for number in range(5):
         sending.send([b"%600d" % number], [address(receiving)])
+    settle()
     await receiving.protocol.received(5)
     assert [len(batch) for batch in receiving.protocol.batches] == [2, 2, 1]
     assert receiving.protocol.datagrams == [b"%600d" % number for number in range(5)]
@@ -423,6 +439,7 @@ async def test_where_datagrams_come_alone_the_first_does_not_wait_for_others(por
         for _ in range(waiting):
             count += 1
             sending.send([b"%d" % count], [address(receiving)])
+        settle()
         await receiving.protocol.received(count)
         await deferLater(reactor, 0)  # Until it is through with reading.
     assert receiving.protocol.datagrams == [b"%d" % number for number in range(1, count + 1)]
@@ -441,6 +458,7 @@ async def test_nothing_more_is_read_where_the_first_alone_is_more_than_can_be_se
     receiving.protocol.on_batch = lambda: receiving.send([b"answer"], [address(sending)])
     for datagram in (b"1", b"2"):
         sending.send([datagram], [address(receiving)])
+    settle()
     await receiving.protocol.received(2)
     await deferLater(reactor, 0)
     assert receiving.protocol.datagrams == [b"alone", b"1"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ConnectingCancelledError
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.python.failure import Failure
 
@@ -45,28 +44,24 @@ class Dials:
             return opened[-1]
 
         def failed(failure: Failure) -> None:
-            # If a link has been connected, it has told that it is open, and tells of its end.
-            if not any(link.connected for link in opened):
-                self._not_opened(address, failure.value)
-
-        def over(result: Any) -> Any:
+            # What was given up is no longer among the dials: an endpoint fails in the same way, with an error of its
+            # own, when it is cancelled because the time is over.
+            is_wanted = dial in self._dials
             self._dials.discard(dial)
-            return result
+            # If a link has been connected, it has told that it is open, and tells of its end.
+            if is_wanted and not any(link.connected for link in opened):
+                self._failed(address, describe(failure.value))
 
         try:
             dial = self._endpoint_for(self._reactor, address).connect(LinkFactory(build))
         except Exception as problem:
-            self._not_opened(address, problem)
+            self._failed(address, describe(problem))
             return
         dial.addTimeout(self._timeout, self._reactor)
         self._dials.add(dial)
-        dial.addBoth(over).addErrback(failed)
+        dial.addCallbacks(lambda link: self._dials.discard(dial), failed)
 
     def cancel(self) -> None:
         """Give all of them up; nobody is told."""
-        for dial in tuple(self._dials):
-            dial.cancel()
-
-    def _not_opened(self, address: Address, problem: BaseException | None) -> None:
-        if not isinstance(problem, CancelledError | ConnectingCancelledError):
-            self._failed(address, describe(problem))
+        while self._dials:
+            self._dials.pop().cancel()

@@ -288,7 +288,8 @@ def describe(problem: BaseException | None) -> str:
             return "closed"
         case error.ConnectionRefusedError():
             return "refused"
-        case error.TimeoutError() | defer.TimeoutError() | TimeoutError():
+        case error.TimeoutError() | defer.TimeoutError() | TimeoutError() | error.ConnectingCancelledError():
+            # An endpoint is cancelled when its time is over.
             return "timed out"
         case error.ConnectionLost() | ConnectionResetError() | error.ConnectionAborted():
             return "reset"
