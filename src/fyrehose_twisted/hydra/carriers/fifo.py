@@ -48,7 +48,7 @@ CALL_EVERY = 0.5
 LOOK_EVERY = 1.0
 """Seconds between two looks at whether the pipes are still there, at most."""
 LINGER = 1.0
-"""Seconds that the rest may take to be written once the stream was closed."""
+"""Seconds for which the other side may read nothing of the rest once the stream was closed."""
 
 
 @implementer(IAddress)
@@ -327,7 +327,7 @@ class FifoTransport:
             self.end(error.ConnectionLost(f"{missing} is not the pipe any more that it was"))
         elif self.connected and now >= self._heard + self._max_ping:
             self.end(error.TimeoutError())
-        elif self._closing_since is not None and now >= self._closing_since + LINGER:
+        elif self._closing_since is not None and now >= max(self._closing_since, self._wrote) + LINGER:
             self.end(error.ConnectionDone())
         else:
             if not self.connected and now >= self._called + CALL_EVERY and not self._pipes.unread():
