@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,8 +93,15 @@ class Now:
         call()
 
 
-def test_signals() -> None:
-    before = signal.getsignal(signal.SIGHUP)
+@pytest.fixture(params=[signal.SIG_DFL, signal.SIG_IGN], ids=["default", "ignored"])
+def left(request: pytest.FixtureRequest) -> Iterator[signal.Handlers]:
+    """What a parent process left of SIGHUP: nohup leaves it ignored."""
+    before = signal.signal(signal.SIGHUP, request.param)
+    yield request.param
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_signals(left: signal.Handlers) -> None:
     applied: list[int] = []
 
     def apply(value: int) -> list[str]:
@@ -106,16 +113,28 @@ def test_signals() -> None:
     for one in (first, second, nothing):
         one.start()
     with capturedLogs() as logs:
-        os.kill(os.getpid(), signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
     assert applied == [1, 3]
     assert [log.get("changes") for log in logs] == ["now 1", "nothing has changed", None]
     first.stop()
     first.stop()
-    os.kill(os.getpid(), signal.SIGHUP)
+    signal.raise_signal(signal.SIGHUP)
     assert applied == [1, 3, 3]
     for one in (second, nothing):
         one.stop()
-    assert signal.getsignal(signal.SIGHUP) == before
+    assert signal.getsignal(signal.SIGHUP) == left
+
+
+def test_a_service_that_reads_nothing_takes_the_signal_too(left: signal.Handlers) -> None:
+    nothing = Reloading.of_nothing(Now())
+    nothing.start()
+    try:
+        with capturedLogs() as logs:
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        nothing.stop()
+    assert [log["log_format"] for log in logs] == ["SIGHUP: there is nothing to read anew"]
+    assert signal.getsignal(signal.SIGHUP) == left
 
 
 def test_an_application_keeps_its_own_use_for_the_signal() -> None:
@@ -124,7 +143,7 @@ def test_an_application_keeps_its_own_use_for_the_signal() -> None:
     nothing = Reloading.of_nothing(Now())
     nothing.start()
     try:
-        os.kill(os.getpid(), signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
         assert came == [signal.SIGHUP]
     finally:
         nothing.stop()

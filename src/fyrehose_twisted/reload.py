@@ -131,9 +131,9 @@ class Reloading(Generic[ValueT]):
 
     @staticmethod
     def of_nothing(reactor: Any) -> Reloading[None]:
-        """Return what only keeps the signal from killing the process, where an application has no use for it.
+        """Return a Reloading for a service without limits. It only keeps SIGHUP from killing the process.
 
-        systemd takes that for an end in order, and starts nothing again.
+        systemd takes such an end for a clean exit and restarts nothing. A handler of the application is left alone.
         """
         return Reloading(None, lambda read: [], reactor)
 
@@ -182,7 +182,8 @@ def _listen(reloading: Reloading[Any], reactor: Any) -> None:
                 one.hangup()
 
     if not _listening:
-        if reloading.reads_nothing and signal.getsignal(signal.SIGHUP) is not signal.SIG_DFL:
+        # Ignored is what nohup and some supervisors leave behind. It is no handler of the application.
+        if reloading.reads_nothing and signal.getsignal(signal.SIGHUP) not in (signal.SIG_DFL, signal.SIG_IGN):
             return
         # A handler runs between any two instructions; the reactor calls this between two events.
         try:

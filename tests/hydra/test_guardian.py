@@ -19,9 +19,13 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from fyrehose_twisted.hydra import guarding as guarding_module
 from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.guardian import FLUSH, LAST_TRY, Guardian, watch
-from fyrehose_twisted.hydra.guarding import MAX_LINKS, RESTART, Guarding, can_guard
+from fyrehose_twisted.hydra.guarding import MAX_LINKS, PATIENCE, RESTART, Guarding, can_guard
+
+DEADLINE = 120.0
+"""Seconds after which a test fails. Nothing waits that long unless it is broken."""
 
 pytestmark = pytest.mark.skipif(not can_guard(), reason="the platform has no pidfd")
 
@@ -224,12 +228,12 @@ def test_a_parent_that_is_gone_already_is_noticed() -> None:
 
 def test_it_ends_when_nobody_tells_it_anything(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fyrehose_twisted.hydra.guardian"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     first = {"parent": os.getpid(), "secret": None, "links": ["tcp:127.0.0.1:1"], "scale": 0.1}
     lines = [first, {"id": None}, {"quit": True}]
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    done = subprocess.run(command, input=data, capture_output=True, timeout=30, check=False)
+    done = subprocess.run(command, input=data, capture_output=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
@@ -241,17 +245,18 @@ class Spawning:
         self.spawned: list[tuple[Any, ...]] = []
         self.told: list[dict[str, Any]] = []
         self.signals: list[str] = []
+        self.pipes: dict[int, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.clock, name)
 
     def spawnProcess(self, protocol: Any, *arguments: Any, **more: Any) -> None:  # noqa: N802
         self.spawned.append((arguments, more))
+        self.pipes[0] = self.told.append
         protocol.makeConnection(self)
 
     def writeToChild(self, number: int, data: bytes) -> None:  # noqa: N802
-        assert number == 0
-        self.told.append(json.loads(data))
+        self.pipes[number](json.loads(data))
 
     def signalProcess(self, name: str) -> None:  # noqa: N802
         self.signals.append(name)
@@ -290,20 +295,50 @@ def test_one_that_does_not_end_is_killed() -> None:
     guarding.start()
     stopped = guarding.stop(goodbye_said=True)
     assert spawning.told[-1] == {"quit": True}
-    assert not stopped.called
-    spawning.clock.advance(2.0)
-    assert stopped.called
+    spawning.clock.advance(PATIENCE)
     assert spawning.signals == ["KILL"]
-    guarding.processExited(Failure(error.ProcessDone(0)))
-    spawning.clock.advance(2 * RESTART)
+    assert not stopped.called
+    guarding.processExited(Failure(error.ProcessTerminated(signal=9)))
+    assert stopped.called
+    assert spawning.clock.getDelayedCalls() == []
     assert len(spawning.spawned) == 1
 
 
-@pytest_twisted.ensureDeferred
-async def test_one_that_is_told_to_quit_does() -> None:
-    guarding = Guarding(reactor, ["tcp:127.0.0.1:1"], None, 1.0)
+def test_one_that_ends_in_time_is_not_killed() -> None:
+    spawning = Spawning()
+    guarding = Guarding(spawning, ["tcp:x:1"], None, 1.0)
     guarding.start()
-    guarding.use(4711)
-    process: Any = guarding.transport
-    await guarding.stop(goodbye_said=True).addTimeout(30.0, reactor)  # type: ignore[arg-type]
-    assert process.pid is None
+    stopped = guarding.stop(goodbye_said=True)
+    guarding.processExited(Failure(error.ProcessDone(0)))
+    assert stopped.called
+    assert spawning.clock.getDelayedCalls() == []
+    assert spawning.signals == []
+
+
+def test_one_whose_pipe_is_gone_before_its_end_is_reported_is_told_nothing() -> None:
+    spawning = Spawning()
+    guarding = Guarding(spawning, ["tcp:x:1"], None, 1.0)
+    guarding.start()
+    spawning.pipes.clear()
+    guarding.use(7)
+    assert not guarding.stop(goodbye_said=True).called
+    guarding.processExited(Failure(error.ProcessTerminated(signal=9)))
+    assert {"id": 7} not in spawning.told
+
+
+@pytest_twisted.ensureDeferred
+async def test_one_that_is_told_to_quit_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[Any] = []
+
+    class Watched(Guarding):
+        def processExited(self, reason: Failure) -> None:  # noqa: N802
+            ends.append(reason.value)
+            super().processExited(reason)
+
+    # Whether it is killed instead would depend on how busy the machine is.
+    monkeypatch.setattr(guarding_module, "PATIENCE", DEADLINE)
+    watched = Watched(reactor, ["tcp:127.0.0.1:1"], None, 1.0)
+    watched.start()
+    watched.use(4711)
+    await watched.stop(goodbye_said=True)
+    assert [type(end) for end in ends] == [error.ProcessDone]

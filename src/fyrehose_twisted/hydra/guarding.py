@@ -10,7 +10,6 @@ from contextlib import suppress
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.error import ProcessExitedAlready
 from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
@@ -21,7 +20,7 @@ MAX_LINKS = 3
 RESTART = 5.0
 """Seconds after which a guardian that ended is started again."""
 PATIENCE = 1.0
-"""Seconds that it may take to end when it is told to."""
+"""Seconds that it may take to end when it is told to, before it is killed."""
 KINDS = ("tcp:", "tls:", "udp:")
 """Links that it can open beside the node."""
 
@@ -56,6 +55,7 @@ class Guarding(ProcessProtocol):
         self._wanted = False
         self._restart: Any = None
         self._ended: Deferred[None] | None = None
+        self._kill: Any = None
 
     def start(self) -> None:
         """Start it."""
@@ -77,7 +77,7 @@ class Guarding(ProcessProtocol):
                 self._tell({"id": number})
 
     def stop(self, *, goodbye_said: bool) -> Deferred[None]:
-        """End it; the Deferred fires when it has ended, or shortly after.
+        """End it; the Deferred fires when it has ended.
 
         :param goodbye_said: without that, it stays, and says it when this process has ended.
         """
@@ -88,14 +88,16 @@ class Guarding(ProcessProtocol):
         if not self._running or not goodbye_said:
             return succeed(None)
         self._tell({"quit": True})
-        ended = self._ended = Deferred()
-        ended.addTimeout(PATIENCE, self._reactor)
-        ended.addErrback(self._take_too_long)
-        return ended
+        self._ended = Deferred()
+        self._kill = self._reactor.callLater(PATIENCE, self._take_too_long)
+        return self._ended
 
     def processExited(self, reason: Failure) -> None:  # noqa: N802
         """Twisted: it has ended."""
         self._running = False
+        if self._kill is not None:
+            self._kill.cancel()
+            self._kill = None
         if self._ended is not None:
             ended, self._ended = self._ended, None
             ended.callback(None)
@@ -105,12 +107,12 @@ class Guarding(ProcessProtocol):
 
     def _tell(self, message: dict[str, Any]) -> None:
         transport: Any = self.transport
-        transport.writeToChild(0, json.dumps(message).encode() + b"\n")
+        # The pipe of a guardian that has died is gone some time before its end is reported.
+        with suppress(KeyError):
+            transport.writeToChild(0, json.dumps(message).encode() + b"\n")
 
-    def _take_too_long(self, failure: Failure) -> None:
-        if not failure.check(DeferredTimeout):
-            failure.raiseException()
-        self._ended = None
+    def _take_too_long(self) -> None:
+        self._kill = None
         transport: Any = self.transport
         with suppress(ProcessExitedAlready):
             transport.signalProcess("KILL")
