@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from twisted.python import usage
 from twisted.python.reflect import namedAny
 from twisted.python.usage import UsageError
 
@@ -20,6 +21,24 @@ from fyrehose_twisted.net.inherited import check_stream, inherited, is_local
 
 LOCAL_MODE = "600"
 """Of a Unix socket that says nothing else: it is its owner's."""
+
+
+def fill_standard_descriptors() -> None:
+    """Open /dev/null in place of standard input, output and error that the parent process has closed.
+
+    Otherwise the reactor or a state file gets one of their numbers, and twistd puts /dev/null there when it detaches.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+class ServiceOptions(usage.Options):
+    """Options of a service under ``twistd``, which are read before the reactor or the service opens anything."""
+
+    def __init__(self) -> None:
+        fill_standard_descriptors()
+        super().__init__()
 
 
 def integer(option: str, low: int, high: int) -> Any:

@@ -17,7 +17,7 @@ from fyrehose_twisted.fyrehose.options import check_name
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig, check_free, open_journal
 from fyrehose_twisted.net.names import parse_host_port
-from fyrehose_twisted.options import Listening, check_exposed, parse_listen, try_directory, try_port
+from fyrehose_twisted.options import Listening, ServiceOptions, check_exposed, parse_listen, try_directory, try_port
 from fyrehose_twisted.payloads import bare
 from fyrehose_twisted.reload import limits_of, with_limits
 from fyrehose_twisted.secret import read_secret
@@ -29,7 +29,7 @@ OF_BACKBONE = "name", "from", "secret-file", "retention"
 """Options that mean something only with ``--backbone``."""
 
 
-class Options(usage.Options):
+class Options(ServiceOptions):
     """What an operator can say."""
 
     synopsis = "--directory DIR [options]"

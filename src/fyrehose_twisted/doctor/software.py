@@ -16,7 +16,7 @@ PYTHON, PACKAGES, EXTRAS, JAVA = "python", "packages", "extras", "java"
 
 OLDEST_PYTHON = (3, 11)
 DISTRIBUTION = "fyrehose_twisted"
-EXTRA_NAMES = ("keys", "parquet", "report", "spark", "web")
+EXTRA_NAMES = ("keys", "parquet", "query", "report", "spark", "web")
 """Those that add something for users; the others are for those who change the library."""
 
 _OPERATORS: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {

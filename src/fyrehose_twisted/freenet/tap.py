@@ -19,6 +19,7 @@ from fyrehose_twisted.freenet.signing import parse_key
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
 from fyrehose_twisted.options import (
+    ServiceOptions,
     check_exposed,
     check_local,
     description_of,
@@ -34,7 +35,7 @@ from fyrehose_twisted.secret import read_secret
 _DEFAULT = Policy()
 
 
-class Options(usage.Options):
+class Options(ServiceOptions):
     """What an operator can say."""
 
     synopsis = "--peer HOST:PORT [options]"

@@ -12,7 +12,7 @@ from fyrehose_twisted.fyrehose.config import ClientConfig, Start
 from fyrehose_twisted.fyrehose.protocol import ClientProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, ClientService
 from fyrehose_twisted.net.names import parse_host_port
-from fyrehose_twisted.options import integer, protocol_class
+from fyrehose_twisted.options import ServiceOptions, integer, protocol_class
 from fyrehose_twisted.secret import read_secret
 
 
@@ -25,7 +25,7 @@ def parse_start(text: str) -> Start | int:
     raise ValueError(f"start at {text!r}: it is neither live, oldest nor a number")
 
 
-class Options(usage.Options):
+class Options(ServiceOptions):
     """What an operator can say."""
 
     synopsis = "--protocol dotted.Name [options]"

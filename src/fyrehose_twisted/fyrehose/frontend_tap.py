@@ -13,7 +13,7 @@ from fyrehose_twisted.fyrehose.frontend.config import RELOADED, FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
 from fyrehose_twisted.net.names import parse_host_port
-from fyrehose_twisted.options import check_exposed, description_of, parse_listen, try_ports
+from fyrehose_twisted.options import ServiceOptions, check_exposed, description_of, parse_listen, try_ports
 from fyrehose_twisted.reload import limits_of, with_limits
 from fyrehose_twisted.secret import read_secret
 from fyrehose_twisted.web.tokens import Tokens, read_tokens
@@ -24,7 +24,7 @@ NONE = "none"
 """Where nothing is listened on."""
 
 
-class Options(usage.Options):
+class Options(ServiceOptions):
     """What an operator can say."""
 
     synopsis = "[options]"

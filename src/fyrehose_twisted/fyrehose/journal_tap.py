@@ -28,7 +28,7 @@ from fyrehose_twisted.journal.serving import JournalServerFactory, journal_endpo
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.net.entrances import Entrance
 from fyrehose_twisted.net.names import parse_host_port
-from fyrehose_twisted.options import integer, protocol_class
+from fyrehose_twisted.options import ServiceOptions, integer, protocol_class
 from fyrehose_twisted.secret import read_secret
 
 SMALLEST_SEGMENT, SHARE_OF_SIZE = 65_536, 8
@@ -38,7 +38,7 @@ SYNC_INTERVALS = (0.001, 3_600.0)
 """Seconds that ``--fsync`` takes."""
 
 
-class Options(usage.Options):
+class Options(ServiceOptions):
     """What an operator can say."""
 
     synopsis = "--directory DIR [options]"

@@ -28,7 +28,7 @@ from fyrehose_twisted.fyrehose.service import DEFAULT_PORT, BackboneService
 from fyrehose_twisted.fyrehose.state import SequenceFile
 from fyrehose_twisted.interfaces import IForwardPolicy
 from fyrehose_twisted.net.inherited import inherited_datagrams
-from fyrehose_twisted.options import integer, protocol_class
+from fyrehose_twisted.options import ServiceOptions, integer, protocol_class
 from fyrehose_twisted.reload import positive, read_limits, texts, whole
 from fyrehose_twisted.secret import read_secret
 
@@ -42,7 +42,7 @@ LIMITS = {
 """What the file with limits may say."""
 
 
-class Options(usage.Options):
+class Options(ServiceOptions):
     """What an operator can say."""
 
     synopsis = "[options]"

@@ -13,9 +13,8 @@ def read_password(option: str, path: str) -> str:
     :raises ConfigurationError: if it cannot be read, can be read by everybody, or is no password for IRC.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            mode = os.fstat(descriptor).st_mode
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
             password = file.read(4_096).strip()
     except OSError as error:
         raise ConfigurationError(f"{option}: {path} cannot be read: {error.strerror}") from error

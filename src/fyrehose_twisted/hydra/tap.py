@@ -21,6 +21,7 @@ from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
 from fyrehose_twisted.net.dialling import parse_place
 from fyrehose_twisted.options import (
+    ServiceOptions,
     check_exposed,
     check_local,
     description_of,
@@ -34,7 +35,7 @@ from fyrehose_twisted.options import (
 from fyrehose_twisted.secret import read_secret
 
 
-class Options(usage.Options):
+class Options(ServiceOptions):
     """What an operator can say."""
 
     synopsis = "--tag TAG --link LINK --irc HOST:PORT --channel CHANNEL [options]"

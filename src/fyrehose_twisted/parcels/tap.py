@@ -14,6 +14,7 @@ from fyrehose_twisted.journal.store import JournalConfig
 from fyrehose_twisted.net.dialling import endpoints_from, parse_place
 from fyrehose_twisted.options import (
     Listening,
+    ServiceOptions,
     check_exposed,
     integer,
     parse_listen,
@@ -27,11 +28,11 @@ from fyrehose_twisted.parcels.messages import MAX_EVENT
 from fyrehose_twisted.parcels.options import parse_advertised, read_token
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
 from fyrehose_twisted.parcels.service import DEFAULT_LISTEN, ParcelsNode
-from fyrehose_twisted.parcels.sites import web_module
+from fyrehose_twisted.parcels.sites import ExtraMissing, web_module
 from fyrehose_twisted.secret import read_secret
 
 
-class Options(usage.Options):
+class Options(ServiceOptions):
     """What an operator can say."""
 
     synopsis = "--name NAME [options]"
@@ -78,9 +79,14 @@ class Options(usage.Options):
         self["http-host"].append(name)
 
     def postOptions(self) -> None:
-        """Check what can be checked before anything starts."""
+        """Check what can be checked before anything starts.
+
+        :raises SystemExit: with one line, if an extra is missing; the usage would not help.
+        """
         try:
             self._check()
+        except ExtraMissing as error:
+            raise SystemExit(f"parcels-node: {error}") from None
         except (FyrehoseError, ValueError) as error:
             raise usage.UsageError(str(error)) from error
 

@@ -124,7 +124,7 @@ def spark_session(name: str, options: argparse.Namespace | None = None) -> Itera
     given = vars(options) if options is not None else {}
     conf = dict(given.get("conf") or [])
     conf.setdefault(QUIET, str(bool(given.get("quiet"))).lower())
-    _require_pyspark()
+    require_spark()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -153,7 +153,7 @@ def make_session(
     :raises ConfigurationError: if there is no Spark or no Java, they do not start, or ``master`` is none.
     :raises OperationalError: if the master cannot be reached.
     """
-    _require_pyspark()
+    require_spark()
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -242,7 +242,11 @@ def _silence(session: SparkSession) -> None:
     java.java.lang.System.setErr(java.java.io.PrintStream(nowhere))
 
 
-def _require_pyspark() -> None:
+def require_spark() -> None:
+    """Check that Spark and what Python needs for it are installed.
+
+    :raises ConfigurationError: if not; it names the extra.
+    """
     missing = []
     for module in ("pyspark", "pyarrow", "pandas"):
         try:
@@ -250,8 +254,9 @@ def _require_pyspark() -> None:
         except ImportError:
             missing.append(module)
     if missing:
+        verb = "are" if len(missing) > 1 else "is"
         raise ConfigurationError(
-            f"{' and '.join(missing)} is not installed; this needs: pip install 'fyrehose_twisted[spark]'"
+            f"{', '.join(missing)} {verb} not installed; this needs: pip install 'fyrehose_twisted[spark]'"
         )
 
 

@@ -18,7 +18,7 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.findings import counted
 from fyrehose_twisted.spark.experiments.cost import WAVE_SECONDS, estimate
 from fyrehose_twisted.spark.experiments.grid import Grid, read_grid
-from fyrehose_twisted.spark.session import session_options, spark_session
+from fyrehose_twisted.spark.session import require_spark, session_options, spark_session
 
 DESCRIPTION = (
     "Simulate all networks that a file describes, on Spark. Called again with the same directory, it goes on where it"
@@ -68,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         print("\n".join(_described(grid, options.workers)))
         return 0
+    require_spark()  # Before anything is written.
     options.master = options.master or f"local[{options.workers or '*'}]"
     out: Path = options.out or options.file.with_suffix("")
     if out.exists() and not out.is_dir():
