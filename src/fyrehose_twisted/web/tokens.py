@@ -56,9 +56,8 @@ def read_tokens(path: str) -> Tokens:
     :raises ConfigurationError: if the file cannot be read, can be read by everybody, or has a line that is none.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            mode = os.fstat(descriptor).st_mode
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
             text = file.read(MAX_FILE + 1)
     except OSError as error:
         raise ConfigurationError(f"tokens file {path} cannot be read: {error.strerror}") from error

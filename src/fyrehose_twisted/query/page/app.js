@@ -508,10 +508,11 @@ function show(overview) {
 let token = sessionStorage.getItem("token");
 
 async function ask(path, headers, signal) {
-  const sent = { ...headers };
-  if (token) sent.Authorization = "Bearer " + token;
+  const sent = { ...headers }, used = token;
+  if (used) sent.Authorization = "Bearer " + used;
   const answer = await fetch(path, { headers: sent, signal, cache: "no-store" });
-  if (answer.status === 401) logIn(token ? "The service does not know this token." : "");
+  // A refusal that comes late says nothing of a token that the operator has entered meanwhile.
+  if (answer.status === 401 && used === token) logIn(used ? "The service does not know this token." : "");
   if (!answer.ok) {
     const said = await answer.json().catch(() => ({}));
     throw Object.assign(new Error(said.message ?? `status ${answer.status}`), { status: answer.status });
@@ -598,7 +599,8 @@ async function watch() {
     } catch (error) {
       if (error.status === 401) {
         tell("wait", "○", "A token is needed");
-        await new Promise((done) => { entered = done; });
+        // The operator may have entered a token before the refusal was read to its end.
+        if (token === null) await new Promise((done) => { entered = done; });
         failures = -1;
         continue;
       }
@@ -712,6 +714,7 @@ class Records {
           return;
         }
       }
+      if (stopped.signal.aborted) return; // A later begin() tells of its own connection.
       this.tell("The service does not answer; trying again");
       await pause(RETRY[Math.min(failures, RETRY.length - 1)]);
     }
