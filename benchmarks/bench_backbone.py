@@ -18,10 +18,9 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
 
-from tqdm import tqdm
-
 from fyrehose_twisted.fyrehose.codec import encode, encode_push
 from fyrehose_twisted.fyrehose.messages import Flags, Keepalive
+from fyrehose_twisted.progress import ProgressBar
 
 HERE = Path(__file__).parent
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -200,7 +199,7 @@ def main() -> None:
             Server("backbone", [*twistd, *state], backbone),
         ]
         try:
-            for _ in tqdm(range(options.rounds), unit=" rounds", desc="measured"):
+            for _ in ProgressBar(range(options.rounds), unit=" rounds", desc="measured"):
                 for server in servers:
                     results[server.name].append(run(server, options))
         finally:

@@ -33,10 +33,10 @@ from freenet.reference import TABLE, as_referred
 from freenet.report import print_beside, print_growth, print_million, print_swap, print_table
 from parcels.other_load import Busy, idle, share_of_others
 from race.machine import describe
-from tqdm import tqdm
 
 from fyrehose_twisted.freenet.experiments import Topology
 from fyrehose_twisted.freenet.experiments.study import GreedyStudy, study
+from fyrehose_twisted.progress import ProgressBar
 
 PARTS = ("table", "growth", "million", "swap", "beside")
 TOO_BUSY = 0.1
@@ -47,7 +47,7 @@ SIZES = (1_000, 3_162, 10_000, 31_623, 100_000, 316_228, 1_000_000)
 def measure_table(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Study the networks of the table."""
     rows: list[dict[str, Any]] = []
-    with tqdm(total=4 * len(TABLE) * options.networks, unit=" networks", disable=None) as progress:
+    with ProgressBar(total=4 * len(TABLE) * options.networks, unit=" networks") as progress:
         for reference in TABLE:
             for kind, make in (("ours", Topology.kleinberg), ("as the reference", as_referred)):
                 row: dict[str, Any] = {"kind": kind, "n": reference.n, "degree": reference.degree}
@@ -72,7 +72,7 @@ def _figures(found: GreedyStudy) -> dict[str, float]:
 def measure_growth(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Study larger and larger networks."""
     rows = []
-    with tqdm([size for size in SIZES if size <= options.largest], unit=" sizes", disable=None) as sizes:
+    with ProgressBar([size for size in SIZES if size <= options.largest], unit=" sizes") as sizes:
         for n in sizes:
             found = [
                 study(Topology.kleinberg(n, 10, seed, lattice=True), options.routes, seed)

@@ -31,9 +31,9 @@ from freenet.figures import table
 from freenet.reference import as_referred
 from freenet.trees import KEYS, REPAIRS, SUBSCRIBERS, TREES, grow, measure_repair, measure_trees
 from race.machine import describe
-from tqdm import tqdm
 
 from fyrehose_twisted.freenet.experiments import Policy, Topology
+from fyrehose_twisted.progress import ProgressBar
 
 PARTS = ("reference", "repair", "speed", "growth")
 WANTED_SECONDS, WANTED_MEMORY = 120.0, 4096.0
@@ -67,7 +67,7 @@ def measure_reference(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Grow the trees of the reference's table."""
     rows = []
     todo = [(row, kind) for row, kind in product(TREES, KINDS) if row.n <= options.largest]
-    with tqdm(total=len(todo) * options.networks, unit=" networks", disable=None) as progress:
+    with ProgressBar(total=len(todo) * options.networks, unit=" networks") as progress:
         for row, kind in todo:
             found: dict[str, Any] = {"n": row.n, "links": row.links, "policy": row.policy, "kind": kind}
             for seed in range(options.seed, options.seed + options.networks):
@@ -92,7 +92,7 @@ def measure_repairs(options: argparse.Namespace) -> list[dict[str, Any]]:
         (n, share, {"on_parent_lost": "teardown"}, True) for n, share in ((1_000, 0.1), (1_000, 0.3), (10_000, 0.1))
     ]
     ways = [way for way in ways if way[0] <= options.largest]
-    with tqdm(total=len(ways) * options.networks, unit=" networks", disable=None) as progress:
+    with ProgressBar(total=len(ways) * options.networks, unit=" networks") as progress:
         for n, killed, policy, at_once in ways:
             found: dict[str, Any] = {"n": n, "killed": killed, "policy": policy, "at once": at_once}
             for seed in range(options.seed, options.seed + options.networks):

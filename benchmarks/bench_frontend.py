@@ -27,7 +27,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from race.servers import Broker, Missing, start_ours, start_redis
-from tqdm import tqdm
+
+from fyrehose_twisted.progress import ProgressBar
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PATIENCE = 30.0
@@ -244,7 +245,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, list[Resu
             if redis is not None:
                 pid, port = redis.process.pid, redis.ports[0]
                 runs += [(kind, kind, port, pid) for kind in ("XADD, pipelined", "XADD, single")]
-            for _ in tqdm(range(options.rounds), unit=" rounds", desc="measured"):
+            for _ in ProgressBar(range(options.rounds), unit=" rounds", desc="measured"):
                 for name, kind, port, pid in runs:
                     before = cpu_seconds(pid)
                     rate = in_a_process(options.seconds, kind, port, "--size", options.size)

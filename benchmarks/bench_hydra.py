@@ -38,7 +38,8 @@ from parcels import failover as others
 from parcels.nodes import Unfit
 from parcels.other_load import Busy, idle, share_of_others
 from race.servers import Missing
-from tqdm import tqdm
+
+from fyrehose_twisted.progress import ProgressBar
 
 RELAY, OTHERS, FAILOVER, PROFILE = "relay", "others", "fail-over", "profile"
 PARTS = (RELAY, OTHERS, FAILOVER, PROFILE)
@@ -75,7 +76,7 @@ class Measuring:
         failovers = Failovers(self._directory, self._rng)
         self.failovers, self.traces = failovers.found, failovers.traces
         try:
-            with tqdm(total=total, unit=" fail-overs", disable=None) as progress:
+            with ProgressBar(total=total, unit=" fail-overs") as progress:
                 for scale, kinds, rounds, networks in runs:
                     progress.set_description(f"timescale {scale:g}")
                     asyncio.run(failovers.measure(scale, kinds, rounds, networks, progress))

@@ -24,7 +24,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from rivals import FIRST, FROM_ROWS, LAST, OURS, TIDY, Factory, PlainFile, Row, available
-from tqdm import tqdm
+
+from fyrehose_twisted.progress import ProgressBar
 
 KINDS = ("append", "interval", "latency", "range", "scan", "recovery", "size")
 PLAIN = "plain file"
@@ -190,7 +191,7 @@ def in_turn(stores: dict[str, Factory], rounds: int, what: str) -> Iterator[tupl
     """Go through the stores ``rounds`` times, each time beginning with another, and show progress."""
     names = list(stores)
     turns = [names[(turn + index) % len(names)] for turn in range(rounds) for index in range(len(names))]
-    for name in tqdm(turns, unit=" measurements", desc=what):
+    for name in ProgressBar(turns, unit=" measurements", desc=what):
         yield name, stores[name]
 
 

@@ -35,7 +35,6 @@ from statistics import median
 from typing import Any
 
 from bench_backbone import TICKS, free_port
-from tqdm import tqdm
 from twisted.internet.protocol import DatagramProtocol
 
 from fyrehose_twisted.fyrehose.codec import decode, encode, encode_deliver, encode_push
@@ -48,6 +47,7 @@ from fyrehose_twisted.journal.remote import connect
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.net.bursts import ROOM, BurstSocket, gather
 from fyrehose_twisted.net.udp import KERNEL_BUFFER
+from fyrehose_twisted.progress import ProgressBar
 from fyrehose_twisted.record import Record
 
 HERE = Path(__file__).parent
@@ -476,7 +476,7 @@ def follow(progress: Progress, last: int, process: Process) -> tuple[float, floa
     """Return the seconds, and the CPU seconds, from the first message that somebody is handed to the last one."""
     began = ended = before = cpu = 0.0
     deadline = time.monotonic() + PATIENCE
-    with tqdm(total=last, unit=" messages", leave=False, desc="caught up") as bar:
+    with ProgressBar(total=last, unit=" messages", leave=False, desc="caught up") as bar:
         while not ended:
             following, lost, _ = progress.told()
             now = time.monotonic()
@@ -557,7 +557,7 @@ def in_turn(cases: dict[str, Any], rounds: int, what: str) -> Iterator[str]:
     """Go through the cases ``rounds`` times, each time beginning with another, and show progress."""
     names = list(cases)
     turns = [names[(turn + index) % len(names)] for turn in range(rounds) for index in range(len(names))]
-    yield from tqdm(turns, unit=" measurements", desc=what)
+    yield from ProgressBar(turns, unit=" measurements", desc=what)
 
 
 def table(title: str, heads: list[str], figures: Figures, *, ratios: int) -> None:

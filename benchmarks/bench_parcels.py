@@ -50,7 +50,8 @@ from parcels.report import print_failover, print_growth, print_loads, print_want
 from parcels.syncobj import SyncObjCluster
 from race.machine import describe
 from race.servers import Missing, program
-from tqdm import tqdm
+
+from fyrehose_twisted.progress import ProgressBar
 
 OURS, ETCD, ETCD_FSYNC, SYNCOBJ, FAILOVER = "ours", "etcd", "etcd with fsync", "PySyncObj", "fail-over"
 PARTS = (OURS, ETCD, ETCD_FSYNC, SYNCOBJ, FAILOVER)
@@ -231,10 +232,9 @@ def facts() -> dict[str, str]:
 def measure(options: argparse.Namespace, directory: Path) -> Results:
     """Do all jobs."""
     measuring = Measuring(options, directory)
-    tqdm.monitor_interval = 0  # Its thread would be there when children are forked.
     before, since = idle(1.0), Busy.now()
     jobs = list(measuring.jobs())
-    with tqdm(jobs, unit=" jobs", disable=None) as progress:
+    with ProgressBar(jobs, unit=" jobs") as progress:
         for job in progress:
             progress.set_description(f"{job.part} {job.case}")
             measuring.do(job)

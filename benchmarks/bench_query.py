@@ -34,9 +34,9 @@ from statistics import median, quantiles
 from typing import Any, NamedTuple
 
 from race.servers import CLIENT_CORE, Broker, Missing, free_port, pin, start_redis
-from tqdm import tqdm
 
 from fyrehose_twisted.journal.store import Journal, open_journal
+from fyrehose_twisted.progress import ProgressBar
 from fyrehose_twisted.record import Record
 
 BIN = Path(sys.executable).parent
@@ -199,7 +199,7 @@ def measure_history(options: argparse.Namespace, scratch: Path, missing: set[str
             add_entries(other.ports[0], count, size)
             works[REDIS] = lambda: entries(other.ports[0]), count
         found: dict[str, list[float]] = {name: [] for name in works}
-        for _ in tqdm(range(options.rounds), desc="history", leave=False):
+        for _ in ProgressBar(range(options.rounds), desc="history", leave=False):
             for name, (work, expected) in works.items():
                 found[name].append(timed(count, work, expected))
     return {"records/s": found}
@@ -280,7 +280,7 @@ def measure_live(options: argparse.Namespace, scratch: Path, missing: set[str]) 
     found: Figures = {}
     for readers in options.readers:
         count = max(4 * WINDOW, min(options.messages, 20 * options.messages // readers)) // GROUP * GROUP
-        for _ in tqdm(range(options.rounds), desc=f"live, {readers} readers", leave=False):
+        for _ in ProgressBar(range(options.rounds), desc=f"live, {readers} readers", leave=False):
             for name, serve in ((OURS, our_stream), (REDIS, redis_stream)):
                 try:
                     with serve(scratch, options.size) as live:
@@ -388,7 +388,7 @@ def measure_stalled(options: argparse.Namespace, scratch: Path, missing: set[str
     """Return messages/s to 99 with and without one more that reads nothing."""
     found: dict[str, list[float]] = {"all read": [], "one reads nothing": []}
     count = max(4 * WINDOW, options.messages // 5) // GROUP * GROUP
-    for _ in tqdm(range(options.rounds), desc="stalled", leave=False):
+    for _ in ProgressBar(range(options.rounds), desc="stalled", leave=False):
         for name, stalled in (("all read", 0), ("one reads nothing", 1)):
             with our_stream(scratch, options.size) as live:
                 found[name].append(deliver(live, 99, count, stalled))

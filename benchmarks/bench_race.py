@@ -39,7 +39,8 @@ from race.crowd import Crowd
 from race.latency import Pace
 from race.machine import describe
 from race.servers import C_RELAY, NATS, OURS, PLAIN, REDIS, ZEROMQ, Broker, Brokers
-from tqdm import tqdm
+
+from fyrehose_twisted.progress import ProgressBar
 
 PARTS = ("broker", "subscriber", "latency", "repair", "crowd")
 FAN_OUTS, SIZES = (1, 4, 16), (64, 128, 1_024)
@@ -283,9 +284,8 @@ def measure(options: argparse.Namespace, directory: Path) -> Results:
     results = Results()
     jobs = [job for part in options.only or PARTS for job in JOBS[part](options)]
     brokers = Brokers(directory)
-    tqdm.monitor_interval = 0  # Its thread would be there when children are forked.
     try:
-        with tqdm(jobs, unit=" measurements", disable=None) as progress:
+        with ProgressBar(jobs, unit=" measurements") as progress:
             for job in progress:
                 progress.set_description(f"{job.part} {job.case} {job.system}".replace("  ", " "))
                 name = BROKER_OF.get(job.system, job.system)

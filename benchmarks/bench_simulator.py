@@ -24,7 +24,6 @@ from random import Random
 from statistics import median
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
 from twisted.internet.task import Clock
 
 from fyrehose_twisted.driver import NodeDriver
@@ -35,6 +34,7 @@ from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.forwarding import RandomForward
 from fyrehose_twisted.interfaces import Drained, INode
 from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.progress import ProgressBar
 from fyrehose_twisted.sim.clock import HeapClock
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
@@ -536,7 +536,7 @@ def main() -> None:
     remembered = Measurement("memory", "memory", (sizes[-1],), rounds=1)
     everything = [*alone, *(each for crowd in crowds.values() for each in crowd), remembered]
     turns = [each for turn in range(rounds) for each in everything if not each.rounds or turn < each.rounds]
-    for each in tqdm(turns, unit=" measurements", desc="measured"):
+    for each in ProgressBar(turns, unit=" measurements", desc="measured"):
         each.run()
     print(f"Medians of {rounds} rounds; seconds are of CPU time. More than 1,000 clients: once.\n")
     print_alone(alone)

@@ -26,14 +26,13 @@ from random import Random
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tqdm import tqdm
-
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.layout import make_directory
 from fyrehose_twisted.journal.parquet import export
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.seal import seal
 from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.progress import ProgressBar
 from fyrehose_twisted.record import Record
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def write(root: Path, records: int, size: int, lost_from: int = 0) -> Path:
     span = len(data) - size
     with closing(Journal(LocalDirectory(path), STREAM)) as journal:
         journal.begin(0, 1)
-        for low in tqdm(range(1, records + 1, GROUP), unit=" groups", desc=f"write {root.name}", leave=False):
+        for low in ProgressBar(range(1, records + 1, GROUP), unit=" groups", desc=f"write {root.name}", leave=False):
             group = range(low, min(low + GROUP, records + 1))
             journal.append(
                 [
@@ -124,7 +123,7 @@ def scans(options: argparse.Namespace, directory: Path) -> None:
         full["row tuples"] = lambda columns: spark.read.format("rows").options(path=path, rows=options.records).load()
         for title, sides, columns in (("full scan", full, RECORD), ("sequence numbers only", ways, ("sequence",))):
             seconds: dict[str, list[float]] = defaultdict(list)
-            for number in tqdm(range(options.rounds + 1), unit=" rounds", desc=title, leave=False):
+            for number in ProgressBar(range(options.rounds + 1), unit=" rounds", desc=title, leave=False):
                 for name, frame in sides.items():
                     if name == "row tuples" and number > 1:
                         continue  # It is slow, and its figure does not move the others.

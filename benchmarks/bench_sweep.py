@@ -24,8 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tqdm import tqdm
-
+from fyrehose_twisted.progress import ProgressBar
 from fyrehose_twisted.spark.experiments.grid import Cell, Grid, make_grid
 from fyrehose_twisted.spark.experiments.network import run_network
 from fyrehose_twisted.spark.experiments.rows import TOOK, row_of
@@ -138,7 +137,7 @@ def main() -> None:
         seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
         outcomes = set()
         turns = [one for _ in range(rounds) for one in ways]
-        for way, workers in tqdm(turns, unit=" measurements", desc=name, leave=False):
+        for way, workers in ProgressBar(turns, unit=" measurements", desc=name, leave=False):
             for took, outcome, errors in measure(way, size, workers, 1):
                 if errors:
                     sys.exit(f"{errors} networks failed; run fyrehose-experiments sweep with this grid to see why")

@@ -45,11 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _react(options: argparse.Namespace) -> int:
     """Run a command that needs a reactor, and return its exit status."""
-    from tqdm import tqdm
     from twisted.internet.defer import Deferred
     from twisted.internet.task import react
 
-    tqdm.monitor_interval = 0  # Its thread would outlive the reactor.
     outcome = 1
 
     def run(reactor: Any) -> Deferred[Any]:

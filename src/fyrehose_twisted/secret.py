@@ -23,9 +23,8 @@ def read_secret(path: str) -> bytes:
     :raises ConfigurationError: if the file cannot be read, can be read by everybody, or holds too little.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            mode = os.fstat(descriptor).st_mode
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
             secret = file.read(4_096).strip()
     except OSError as error:
         raise ConfigurationError(f"secret file {path} cannot be read: {error.strerror}") from error

@@ -11,7 +11,6 @@ from errno import EBADF, EISDIR
 from stat import S_ISDIR, S_ISFIFO, S_ISSOCK
 from typing import Any
 
-from tqdm import tqdm
 from twisted.internet import stdio
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
@@ -22,6 +21,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import FyrehoseError, MessageTooLarge
+from fyrehose_twisted.progress import ProgressBar
 from fyrehose_twisted.secret import read_secret
 
 
@@ -95,7 +95,7 @@ class LinePublisher(Protocol):
         self._ended = False
         self._stopped = False
         self._pumping = False
-        self._progress = tqdm(unit=f" {unit}", desc="published", file=sys.stderr, mininterval=0.5)
+        self._progress = ProgressBar(unit=f" {unit}", desc="published", file=sys.stderr, mininterval=0.5)
 
     async def when_room(self) -> None:
         """Return once another line may be published."""

@@ -125,9 +125,8 @@ class SigningKey:
         :raises ConfigurationError: if it cannot be read, others can read it too, or there is none in it.
         """
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            with os.fdopen(descriptor, "rb") as file:
-                mode = os.fstat(descriptor).st_mode
+            with open(path, "rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
                 text = file.read(4_096).strip()
         except OSError as error:
             raise ConfigurationError(f"key file {os.fspath(path)} cannot be read: {error.strerror}") from error

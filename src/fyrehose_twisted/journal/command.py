@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,9 +69,7 @@ def run(options: argparse.Namespace) -> int:
 
     :raises SystemExit: 2, for wrong usage.
     """
-    from tqdm import tqdm
 
-    tqdm.monitor_interval = 0  # No thread only for that.
     status = 0
     try:
         for path in _journals(options):
@@ -232,7 +230,9 @@ def _repair(options: argparse.Namespace, path: Path) -> int:
             raise ConfigurationError(f"{other} holds no journal of {stream}")
         others += map(open_reader, chosen)
     wrap = options.wrap if options.wrap is not None else others[0].wrap if others else 0
-    with _bar(path) as (say, progress):
+    with ExitStack() as opened, _bar(path) as (say, progress):
+        for other in others:
+            opened.enter_context(closing(other))
         agreed = repair(
             LocalDirectory(path),
             stream=stream,
@@ -273,13 +273,12 @@ def _seal(options: argparse.Namespace, path: Path) -> int:
 @contextmanager
 def _bar(path: Path) -> Iterator[tuple[Callable[[str], None], Callable[[int], object]]]:
     """Show how many bytes of the segments were read, where somebody watches; yield how to print and to go on."""
-    from tqdm import tqdm
-
     from fyrehose_twisted.journal.segment_header import number_of
+    from fyrehose_twisted.progress import ProgressBar
 
     total = sum(entry.stat().st_size for entry in path.iterdir() if number_of(entry.name) is not None)
-    with tqdm(total=total, disable=None, leave=False, desc=path.name, unit="B", unit_scale=True) as bar:
-        yield lambda line: tqdm.write(line, file=sys.stdout), bar.update
+    with ProgressBar(total=total, leave=False, desc=path.name, unit="B", unit_scale=True) as bar:
+        yield lambda line: ProgressBar.write(line, file=sys.stdout), bar.update
 
 
 def _where(text: str) -> Where:

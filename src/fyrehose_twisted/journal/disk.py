@@ -126,5 +126,9 @@ class LocalDirectory:
     def lock(self) -> LocalLock:
         """See :meth:`~fyrehose_twisted.interfaces.IDirectory.lock`."""
         lock = LocalLock(os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
-        fcntl.flock(lock._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(lock._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+            raise
         return lock

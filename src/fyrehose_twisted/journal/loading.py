@@ -49,20 +49,25 @@ def open_segment(directory: IDirectory, number: int, suffix: str) -> Opened | Da
     """
     name = segment_name(number, suffix)
     file: IFile = directory.open(name)
+    found: Opened | Damage | None = None
     try:
         size = file.size()
         try:
             header = decode(file.read(0, MAX_HEADER))
             if header.number != number:
                 raise BadHeader(f"its header is that of segment {header.number}")
+            found = Opened(Segment(directory, header, suffix), file)
         except BadHeader as error:
             damage = Damage(name, 0, size, str(error))
-            return _by_its_frames(directory, file, damage, number, suffix)
+            found = _by_its_frames(directory, file, damage, number, suffix)
     except OtherVersion as error:
         raise JournalError(f"{directory}/{name} cannot be read: {error}") from None
     except OSError as error:
         raise JournalError(f"{directory}/{name} cannot be read: {error.strerror}") from error
-    return Opened(Segment(directory, header, suffix), file)
+    finally:
+        if not isinstance(found, Opened):
+            file.close()
+    return found
 
 
 def _by_its_frames(directory: IDirectory, file: IFile, damage: Damage, number: int, suffix: str) -> Opened | Damage:

@@ -7,7 +7,6 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 from uuid import uuid4
 
-from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.web.client import Agent, HTTPConnectionPool
 from twisted.web.http_headers import Headers
@@ -23,6 +22,12 @@ from fyrehose_twisted.parcels.web.failover import (
 )
 from fyrehose_twisted.parcels.web.following import BadAnswer, Following, OrderedEvent, event_of
 from fyrehose_twisted.parcels.web.outgoing import Body, PlainAgent, read_body, sent
+
+try:
+    from treq.client import HTTPClient
+except ModuleNotFoundError as error:
+    needs = f"ParcelsClient needs {error.name}, which is not installed: pip install 'fyrehose_twisted[web]'"
+    raise ModuleNotFoundError(needs, name=error.name) from None
 
 __all__ = ["Following", "NoNodeAnswers", "OrderedEvent", "ParcelsClient", "RequestRefused"]
 

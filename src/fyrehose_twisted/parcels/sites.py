@@ -14,16 +14,21 @@ CALLBACKS = "callbacks.json"
 """Name of the file with the callbacks, beside the promises."""
 
 
+class ExtraMissing(ConfigurationError):
+    """A package of the ``web`` extra is not installed. The options are right as they are."""
+
+
 def web_module(name: str) -> Any:
     """Return a module of :mod:`fyrehose_twisted.parcels.web`.
 
-    :raises ConfigurationError: if something that it needs is not installed.
+    :raises ExtraMissing: if something that it needs is not installed.
     """
     try:
         return import_module(f"fyrehose_twisted.parcels.web.{name}")
     except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"HTTP needs {error.name}, which is not installed: pip install 'fyrehose_twisted[web]'"
+        package = (error.name or "treq").partition(".")[0]
+        raise ExtraMissing(
+            f"HTTP needs {package}, which is not installed: pip install 'fyrehose_twisted[web]'"
         ) from error
 
 
@@ -35,7 +40,7 @@ class NodeSite:
     :param config: a :class:`~fyrehose_twisted.parcels.web.config.WebConfig`.
     :param directory: where callbacks outlive the process; ``None`` for nowhere.
     :ivar factory: makes the protocols of connections.
-    :raises ConfigurationError: if the ``web`` extra is not installed.
+    :raises ExtraMissing: if the ``web`` extra is not installed.
     """
 
     def __init__(

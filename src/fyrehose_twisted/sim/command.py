@@ -70,11 +70,9 @@ def run(options: argparse.Namespace) -> int:
     _check(options)
     if options.list:
         return _list(options.scenarios())
-    from tqdm import tqdm
 
     from fyrehose_twisted.errors import ConfigurationError
 
-    tqdm.monitor_interval = 0  # No thread beside the processes that are to be started.
     try:
         scenario = _find(options)
         if options.seeds is not None:
@@ -187,8 +185,7 @@ def _run_one(options: argparse.Namespace, scenario: type[Scenario]) -> int:
 
 
 def _run_many(options: argparse.Namespace, scenario: type[Scenario]) -> int:
-    from tqdm import tqdm
-
+    from fyrehose_twisted.progress import ProgressBar
     from fyrehose_twisted.sim.runner import Summary, run_each, usable_cores
 
     cores = usable_cores()
@@ -205,7 +202,7 @@ def _run_many(options: argparse.Namespace, scenario: type[Scenario]) -> int:
                 split_seed=options.split_seed or 0,
             )
         ) as outcomes,
-        tqdm(total=options.seeds, disable=None, leave=False, desc=scenario.name, unit=" seeds") as bar,
+        ProgressBar(total=options.seeds, leave=False, desc=scenario.name, unit=" seeds") as bar,
     ):
         try:
             for outcome in outcomes:

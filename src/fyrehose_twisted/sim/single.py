@@ -11,8 +11,7 @@ from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import TextIO, cast
 
-from tqdm import tqdm
-
+from fyrehose_twisted.progress import ProgressBar
 from fyrehose_twisted.sim.page import write_page
 from fyrehose_twisted.sim.runner import replay, run_seed
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES, Outcome, Scenario
@@ -77,9 +76,8 @@ class Run:
 
     def run(self, trace: TextIO | None) -> Outcome:
         """Run it, and show how far it is if somebody watches."""
-        with tqdm(
+        with ProgressBar(
             total=self.scenario.duration,
-            disable=None,
             leave=False,
             desc=f"{self.scenario.name}, seed {self.seed}",
             bar_format="{desc}: {n:.0f} s simulated |{bar}| {elapsed}",
@@ -122,7 +120,7 @@ class Shrinking:
     def shrink(self) -> None:
         """Look until there is nothing left to try."""
         form = "{desc}, {n_fmt} runs, {elapsed}"
-        with tqdm(disable=None, leave=False, desc=self._left(), bar_format=form) as self._bar:
+        with ProgressBar(leave=False, desc=self._left(), bar_format=form) as self._bar:
             shrink(self.drawn, self._fails)
 
     def _fails(self, schedule: FaultSchedule) -> bool:

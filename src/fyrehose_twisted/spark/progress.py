@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from fyrehose_twisted.progress import LINE_INTERVAL
 from fyrehose_twisted.spark.session import QUIET
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 POLL_INTERVAL = 0.5
 """Seconds between two looks at a job."""
-LINE_INTERVAL = 5.0
-"""Seconds between two lines where they are not rewritten in place."""
 
 _numbers = count(1)
 

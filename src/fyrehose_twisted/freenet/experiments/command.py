@@ -28,8 +28,6 @@ from tempfile import TemporaryFile
 from time import monotonic
 from typing import Any, NoReturn
 
-from tqdm import tqdm
-
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.freenet.experiments.account import Account
 from fyrehose_twisted.freenet.experiments.choices import (
@@ -50,6 +48,7 @@ from fyrehose_twisted.freenet.experiments.svg import draw
 from fyrehose_twisted.freenet.experiments.topology import Topology
 from fyrehose_twisted.freenet.experiments.trial import Course, Trial
 from fyrehose_twisted.freenet.policy import Policy
+from fyrehose_twisted.progress import ProgressBar
 
 FAILED = 1
 """Exit status if a tree is none, or the network did not become quiet."""
@@ -188,7 +187,6 @@ def _run(options: argparse.Namespace) -> int:
         raise ConfigurationError("--churn 0: nodes live for more than 0 seconds")
     topology = chosen_topology(options)
 
-    tqdm.monitor_interval = 0  # No thread only for that.
     _check_page(options, topology)
     for file in files:
         # Not only when all is done.
@@ -210,7 +208,7 @@ def _run(options: argparse.Namespace) -> int:
     began = monotonic()
     with ExitStack() as stack:
         trace = _open_trace(options, stack)
-        bar = stack.enter_context(tqdm(total=course.steps, disable=None, leave=False, unit=" steps"))
+        bar = stack.enter_context(ProgressBar(total=course.steps, leave=False, unit=" steps"))
 
         def passed(what: str, steps: int) -> None:
             bar.set_description(what, refresh=False)

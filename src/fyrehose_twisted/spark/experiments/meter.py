@@ -8,12 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tqdm import tqdm
+from fyrehose_twisted.progress import ProgressBar
 
 POLL_INTERVAL = 0.5
 """Seconds between two looks at what is done."""
-LINE_INTERVAL = 10.0
-"""Seconds between two lines where they are not rewritten in place."""
 
 
 class Meter:
@@ -28,7 +26,7 @@ class Meter:
         self._began = time.monotonic()
         self._paid = 0.0
         self._shown = 0
-        self._bar = tqdm(
+        self._bar = ProgressBar(
             total=total,
             initial=done,
             desc="sweep",
@@ -37,7 +35,7 @@ class Meter:
             disable=quiet,
             # What is estimated to be left depends on which networks those are, which tqdm does not know.
             bar_format="{desc}: {n_fmt} of {total_fmt} networks [{elapsed}, {rate_fmt}{postfix}]",
-            mininterval=POLL_INTERVAL if sys.stderr.isatty() else LINE_INTERVAL,
+            mininterval=POLL_INTERVAL,
             # Else it would only look at the time once many networks are done.
             miniters=0,
         )
@@ -80,4 +78,4 @@ class Meter:
         if not paid or not self._left:
             return "time left unknown"
         passed = time.monotonic() - self._began
-        return f"{tqdm.format_interval(passed * max(0.0, self._left - paid) / paid)} left"
+        return f"{ProgressBar.format_interval(passed * max(0.0, self._left - paid) / paid)} left"

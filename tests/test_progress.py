@@ -1,0 +1,96 @@
+"""Progress is a bar on a terminal, and a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fyrehose_twisted import progress
+from fyrehose_twisted.progress import LINE_INTERVAL, ProgressBar
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = """
+import sys
+from fyrehose_twisted.progress import ProgressBar
+for _ in ProgressBar(range(50), desc="outer", unit=" steps"):
+    for _ in ProgressBar(range(20), desc="inner", leave=False, mininterval=0):
+        pass
+    ProgressBar.write("said meanwhile", file=sys.stdout)
+"""
+
+
+def test_a_pipe_gets_one_plain_line() -> None:
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, timeout=60, check=True)
+    assert re.fullmatch(rb"outer: 100% 50/50 \[\d\d:\d\d<\d\d:\d\d, [\d.]+ steps/s\]\n", ran.stderr)
+    assert ran.stdout == b"said meanwhile\n" * 50
+
+
+def test_a_terminal_gets_a_bar_that_is_rewritten_in_place() -> None:
+    terminal, ours = pty.openpty()
+    termios.tcsetwinsize(ours, (24, 100))
+    running = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.DEVNULL, stderr=ours)
+    os.close(ours)
+    seen = b""
+    try:
+        while more := os.read(terminal, 65_536):
+            seen += more
+    except OSError:  # So Linux says that nobody has the other side open any more.
+        pass
+    os.close(terminal)
+    assert running.wait(60) == 0
+    assert seen.count(b"\r") > 50
+    assert re.search(rb"outer: 100%\|.+\| 50/50 ", seen)
+    assert b"inner: " in seen
+
+
+def test_a_closed_standard_error_is_no_obstacle() -> None:
+    ran = subprocess.run(
+        ["/bin/sh", "-c", 'exec "$0" -c "$1" 2>&-', sys.executable, PROGRAM],
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    assert ran.stdout == b"said meanwhile\n" * 50
+
+
+@pytest.mark.parametrize(("leave", "last"), [(True, ["work: 100% 60/60"]), (False, [])])
+def test_long_work_gets_a_line_every_interval(monkeypatch: pytest.MonkeyPatch, leave: bool, last: list[str]) -> None:
+    now, file = [100.0], io.StringIO()
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with ProgressBar(total=60, desc="work", leave=leave, file=file) as bar:
+        bar.mininterval = 0
+        for _ in range(60):
+            now[0] += LINE_INTERVAL / 20
+            bar.update()
+            bar.set_postfix_str("something")
+    lines = [line.split(" [")[0] for line in file.getvalue().splitlines()]
+    assert lines == ["work:  33% 20/60", "work:  67% 40/60", "work: 100% 60/60", *last]
+    assert "\r" not in file.getvalue()
+
+
+def test_a_format_is_kept_everywhere() -> None:
+    file = io.StringIO()
+    with ProgressBar(total=3, desc="sweep", bar_format="{desc}: {n_fmt} of {total_fmt} are done", file=file) as bar:
+        bar.update(3)
+    assert file.getvalue() == "sweep: 3 of 3 are done\n"
+
+
+def test_it_is_the_only_way_to_show_progress() -> None:
+    files = [file for folder in ("src", "examples", "benchmarks", "fuzz") for file in (ROOT / folder).rglob("*.py")]
+    bars = {str(file.relative_to(ROOT)) for file in files if re.search(r"import tqdm|tqdm\(", file.read_text())}
+    assert bars == {"src/fyrehose_twisted/progress.py"}
+    sessions = {
+        file.name
+        for file in files
+        if "SparkSession.builder" in (text := file.read_text()) and "showConsole" not in text
+    }
+    assert not sessions, "Spark shows progress of its own, with carriage returns, unless showConsoleProgress is false"
