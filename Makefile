@@ -3,38 +3,40 @@ SOAK_SECONDS ?= 3600
 export SOAK_SECONDS
 FUZZ_SECONDS ?= 600
 
+# What the installation of a target has to download.
+SIZE_demo := 600 MB to download, most of it Spark
+SIZE_test := 650 MB to download, most of it Spark
+SIZE_test-all := 700 MB to download, most of it Spark
+
 VENV := .venv
 PY := $(VENV)/bin/python
 
-# What starts processes is tested apart from the rest; half of each kind runs beside the other half.
-STARTS := tests/docs tests/examples tests/integration
-PARTS_BESIDE := tests/journal tests/parcels tests/spark
-STARTS_BESIDE := tests/docs tests/examples tests/integration/test_command.py tests/integration/test_counter.py \
-	tests/integration/test_dashboard.py tests/integration/test_operate.py tests/integration/test_units.py \
-	tests/integration/test_journal.py tests/integration/test_report_page.py
-
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak fuzz bench bench-all docs lint audit clean
+.PHONY: help demo demo-full test test-all soak fuzz bench bench-all docs lint audit clean
 
 help: ## list the targets
 	@echo "make <target>, where target is one of"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' Makefile
 
-demo: $(VENV)/.installed-demo ## watch a backbone, its clients and journals at work
-	@echo "Running examples/demo.py"
+demo: $(VENV)/.installed-demo ## watch a backbone, its clients and journals at work, and Spark on what they keep; 90 seconds
+	@echo "Running examples/demo.py; make demo-full takes the whole year"
 	@$(PY) examples/demo.py
 
-test: lint ## style, types, import order and every test but the soak; run it before each commit
-	@mkdir -p build
-	@echo "Running the tests of single parts, half of them beside the others"
-	@$(call test_both,parts,$(PARTS_BESIDE),tests $(PARTS_BESIDE:%=--ignore=%) $(STARTS:%=--ignore=%))
-	@echo "Running the tests that start processes, half of them beside the others"
-	@$(call test_both,starts,$(STARTS_BESIDE),tests/integration $(STARTS_BESIDE:%=--ignore=%))
-	@$(PY) -c "$$LAST_LINE"
+demo-full: $(VENV)/.installed-demo ## the same with all flights of 2013; minutes
+	@echo "Running examples/demo.py --year"
+	@$(PY) examples/demo.py --year
 
-soak: $(VENV)/.installed-test ## the tests that take long; SOAK_SECONDS=60 makes them short
+test: $(VENV)/.installed-test ## style, types, imports and the tests; five minutes; run it before each commit
+	@echo "Checking style, types and imports beside the tests, which are split over the cores"
+	@PYTHONPATH=tests $(PY) -m suite.run
+
+test-all: $(VENV)/.installed-test-all ## all tests but the soak: Spark, browsers, documented commands, more examples
+	@echo "Checking style, types and imports beside all tests, which are split over the cores"
+	@PYTHONPATH=tests $(PY) -m suite.run --all
+
+soak: $(VENV)/.installed-test-all ## the tests that take long; SOAK_SECONDS=60 makes them short
 	@echo "Running the soak tests, each for at most $(SOAK_SECONDS) s"
-	@$(PY) -m pytest -m soak -rP
+	@$(PY) -m pytest -m "soak or hypothesis" --hypothesis-profile=soak -rP
 
 fuzz: $(VENV)/.installed-fuzz ## hostile bytes for every parser; FUZZ_SECONDS=60 makes it short
 	@$(PY) -m fuzz.run --seconds $(FUZZ_SECONDS) $(FUZZ_OPTIONS)
@@ -43,7 +45,7 @@ bench: $(VENV)/.installed-bench ## race against NATS, Redis and ZeroMQ; five min
 	@echo "Running benchmarks/bench_race.py"
 	@$(PY) benchmarks/bench_race.py
 
-bench-all: $(VENV)/.installed-test $(VENV)/.installed-bench ## run all benchmarks; hours
+bench-all: $(VENV)/.installed-test-all $(VENV)/.installed-bench ## run all benchmarks; hours
 	@set -e; for bench in benchmarks/bench_*.py; do \
 		[ -f "$$bench" ] || { echo "There is no benchmarks/bench_*.py"; exit 1; }; \
 		echo "Running $$bench"; $(PY) "$$bench"; \
@@ -55,13 +57,7 @@ docs: $(VENV)/.installed-docs ## build the documentation into build/docs
 	@echo "The documentation is in build/docs/index.html"
 
 lint: $(VENV)/.installed-test ## style, types and import order only
-	@echo "Checking style"
-	@$(PY) -m ruff check
-	@$(PY) -m ruff format --check
-	@echo "Checking types"
-	@$(PY) -m mypy
-	@echo "Checking who imports whom"
-	@$(VENV)/bin/lint-imports --no-logo
+	@PYTHONPATH=tests $(PY) -m suite.run --checks
 
 audit: $(VENV)/.installed-audit ## ask whether anything that is installed has known vulnerabilities
 	@echo "Asking about everything in $(VENV)"
@@ -84,21 +80,8 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.installed-%: $(VENV)/.created setup.cfg pyproject.toml
-	@echo "Installing the project and what 'make $*' needs into $(VENV); this takes a minute, once"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary --use-pep517 -e '.[$*]'
+	@echo "Installing the project and what 'make $*' needs into $(VENV), once: $(or $(SIZE_$*),a minute or less)"
+	@started=$$(date +%s); \
+	$(PY) -m pip install --quiet --disable-pip-version-check --prefer-binary --use-pep517 -e '.[$*]' && \
+	echo "Installed in $$(($$(date +%s) - started)) s"
 	@touch $@
-
-# $(call test_both,NAME,TESTS,TESTS): what the first of two processes says is shown when the second is done.
-test_both = $(PY) -m pytest --junit-xml=build/tests-$(1)-beside.xml $(2) >build/tests-$(1)-beside.log 2>&1 & beside=$$!; \
-	$(PY) -m pytest --junit-xml=build/tests-$(1).xml $(3); others=$$?; \
-	wait $$beside; beside=$$?; cat build/tests-$(1)-beside.log; exit $$((others || beside))
-
-define LAST_LINE
-from xml.etree import ElementTree
-suites = [ElementTree.parse(f"build/tests-{part}.xml").getroot().find("testsuite") for part in ("parts", "parts-beside", "starts", "starts-beside")]
-count = {name: sum(int(suite.get(name)) for suite in suites) for name in ("tests", "skipped")}
-ran = count["tests"] - count["skipped"]
-skipped = f" ({count['skipped']} skipped)" if count["skipped"] else ""
-print(f"make test: style, types and import order are right, and {ran} tests pass{skipped}.")
-endef
-export LAST_LINE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,17 +11,15 @@ from itertools import count, cycle
 from pathlib import Path
 
 import pytest
+from suite.inherited import normalize
+
+pytest_plugins = ["pytester", "suite.leaks", "suite.profiles", "suite.report"]
 
 Program = Callable[[str, str], Path]
 Browser = Callable[..., list[str]]
 
-# From below those that the kernel gives to whoever dials. Tests that run side by side have neighbouring process ids.
-PORTS = cycle(range(10_000 + os.getpid() % 22 * 1_000, 11_000 + os.getpid() % 22 * 1_000))
-
-
-def pytest_configure() -> None:
-    """Hear interrupts: a shell makes deaf to them what it starts in the background, and what that starts."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Before anything reads the environment or starts a process.
+normalize()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -35,18 +32,30 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def free_port() -> Callable[[], int]:
-    """Return ports on loopback that nobody uses over TCP or UDP, another one each time."""
+def free_port() -> Iterator[Callable[[], int]]:
+    """Return ports on loopback that nothing uses over TCP or UDP, another one each time.
+
+    They are below the ports that the kernel gives to outgoing connections, in a block that this process has for itself:
+    it listens on the first one, so no other test run on this machine takes the block.
+    """
+    for first in range(10_000, 32_000, 500):
+        with suppress(OSError):
+            guard = socket.create_server(("127.0.0.1", first))
+            break
+    else:
+        pytest.fail("no block of ports between 10000 and 32000 is free", pytrace=False)
 
     def found() -> int:
-        for port in PORTS:
+        for port in ports:
             with socket.socket() as tcp, socket.socket(type=socket.SOCK_DGRAM) as udp, suppress(OSError):
                 tcp.bind(("127.0.0.1", port))
                 udp.bind(("127.0.0.1", port))
                 return port
         raise AssertionError("not reached")
 
-    return found
+    ports = cycle(range(first + 1, first + 500))
+    with guard:
+        yield found
 
 
 @pytest.fixture
@@ -93,6 +102,6 @@ def browser(program: Program, tmp_path: Path) -> Browser:
 
 @pytest.fixture
 def taken() -> Iterator[int]:
-    """A port that somebody listens on."""
+    """A port that something listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]

@@ -1,0 +1,225 @@
+"""A pytest plugin that fails a test which leaves descriptors, threads or processes behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from multiprocessing import resource_tracker
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+import pytest_twisted
+from twisted.internet.task import deferLater
+
+PATIENCE = 20.0
+"""Seconds in which what a test has ended may really end: threads, processes that lost their parent, closed sockets."""
+
+SESSION = "FYREHOSE_TEST_SESSION"
+"""Environment variable by which a process that lost its parent is known as one of this session."""
+
+SPARK = "spark"
+"""Fixture whose connections and threads py4j makes when they are needed, and keeps for the next test."""
+
+LASTING = ("PoolThread-twisted.internet.reactor-", "tqdm_monitor")
+"""How the names of threads begin that a library keeps for as long as the process lives."""
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGALRM, signal.SIGUSR1)
+
+Left = tuple[str, ...]
+"""What is there: its kind, and what tells it from others of its kind."""
+
+
+def descriptors() -> set[Left]:
+    """Return what is open in this process: each descriptor with what it refers to."""
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # The descriptor by which the directory is read is closed again.
+            found.add(("descriptor", number, os.readlink(f"/proc/self/fd/{number}")))
+    return found
+
+
+def threads() -> set[Left]:
+    """Return the threads of this process, without those that libraries keep."""
+    found = (one for one in threading.enumerate() if not one.name.startswith(LASTING))
+    return {("thread", str(one.ident), one.name) for one in found}
+
+
+def children() -> set[Left]:
+    """Return the children of this process, dead ones that nobody waited for among them."""
+    found = set()
+    for task in os.listdir("/proc/self/task"):
+        with suppress(OSError):
+            found |= {("process", pid) for pid in Path(f"/proc/self/task/{task}/children").read_text().split()}
+    return found
+
+
+def orphans(session: str) -> set[Left]:
+    """Return the processes that the tests of a session started, through others too."""
+    found, mark = set(), f"{SESSION}={session}".encode()
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        with suppress(OSError):
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                found.add(("process", pid))
+    return found - {("process", str(os.getpid()))}
+
+
+def descends(process: Left, ancestors: set[Left]) -> bool:
+    """Whether a process was started by one of others, by one that these started, and so on."""
+    _, pid = process
+    while pid != "0":
+        # The name of the program is in brackets, and may have any character.
+        fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+        if not fields:
+            return False
+        if ("process", pid := fields[1]) in ancestors:
+            return True
+    return False
+
+
+def described(left: set[Left]) -> str:
+    """Return a line for each of what is left."""
+    lines = []
+    for kind, *rest in sorted(left):
+        lines.append(f"\n  {kind} {': '.join(rest)}")
+        if kind == "process":
+            variables, words = (_read(f"/proc/{rest[0]}/{name}") for name in ("environ", "cmdline"))
+            test = re.search(r"(?:^|\0)PYTEST_CURRENT_TEST=([^\0]*) \(", variables)
+            lines.append(f" of {test[1] if test else 'no test'}: {words or 'it has ended, and nobody waited for it'}")
+    return "".join(lines)
+
+
+def _read(path: str) -> str:
+    with suppress(OSError):
+        return Path(path).read_text(errors="replace").replace("\0", " " if path.endswith("cmdline") else "\0").strip()
+    return ""
+
+
+def signals() -> set[Left]:
+    """Return the handlers of signals, and the descriptor by which the reactor hears of them."""
+    wakeup = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(wakeup)
+    return {("signal", str(int(one)), repr(signal.getsignal(one))) for one in SIGNALS} | {
+        ("signal", "wakeup", str(wakeup))
+    }
+
+
+def resources() -> set[Left]:
+    """Return all that a test could leave behind in this process."""
+    return descriptors() | threads() | children() | signals()
+
+
+def turn() -> None:
+    """Let the reactor do what it has to do."""
+    from twisted.internet import reactor
+
+    clock: Any = reactor
+    pytest_twisted.blockon(deferLater(clock, 0.01))
+
+
+def after_a_while(look: Callable[[], set[Left]]) -> set[Left]:
+    """Return what is still there when all that is about to end has had time to, and what was never closed."""
+    left = look()
+    unclosed = collected() if left else set()
+    until = monotonic() + PATIENCE
+    while left and monotonic() < until:
+        turn()  # Connections that were closed end in the reactor.
+        left = look()
+    return left | unclosed
+
+
+def collected() -> set[Left]:
+    """Collect garbage, and return what it closed that nothing had closed: each object's ResourceWarning."""
+    told: list[str] = []
+    former, sys.unraisablehook = sys.unraisablehook, lambda error: told.append(str(error.exc_value))
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = former
+    return {("garbage", one) for one in told}
+
+
+class Leaks:
+    """What is there by right, and the checks after each test, after each module and at the end."""
+
+    def __init__(self) -> None:
+        self.session = f"{os.getpid()}.{monotonic()}"
+        os.environ[SESSION] = self.session
+        self._opened: dict[pytest.FixtureDef[Any], set[Left]] = {}
+        self._kept: set[Left] = set()
+        self._before: set[Left] = set()
+        self._by_fixtures: list[str] = []
+
+    def pytest_runtestloop(self) -> None:
+        """Open what libraries open once in a process: pipes of the reactor, a descriptor that it reserves, and the
+        process by which multiprocessing keeps account of its resources."""
+        from twisted.internet import tcp
+
+        turn()
+        tcp._reservedFD.reserve()
+        resource_tracker.ensure_running()
+        # The reactor took the signals. It would only stop, and all tests after that would fail.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._kept |= children() | signals()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
+        """Let a fixture of a module or of the session open what it needs for longer than one test."""
+        before = resources() if fixturedef.scope != "function" else None
+        try:
+            return (yield)
+        finally:
+            if before is not None:
+                self._opened[fixturedef] = resources() - before
+                self._kept |= self._opened[fixturedef]
+
+    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
+        """See that a fixture of a module or of the session has closed what it opened."""
+        opened = self._opened.pop(fixturedef, set())
+        if left := after_a_while(lambda: resources() & opened):
+            self._by_fixtures.append(f"the fixture {fixturedef.argname} leaves behind:{described(left)}")
+        self._kept -= opened - left
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self) -> Iterator[None]:
+        """Note what there is before a test."""
+        self._before = resources()
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+        """Fail the test if there is more after it, when all of its fixtures are torn down."""
+        yield
+        if SPARK in getattr(item, "fixturenames", ()):
+            self._kept |= {one for one in resources() - self._before if one[0] in ("descriptor", "thread")}
+        problems = []
+        if left := after_a_while(lambda: resources() - self._before - self._kept):
+            self._kept |= left  # Blame one test only.
+            problems.append(f"the test leaves behind:{described(left)}")
+        if nextitem is None or nextitem.path != item.path:
+            found = after_a_while(self._orphans)
+            self._kept |= found
+            problems += [f"a test of this module leaves behind:{described(found)}"] if found else []
+        problems += self._by_fixtures
+        self._by_fixtures = []
+        if problems:
+            pytest.fail("\n".join(problems), pytrace=False)
+
+    def _orphans(self) -> set[Left]:
+        found = orphans(self.session) - self._kept
+        return {one for one in found if not descends(one, self._kept)}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch every test."""
+    if os.path.isdir("/proc/self/fd"):
+        config.pluginmanager.register(Leaks(), "leaks")

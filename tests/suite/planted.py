@@ -1,0 +1,78 @@
+"""Bugs that are planted to see that the simulator finds them: a checker that never fails is worth nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from fyrehose_twisted.sim.invariants import InvariantViolated
+from fyrehose_twisted.sim.scenario import Scenario
+
+SEEDS = 500
+"""Seeds among which one has to show each bug."""
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A bug, and what has to notice it.
+
+    :ivar plant: puts the bug into the code under test.
+    :ivar invariants: names, one of which has to be the first to break.
+    :ivar seed: a seed of the scenario that shows the bug, one of the fastest.
+    :ivar message: text that the violation has to contain.
+    """
+
+    plant: Callable[[Patch], None]
+    invariants: tuple[str, ...]
+    scenario: type[Scenario]
+    seed: int
+    message: str = ""
+
+    def run(self, seed: int) -> InvariantViolated | None:
+        """Run the scenario, in which the bug is planted; return the violation, which has to be the bug's."""
+        found = self.scenario(seed).run().violation
+        if found is not None:
+            what = f"{self.plant.__name__}, {self.scenario.__name__} with seed {seed}: {found}"
+            assert found.invariant in self.invariants, f"expected one of {self.invariants} of {what}"
+            assert self.message in found.what, f"expected {self.message!r} of {what}"
+            # A function of ours that is called wrongly raises too, and shows nothing.
+            assert f"{self.plant.__name__}.<locals>" not in found.what, f"no longer fits the code: {what}"
+        return found
+
+
+def each(bugs: Sequence[Bug]) -> pytest.MarkDecorator:
+    """Return a decorator that runs a test once for each of ``bugs``."""
+    return pytest.mark.parametrize("bug", bugs, ids=[bug.plant.__name__ for bug in bugs])
+
+
+def check_seed(bug: Bug, patch: Patch) -> None:
+    """Fail unless the recorded seed shows the bug."""
+    bug.plant(patch)
+    if bug.run(bug.seed) is None:
+        file, name = os.environ["PYTEST_CURRENT_TEST"].partition("::")[0], bug.plant.__name__
+        pytest.fail(
+            f"{bug.scenario.__name__} with seed {bug.seed} no longer shows {name}. Search for a seed that does:\n"
+            f"  SOAK_SECONDS=3600 .venv/bin/python -m pytest -m soak -rP {file} -k {name}\n"
+            "and record it in BUGS.",
+            pytrace=False,
+        )
+
+
+def search(bug: Bug, patch: Patch) -> None:
+    """Print the first seed that shows the bug; fail if none of many does."""
+    bug.plant(patch)
+    for seed in range(SEEDS):
+        found = bug.run(seed)
+        if found is not None:
+            print(f"seed={seed}: {found}")
+            return
+    pytest.fail(
+        f"{bug.scenario.__name__} shows {bug.plant.__name__} with none of {SEEDS} seeds: see whether the bug still fits"
+        " the code, or take a harder scenario",
+        pytrace=False,
+    )

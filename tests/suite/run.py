@@ -1,0 +1,187 @@
+"""Run the checks of the code beside the tests, which are split over the cores: ``make test`` and ``make test-all``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+
+from suite.inherited import normalize
+from suite.report import Report
+from suite.shares import DURATIONS, recorded, shares
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+SLOWEST = 10
+MOST_CORES = 8
+"""The split leaves more processes little to do."""
+
+CHECKS = {
+    "style": ([sys.executable, "-m", "ruff", "check"], [sys.executable, "-m", "ruff", "format", "--check"]),
+    "imports": ([str(BIN / "lint-imports"), "--no-logo"],),
+    "types": ([sys.executable, "-m", "mypy"],),
+}
+"""What is checked beside the tests, each by one command or several."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A target of the Makefile: its name, and what makes pytest select its tests."""
+
+    name: str
+    options: Sequence[str]
+
+
+TEST = Suite("test", ())
+TEST_ALL = Suite("test-all", ("-m", "not soak", "--hypothesis-profile=ci"))
+MORE = "Spark, browsers, every documented command, long integration tests, and more examples of each property"
+
+
+@dataclass
+class Part:
+    """One process of a run, or the checks.
+
+    :ivar said: what it printed at the end: failures, and a line that counts.
+    """
+
+    name: str
+    status: int = 0
+    said: list[str] = field(default_factory=list)
+    report: Report = field(default_factory=Report)
+
+
+class Run:
+    """One run of a suite, on some cores."""
+
+    def __init__(self, suite: Suite, cores: int, pytest_options: Sequence[str]) -> None:
+        self.suite = suite
+        self.cores = cores
+        self._pytest_options = pytest_options
+        self._printing = Lock()
+        self._started = monotonic()
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def run(self, checks_only: bool = False) -> list[Part]:
+        """Run everything, and print the lines of all parts as they come."""
+        if checks_only:
+            return [self._check()]
+        files = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py")]
+        parted = shares(files, recorded().get(self.suite.name, {}), self.cores)
+        with ThreadPoolExecutor() as parts:
+            tests = [parts.submit(self._test, number, share) for number, share in enumerate(parted, 1)]
+            checks = parts.submit(self._check)
+            try:
+                return [checks.result(), *(test.result() for test in tests)]
+            except KeyboardInterrupt:
+                for process in self._processes:  # A terminal has told them, and `kill` has not.
+                    process.send_signal(signal.SIGINT)
+                raise
+
+    def _check(self) -> Part:
+        part = Part("style, types and imports")
+        for name, commands in CHECKS.items():
+            wrong = False
+            for command in commands:
+                done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                if done.returncode:
+                    wrong, part.status = True, 1
+                    part.said += [f"{' '.join(command[1:])}:", *done.stdout.splitlines()]
+            self._tell(f"{name} {'wrong, see below' if wrong else 'right'}")
+        return part
+
+    def _test(self, number: int, files: Sequence[str]) -> Part:
+        part, path = Part(f"tests, part {number} of {self.cores}"), ROOT / "build" / f"{self.suite.name}-{number}.json"
+        path.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "pytest", "--no-header", "-rfE", f"--report={path}", *self.suite.options]
+        process = subprocess.Popen(
+            [*command, *self._pytest_options, *files],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        self._processes.append(process)
+        assert process.stdout is not None
+        with process.stdout:
+            for line in map(str.rstrip, process.stdout):
+                heading = line.startswith("===") and "test session starts" not in line
+                if part.said or heading:
+                    part.said.append(line)  # Failures of one part are not mixed with the progress of others.
+                elif line and not line.startswith("==="):
+                    self._tell(line)
+        part.status = process.wait()
+        part.report = Report.read(path)
+        return part
+
+    def _tell(self, line: str) -> None:
+        with self._printing:
+            print(f"{monotonic() - self._started:5.0f} s  {line}", flush=True)
+
+    def conclude(self, parts: Sequence[Part]) -> int:
+        """Print what came of the run, and return its exit status."""
+        for line in (line for part in parts for line in part.said):
+            print(line)
+        wrong = [part.name for part in parts if part.status]
+        if len(parts) > 1:
+            self._summarize(parts, wrong)
+        return 1 if wrong else 0
+
+    def _summarize(self, parts: Sequence[Part], wrong: Sequence[str]) -> None:
+        total, took = reduce(add, (part.report for part in parts)), monotonic() - self._started
+        print(f"The {SLOWEST} slowest tests:")
+        for test in sorted(total.seconds, key=lambda test: -total.seconds[test])[:SLOWEST]:
+            print(f"  {total.seconds[test]:6.1f} s  {test}")
+        for reason, count in total.skipped.most_common():
+            print(f"{count} skipped: {reason}")
+        counts = ", ".join(f"{total.outcomes[outcome]:,} {outcome}" for outcome in ("passed", "failed", "skipped"))
+        verdict = f"what failed: {', '.join(wrong)}" if wrong else "style, types and imports are right"
+        print(f"make {self.suite.name} took {took // 60:.0f} min {took % 60:.0f} s: {counts}; {verdict}.")
+        if self.suite is TEST and not wrong:
+            print(f"make test-all has {total.outcomes['deselected']:,} tests more: {MORE}.")
+
+    def record(self, parts: Sequence[Part]) -> None:
+        """Write down how long each file took, for the split of later runs."""
+        seconds: defaultdict[str, float] = defaultdict(float)
+        for part in parts:
+            for test, took in part.report.seconds.items():
+                seconds[test.partition("::")[0]] += took
+        durations = recorded() | {self.suite.name: {file: round(seconds[file], 2) for file in sorted(seconds)}}
+        DURATIONS.write_text(json.dumps(durations, indent=1) + "\n")
+
+
+def main() -> int:
+    """Run a suite as the Makefile asks for it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    cores = min(len(os.sched_getaffinity(0)), MOST_CORES)
+    parser.add_argument("--checks", action="store_true", help="run no tests")
+    parser.add_argument("--all", action="store_true", help="run everything but the soak")
+    parser.add_argument("--cores", type=int, default=cores, help="processes that run tests; default: %(default)s")
+    parser.add_argument("--record", action="store_true", help="write down how long each file takes")
+    parser.add_argument("pytest", nargs="*", metavar="OPTION", help="options for pytest, after --")
+    options = parser.parse_args()
+    normalize()
+    run = Run(TEST_ALL if options.all else TEST, options.cores, options.pytest)
+    try:
+        parts = run.run(options.checks)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    if options.record:
+        run.record(parts)
+    return run.conclude(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
