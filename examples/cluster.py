@@ -11,12 +11,13 @@ acknowledged has to be there, once, under its number, and in the same order ever
 from __future__ import annotations
 
 import argparse
+import random
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,14 @@ def say(text: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody uses just now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
+    """Return ports of loopback that nobody uses just now; they are below those that the kernel gives to who dials."""
+    found: list[int] = []
+    for port in random.sample(range(10_000, 32_000), 22_000):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise SystemExit("cluster: no ports are free")
 
 
 class Node:
@@ -74,7 +79,8 @@ class Cluster:
 
     def __init__(self, reactor: Any, stack: ExitStack) -> None:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        ports, http = free_ports(len(NAMES)), free_ports(len(NAMES))
+        free = free_ports(2 * len(NAMES))
+        ports, http = free[: len(NAMES)], free[len(NAMES) :]
         self.nodes = {
             name: Node(name, port, web, [other for other in ports if other != port], directory)
             for name, port, web in zip(NAMES, ports, http, strict=True)

@@ -3,55 +3,58 @@
 from __future__ import annotations
 
 import json
-import os
+import shlex
 import shutil
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset
+from demo_processes import DemoError, Processes, Worker
+from demo_story import Story
 
 HERE = Path(__file__).parent
 OUT = HERE.parent / "build" / "demo"
 DIVERGED = 2
+PATIENCE = 3_600.0
 
 
 class Pipeline:
     """``fyrehose-pipeline`` on some journals, as a user would run it.
 
-    :param journals: their directories.
+    :param journals: their directories, by name.
     :param out: where the tables and the page go; what an earlier demo left there is removed.
+    :param story: told of each command, and of what it printed.
     """
 
-    def __init__(self, journals: Sequence[Path], out: Path = OUT) -> None:
-        self._journals = [f"journal-{number}={path}" for number, path in enumerate(journals, 1)]
-        self.out = out
+    def __init__(self, processes: Processes, journals: Mapping[str, Path], out: Path, story: Story) -> None:
+        self._journals = [f"{name}={path.relative_to(processes.directory)}" for name, path in journals.items()]
+        self._out = out
+        self._story = story
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
+        # Commands are short, and can be read, with names from here.
+        (processes.directory / "out").symlink_to(out.resolve())
+        (processes.directory / "sql").symlink_to(HERE / "demo_sql")
+        self._spark: Worker = processes.worker("Spark", "demo_spark.py")
 
-    def verify(self) -> dict[str, Any]:
-        """Compare the journals, and return what ``verify.json`` says."""
-        ended = self._run("verify", *self._journals, "--out", self.out / "verified")
-        if ended > DIVERGED:
-            raise SystemExit("demo: the journals could not be compared")
-        found: dict[str, Any] = json.loads((self.out / "verified" / "verify.json").read_text())
-        return found
+    def verify(self) -> tuple[dict[str, Any], str]:
+        """Wait for Spark, compare the journals, and return what ``verify.json`` says, and that in one line."""
+        self._spark.answer(PATIENCE)
+        printed = self._run(DIVERGED, "verify", *self._journals, "--out", "out/verified")
+        found: dict[str, Any] = json.loads((self._out / "verified" / "verify.json").read_text())
+        return found, printed.splitlines()[-1]
 
     def refine(self) -> None:
         """Make tables of the journals."""
-        tables = "--out", self.out / "tables", "--once", "--window", "1 second", "--sql", HERE / "demo_sql"
-        if self._run("run", *self._journals, *tables):
-            raise SystemExit("demo: the pipeline failed")
+        options = "--out", "out/tables", "--once", "--window", "1 second", "--sql", "sql"
+        self._run(0, "run", *self._journals, *options)
 
     def report(self) -> Path:
         """Draw the page, and return where it is."""
-        page = self.out / "report.html"
-        if self._run("report", self.out / "verified", self.out / "tables", "--out", page):
-            raise SystemExit("demo: there is no report")
-        return page
+        self._run(0, "report", "out/verified", "out/tables", "--out", "out/report.html")
+        return self._out / "report.html"
 
     def carriers(self) -> dict[str, tuple[int, int]]:
         """Return flights and miles of each carrier, as the pipeline counted them, read without Spark."""
@@ -66,19 +69,19 @@ class Pipeline:
         return sums
 
     def _gold(self, name: str) -> list[dict[str, Any]]:
-        table = pyarrow.dataset.dataset(self.out / "tables" / "gold" / name, partitioning="hive").to_table()
+        table = pyarrow.dataset.dataset(self._out / "tables" / "gold" / name, partitioning="hive").to_table()
         rows: list[dict[str, Any]] = table.to_pylist()
         return rows
 
-    def _run(self, *arguments: object) -> int:
-        command = str(Path(sys.executable).parent / "fyrehose-pipeline")
-        sys.stdout.flush()
-        settings = "--conf", "spark.driver.memory=1g", "--conf", "spark.sql.shuffle.partitions=4"
-        # In a directory of its own, for Spark may leave something there.
-        ran = subprocess.run(
-            [command, *map(str, arguments), *settings], cwd=self.out, env=dict(os.environ), check=False
-        )
-        return ran.returncode
+    def _run(self, worst: int, *arguments: str) -> str:
+        command = shlex.join(arguments)
+        self._story.command(f"fyrehose-pipeline {command}")
+        ran = self._spark.ask(command, PATIENCE)
+        self._story.printed(ran["printed"])
+        if ran["status"] > worst:
+            raise DemoError(f"fyrehose-pipeline {command}: status {ran['status']}. {self._spark.tail()}")
+        printed: str = ran["printed"]
+        return printed
 
 
 def counted(messages: Iterable[bytes]) -> dict[str, tuple[int, int]]:

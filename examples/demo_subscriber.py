@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from twisted.internet import stdio
+from demo_orders import Orders
 from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import react
-from twisted.protocols.basic import LineReceiver
 
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.envelope import unwrap
 from fyrehose_twisted.fyrehose.events import Message
 from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
+from fyrehose_twisted.fyrehose.repair import RepairConfig
 from fyrehose_twisted.fyrehose.service import join
+
+PATIENCE = 120.0
+"""Seconds for the first answer of the backbone, and for the last message: many processes may share two slow cores."""
+ATTEMPTS = 30
+"""To get a message that is missing; the default gives it up after seconds, which an overloaded machine may take."""
 
 
 class DigestingSubscriber(SubscriberProtocol):
@@ -72,31 +78,19 @@ class DigestingSubscriber(SubscriberProtocol):
         }
 
 
-class Orders(LineReceiver):
-    """Each line is a number of messages to wait for; the answer is a line of JSON."""
-
-    delimiter = b"\n"
-
-    def __init__(self, subscriber: DigestingSubscriber) -> None:
-        self.subscriber = subscriber
-        self.closed: Deferred[None] = Deferred()
-
-    def lineReceived(self, line: bytes) -> None:
-        subscriber = self.subscriber
-        subscriber.complete.addCallback(lambda _: self.sendLine(json.dumps(subscriber.report()).encode()))
-        subscriber.expected = int(line)
-        subscriber.check()
-
-    def connectionLost(self, reason: object = None) -> None:
-        self.closed.callback(None)
-
-
 async def main(reactor: Any, backbone: str) -> None:
-    subscriber = await join(reactor, DigestingSubscriber(ClientConfig(start=1)), backbone)
-    orders = Orders(subscriber)
-    stdio.StandardIO(orders, reactor=reactor)
-    orders.sendLine(b'"ready"')
-    await orders.closed
+    config = ClientConfig(start=1, repair=RepairConfig(attempts=ATTEMPTS))
+    subscriber = await join(reactor, DigestingSubscriber(config), backbone, timeout=PATIENCE)
+
+    async def report(order: str) -> dict[str, Any]:
+        subscriber.expected = int(order)
+        complete = subscriber.complete
+        subscriber.check()
+        with suppress(DeferredTimeout):  # Then what is there has to tell what is wrong.
+            await complete.addTimeout(PATIENCE, reactor)
+        return subscriber.report()
+
+    await Orders(report).serve(reactor, "ready")
 
 
 if __name__ == "__main__":

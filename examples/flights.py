@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+JANUARY, YEAR = 27_004, 336_776
+"""How many of them, the first in the table, left in January, and how many there are."""
+
 
 def flights(limit: int | None = None) -> Iterator[bytes]:
     """Yield flights in the order of the table. Importing the package would load all its tables, so it is only found."""

@@ -7,20 +7,58 @@ would behind address translation.
 from __future__ import annotations
 
 import argparse
+import math
 import random
+import sys
+from collections.abc import Iterable
 from typing import Any
 
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.protocol import DatagramProtocol
 from zope.interface import implementer
 
-from fyrehose_twisted.effects import Address
+from fyrehose_twisted.effects import Address, Burst
 from fyrehose_twisted.interfaces import IBatchReceiver
-from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.net.batch import Batch, Run
 from fyrehose_twisted.net.names import parse_host_port
 from fyrehose_twisted.net.udp import DatagramPort, listen
 
 MAX_CLIENTS = 64
+
+
+class Fate:
+    """Decides which datagrams of a burst are lost or held back, by counting down to the next one.
+
+    Drawing the distance to the next one instead of drawing for each datagram leaves bursts whole between them.
+
+    :param loss: share to lose.
+    :param reorder: share of the others to hold back.
+    """
+
+    def __init__(self, loss: float, reorder: float, seed: int) -> None:
+        self._random = random.Random(seed).random
+        self._share = loss + (1 - loss) * reorder
+        self._lost_of_share = loss / self._share if self._share else 0.0
+        self._untouched = self._distance()
+
+    def next_among(self, count: int) -> int | None:
+        """Return how many of the next ``count`` datagrams pass before one does not; ``None`` if all of them do."""
+        if self._untouched >= count:
+            self._untouched -= count
+            return None
+        passing, self._untouched = self._untouched, self._distance()
+        return passing
+
+    def loses(self) -> bool:
+        """Return whether a datagram that does not pass is lost; else it is held back."""
+        return self._random() < self._lost_of_share
+
+    def _distance(self) -> int:
+        if self._share <= 0:
+            return sys.maxsize
+        if self._share >= 1:
+            return 0
+        return int(math.log(1 - self._random()) / math.log1p(-self._share))
 
 
 @implementer(IBatchReceiver)
@@ -34,8 +72,7 @@ class Upstream(DatagramProtocol):
 
     def batch_received(self, batch: Batch) -> None:
         """The backbone, or a client that repairs, sent something for our client."""
-        datagrams = [datagram for datagram, _, _ in batch]
-        self.relay.pass_on(datagrams, self.relay.downstream, self.client)
+        self.relay.pass_on(batch, batch.runs, self.relay.downstream, self.client)
 
 
 @implementer(IBatchReceiver)
@@ -49,11 +86,9 @@ class Relay(DatagramProtocol):
     def __init__(self, reactor: Any, backbone: Address, loss: float, reorder: float, delay: float, seed: int) -> None:
         self.reactor = reactor
         self.backbone = backbone
-        self.loss = loss
-        self.reorder = reorder
         self.delay = delay
         self.forwarded = self.lost = self.reordered = 0
-        self._random = random.Random(seed).random
+        self._fate = Fate(loss, reorder, seed)
         self._upstreams: dict[Address, Upstream] = {}
 
     def listen(self, port: int = 0) -> int:
@@ -68,34 +103,45 @@ class Relay(DatagramProtocol):
 
     def batch_received(self, batch: Batch) -> None:
         """Clients sent something."""
-        by_client: dict[Address, list[memoryview]] = {}
-        for datagram, client, _ in batch:
-            by_client.setdefault(client, []).append(datagram)
-        for client, datagrams in by_client.items():
+        by_client: dict[Address, list[Run]] = {}
+        for run in batch.runs:
+            by_client.setdefault(run.peer, []).append(run)
+        for client, runs in by_client.items():
             if client not in self._upstreams:
                 if len(self._upstreams) >= MAX_CLIENTS:
                     continue
                 self._upstreams[client] = Upstream(self, client)
-            self.pass_on(datagrams, self._upstreams[client].port, self.backbone)
+            self.pass_on(batch, runs, self._upstreams[client].port, self.backbone)
 
-    def pass_on(self, datagrams: list[memoryview], port: DatagramPort, peer: Address) -> None:
+    def pass_on(self, batch: Batch, runs: Iterable[Run], port: DatagramPort, peer: Address) -> None:
         """Send what is not lost to ``peer``, some of it later."""
-        draw, now = self._random, []
-        for datagram in datagrams:
-            if draw() < self.loss:
-                self.lost += 1
-            elif draw() < self.reorder:
-                self.reordered += 1
-                self.reactor.callLater(self.delay, self._send_late, bytes(datagram), port, peer)
-            else:
-                now.append(datagram)
-        self.forwarded += len(now)
-        port.send(now, (peer,))
+        now: list[Burst] = []
+        late: list[bytes] = []
+        for run in runs:
+            start, left, size = run.start, run.rows, max(1, run.size)
+            while (passing := self._fate.next_among(left)) is not None:
+                hit = start + passing * size
+                if passing:
+                    now.append(Burst(batch.view[start:hit], size))
+                    self.forwarded += passing
+                start, left = min(hit + size, run.stop), left - passing - 1
+                if self._fate.loses():
+                    self.lost += 1
+                else:
+                    late.append(bytes(batch.view[hit:start]))
+            if left:
+                now.append(Burst(batch.view[start : run.stop], size))
+                self.forwarded += left
+        if now:
+            port.send(now, (peer,))
+        if late:
+            self.reordered += len(late)
+            self.reactor.callLater(self.delay, self._send_late, late, port, peer)
 
-    def _send_late(self, datagram: bytes, port: DatagramPort, peer: Address) -> None:
+    def _send_late(self, datagrams: list[bytes], port: DatagramPort, peer: Address) -> None:
         if port.connected:
-            self.forwarded += 1
-            port.send((datagram,), (peer,))
+            self.forwarded += len(datagrams)
+            port.send(datagrams, (peer,))
 
 
 if __name__ == "__main__":

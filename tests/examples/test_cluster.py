@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 from urllib.request import urlopen
 
+import pytest
+
+pytestmark = pytest.mark.extended
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.py"
 
 

@@ -2,48 +2,170 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DEMO = EXAMPLES / "demo.py"
+UNFRIENDLY = """trap '' HUP; umask 077; exec "$0" "$@" <&-"""
+"""What a shell does first that makes life hard for its child: no hangups, private files, no standard input."""
 
 
-def test_demo() -> None:
-    command = [sys.executable, str(DEMO), "--flights", "3000", "--seed", "7", "--no-spark"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+def run(*options: object, shell: str = 'exec "$0" "$@"', **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the demo with a shell's help."""
+    command = ["/bin/sh", "-c", shell, sys.executable, str(DEMO), "--seed", "7", *map(str, options)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=900, check=False, env={**os.environ, **environment}
+    )
+
+
+def test_demo(tmp_path: Path) -> None:
+    ran = run("--flights", 1_000, "--no-spark", TMPDIR=str(tmp_path))
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "WRONG" not in ran.stdout
-    assert re.search(r"delivered in order +3,000, 3,000, 3,000\n", ran.stdout)
-    assert re.search(r"delivered in order +3,500, 3,500, 3,500\n", ran.stdout)
+    assert re.search(r"\n1\. Start .*\n   -> all of them run .*\n   Dashboard while this runs: http://127", ran.stdout)
+    assert re.search(r"\n2\. Publish 1,000 flights; halfway, kill -9 journal 2 .*\n   -> every flight", ran.stdout)
+    assert re.search(r"delivered in order +1,000, 1,000, 1,000, at", ran.stdout)
+    assert re.search(r"\n3\. Publish 166 of them .* kill -9 the backbone .*\n   -> no number was given", ran.stdout)
+    assert re.search(r"delivered in order +1,166, 1,166, 1,166, at", ran.stdout)
+    assert "\nmake demo: 15 checks in " in ran.stdout
+    assert len(ran.stdout.splitlines()) < 40
+    assert "\r" not in ran.stdout + ran.stderr
+    assert_nothing_is_left(tmp_path)
+
+
+@pytest.mark.extended
+def test_demo_where_nothing_is_as_usual(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    nonsense = "http://proxy.invalid:1"
+    ran = run(
+        *("--flights", 300, "--no-spark", "--verbose"),
+        shell=f"cd {elsewhere}; {UNFRIENDLY}",
+        TMPDIR=str(tmp_path),
+        LC_ALL="POSIX",
+        PYTHONUTF8="0",
+        http_proxy=nonsense,
+        TERM="dumb",
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert re.search(r"unlike the source +0\n", ran.stdout)
     assert re.search(r"numbers given twice +0\n", ran.stdout)
-    assert "make demo: 3,500 flights were published" in ran.stdout
+    assert list(elsewhere.iterdir()) == []
+    elsewhere.rmdir()
+    assert_nothing_is_left(tmp_path)
 
 
+@pytest.mark.extended
 def test_it_says_when_something_is_wrong() -> None:
     broken = (
-        "import sys; sys.argv = ['demo.py', '--flights', '300'];"
-        f"sys.path.insert(0, {str(DEMO.parent)!r});"
+        "import sys; sys.argv = ['demo.py'];"
+        f"sys.path.insert(0, {str(EXAMPLES)!r});"
         "import demo, argparse;"
-        "from twisted.internet.defer import ensureDeferred;"
-        "from twisted.internet.task import react;"
-        "demo.Demo.note_published = lambda self, message: self.source.update(b'something else');"
-        "options = argparse.Namespace(flights=300, loss=0.0, seed=1, no_spark=True);"
-        "react(lambda reactor: ensureDeferred(demo.main(reactor, options)))"
+        "demo.flights = lambda limit: [b'{}'] * limit;"
+        "options = argparse.Namespace(flights=300, loss=0.0, seed=1, no_spark=True, verbose=False);"
+        "sys.exit(demo.main(options))"
     )
-    ran = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run([sys.executable, "-c", broken], capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 1, ran.stdout + ran.stderr
-    assert re.search(r"unlike the source +3  WRONG", ran.stdout)
+    assert re.search(r"unlike the source +3  WRONG, it has to be 0\n   -> WRONG", ran.stdout)
+    assert "demo: 2 of 15 checks found something WRONG, see above" in ran.stderr
+    assert "all is right" not in ran.stdout
 
 
-@pytest.mark.soak(seconds=120)
+@pytest.mark.extended
+def test_a_process_that_dies_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
+    with running_demo(tmp_path) as demo:
+        (victim,) = [pid for pid, command in processes_in(tmp_path).items() if "demo_relay.py" in command]
+        os.kill(victim, signal.SIGKILL)
+        _, error = demo.communicate(timeout=300)
+    assert demo.returncode == 1
+    assert "\ndemo: relay has ended with signal 9. " in error
+    assert "Traceback" not in error
+    assert_nothing_is_left(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.extended),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.extended),
+    ],
+)
+def test_a_signal_ends_it_with_all_that_it_started(tmp_path: Path, number: signal.Signals) -> None:
+    with running_demo(tmp_path) as demo:
+        assert len(processes_in(tmp_path)) == 9
+        demo.send_signal(number)
+        _, error = demo.communicate(timeout=300)
+    assert demo.returncode == 128 + number
+    assert error.splitlines()[-1] == f"demo: ended by {number.name}; all that it started has ended, too"
+    assert "Traceback" not in error
+    assert_nothing_is_left(tmp_path)
+
+
+@pytest.mark.extended
 def test_demo_with_spark(tmp_path: Path) -> None:
-    command = [sys.executable, str(DEMO), "--flights", "3000", "--seed", "7", "--out", str(tmp_path / "out")]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    ran = run(
+        *("--flights", 3_000, "--out", tmp_path / "out"),
+        shell=UNFRIENDLY,
+        TMPDIR=str(tmp_path),
+        LC_ALL="POSIX",
+        http_proxy="http://proxy.invalid:1",
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "WRONG" not in ran.stdout
-    assert re.search(r"counted by Spark +3,500 flights of \d+ carriers", ran.stdout)
+    assert re.search(r"\n4\. .*\n   \$ fyrehose-pipeline verify .*\n   -> All is well", ran.stdout)
+    assert re.search(r"\n5\. .*\n   \$ fyrehose-pipeline run .*\n   -> 3,500 flights of \d+ carriers", ran.stdout)
+    assert re.search(r"\n6\. .*\n   \$ fyrehose-pipeline report .*\n   -> ", ran.stdout)
+    assert "\nmake demo: 19 checks in " in ran.stdout
+    assert len(ran.stdout.splitlines()) < 55
     assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+    assert processes_in(tmp_path) == {}
+
+
+@contextmanager
+def running_demo(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run the demo until it publishes."""
+    demo = subprocess.Popen(
+        [sys.executable, str(DEMO), "--no-spark", "--seed", "7"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(directory)},
+    )
+    assert demo.stdout is not None
+    try:
+        while not (line := demo.stdout.readline()).startswith("2."):
+            assert line, "it has ended early"
+        yield demo
+    finally:
+        demo.terminate()  # So it ends what it started.
+        demo.communicate()
+
+
+def processes_in(directory: Path) -> dict[int, str]:
+    """Return the command of each process that is at work below a directory."""
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if Path(os.readlink(process / "cwd")).is_relative_to(directory):
+                found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def assert_nothing_is_left(directory: Path) -> None:
+    """Check that no file and no process is left of a demo that had ``directory`` for its temporary files."""
+    assert list(directory.iterdir()) == []
+    assert processes_in(directory) == {}

@@ -1,0 +1,106 @@
+"""Everything that the demo starts, but for Spark, and how it is published to and looked at."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from socket import SOCK_DGRAM, SOCK_STREAM
+from typing import Any
+
+from demo_journals import Contents, contents
+from demo_processes import Processes
+from demo_services import Backbone, Journal, free_ports, start_dashboard
+from demo_story import Story
+
+SUBSCRIBERS = 3
+JOURNALS = 2
+
+
+class Network:
+    """A backbone, and its clients behind links that lose and reorder.
+
+    :ivar numbers: what was published, in the order in which it came back.
+    :ivar rate: messages a second, of the last time that something was published.
+    :ivar dashboard: the address of the page that shows it all.
+    """
+
+    def __init__(self, processes: Processes, story: Story, loss: float, seed: int) -> None:
+        self.numbers: list[int] = []
+        self.rate = 0.0
+        self._processes = processes
+        self._story = story
+        self._source = hashlib.sha256()
+        port, *metrics = free_ports([SOCK_DGRAM] + (1 + JOURNALS) * [SOCK_STREAM])
+        self.backbone = Backbone(processes, port, metrics.pop())
+        self.backbone.process.start("--start-at=1")
+        self._relay = processes.worker("relay", "demo_relay.py", port, loss, seed)
+        address = f"127.0.0.1:{self._relay.answer()}"
+        self.journals = [
+            Journal(processes, f"journal-{number}", port, address) for number, port in enumerate(metrics, 1)
+        ]
+        for journal in self.journals:
+            journal.process.start()
+        self._subscribers = [
+            processes.worker(f"subscriber-{number}", "demo_subscriber.py", address)
+            for number in range(1, SUBSCRIBERS + 1)
+        ]
+        self._publisher = processes.worker("publisher", "demo_publisher.py", address)
+        self.dashboard = start_dashboard(processes, self.journals[0], [self.backbone, *self.journals])
+        for worker in (*self._subscribers, self._publisher):
+            worker.answer()
+
+    def publish(self, messages: Sequence[bytes], halfway: Callable[[int], None]) -> None:
+        """Publish the first flights and wait for all to come back.
+
+        :param messages: the same flights, to compare with what arrives.
+        :param halfway: called, with how many have come back, when half of them have.
+        """
+        for message in messages:
+            self._source.update(message + b"\n")
+        half: float = len(messages) // 2
+        self._publisher.order(len(messages))
+        with self._story.progress("published", len(messages)) as show:
+            while "numbers" not in (told := self._publisher.answer()):
+                show(told["published"])
+                if told["published"] >= half:
+                    half = float("inf")
+                    halfway(told["published"])
+        if half <= len(messages):
+            halfway(len(messages))
+        self.numbers += told["numbers"]
+        self.rate = len(messages) / told["seconds"]
+
+    def source(self) -> str:
+        """Return the SHA-256 of what was published, in that order."""
+        return self._source.hexdigest()
+
+    def reports(self) -> list[Any]:
+        """Return what the subscribers have, once they have everything."""
+        with self.waiting("waiting for subscribers"):
+            for subscriber in self._subscribers:
+                subscriber.order(len(self.numbers))
+            return [subscriber.answer() for subscriber in self._subscribers]
+
+    def kept(self) -> list[Contents]:
+        """Return what the journals hold, once everything up to the last number is durable or known to be lost."""
+        last = max(self.numbers)
+        with self.waiting("waiting for journals"):
+            for journal in self.journals:
+                self._processes.wait_for(lambda one=journal: one.next() > last, f"{journal.name} to be whole")
+            return [contents(journal.reader(), last) for journal in self.journals]
+
+    def links(self) -> dict[str, int]:
+        """Return what the links did so far."""
+        counts: dict[str, int] = self._relay.ask("counts")
+        return counts
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Show for the time of the block that the demo waits, and how long."""
+        with self._story.progress(what) as show:
+            self._processes.on_wait = show
+            try:
+                yield
+            finally:
+                self._processes.on_wait = None

@@ -1,0 +1,97 @@
+"""The services of the demo: a backbone, journals and the read side, each a process of ``twistd``."""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+from demo_journals import STREAM
+from demo_processes import Process, Processes
+
+from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.layout import directory_name
+from fyrehose_twisted.journal.reader import JournalReader, open_reader
+
+NAME = STREAM.removeprefix("fyrehose://")
+LOOPBACK = "127.0.0.1"
+_LISTENING = re.compile(rf"--http: listening on {re.escape(LOOPBACK)}:(\d+)")
+_SUMMARY = re.compile(r"JournalService#info\] (.* messages came.*)")
+
+
+class Service:
+    """A service that can be killed and started again, with its metrics.
+
+    :param metrics: the port of its metrics.
+    """
+
+    def __init__(self, processes: Processes, name: str, metrics: int, plugin: str, *options: str) -> None:
+        self.name = name
+        self.watch = f"--watch={name}=http://{LOOPBACK}:{metrics}/metrics"
+        options = (f"--name={NAME}", f"--metrics=tcp:{metrics}:interface={LOOPBACK}", *options)
+        self.process: Process = processes.service(name, plugin, *options)
+
+
+class Backbone(Service):
+    """``twistd fyrehose-backbone``."""
+
+    def __init__(self, processes: Processes, port: int, metrics: int) -> None:
+        super().__init__(processes, "backbone", metrics, "fyrehose-backbone", f"--port={port}")
+        self._state = processes.directory / f"fyrehose-{NAME}.state"
+
+    def last_number(self) -> int:
+        """Return the last number that it gave, from its state file."""
+        (last,) = struct.unpack_from("=Q", self._state.read_bytes(), 16)
+        return int(last)
+
+
+class Journal(Service):
+    """``twistd fyrehose-journal``, which keeps the stream in a directory of its own."""
+
+    def __init__(self, processes: Processes, name: str, metrics: int, backbone: str) -> None:
+        self.directory = processes.directory / name
+        self.directory.mkdir()
+        options = f"--backbone={backbone}", f"--directory={self.directory}", "--from=1"
+        super().__init__(processes, name, metrics, "fyrehose-journal", *options)
+
+    def stop(self) -> str:
+        """Stop it in order, and return what it says of its work."""
+        self.process.stop()
+        return self.process.said(_SUMMARY)[-1]
+
+    def reader(self) -> JournalReader:
+        """Return a reader, as any process on this machine could have one. :raises JournalError: if it is too early."""
+        try:
+            return open_reader(self.directory / directory_name(STREAM))
+        except FileNotFoundError as error:
+            raise JournalError("there is no journal yet") from error
+
+    def next(self) -> int:
+        """Return the watermark: the first number that is not durable yet."""
+        try:
+            reader = self.reader()
+        except JournalError:
+            return 1
+        bounds = reader.bounds(0)
+        reader.close()
+        return 1 if bounds is None else bounds.next
+
+
+def start_dashboard(processes: Processes, journal: Journal, watched: Iterable[Service]) -> str:
+    """Start ``twistd fyrehose-query`` on a journal; return the address of its page."""
+    options = f"--directory={journal.directory}", f"--http=tcp:0:interface={LOOPBACK}", *(one.watch for one in watched)
+    dashboard = processes.service("dashboard", "fyrehose-query", *options)
+    dashboard.start()
+    processes.wait_for(lambda: bool(dashboard.said(_LISTENING)), "the dashboard")
+    return f"http://{LOOPBACK}:{dashboard.said(_LISTENING)[-1]}/"
+
+
+def free_ports(kinds: Iterable[socket.SocketKind]) -> list[int]:
+    """Return a free port on loopback for each kind of socket, no two of them the same."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket(socket.AF_INET, kind)) for kind in kinds]
+        for one in sockets:
+            one.bind((LOOPBACK, 0))
+        return [one.getsockname()[1] for one in sockets]
