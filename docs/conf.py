@@ -7,9 +7,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from diagrams import write as draw_diagrams
 from maps import write as draw_maps
+from repair import write as draw_repair
 
 draw_diagrams()
 draw_maps()
+draw_repair()
 
 project = "fyrehose_twisted"
 author = "The fyrehose_twisted authors"

@@ -5,27 +5,33 @@ from __future__ import annotations
 import ast
 import os
 import re
+import select
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
+from documented.environments import CORE, Environments
+from documented.pages import Page, installs_of
+from documented.terminal import DEFAULT_PORTS, HANGS, LOOKS, Terminal, pattern_of, run_page
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKBONE = "twistd -n --pidfile= --logfile=backbone.log fyrehose-backbone --settle-time 0 &"
 JOINED = "... client 127.0.0.1:... joined\n"
 
 
-def test_python_blocks_compile(page: Any) -> None:
+def test_python_blocks_compile(page: Page) -> None:
     for block in page.blocks:
         if block.language == "python":
             # The line number in the page is what an error has to name.
             compile("\n" * block.line + block.text, str(page.path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-def test_links_resolve(page: Any) -> None:
+def test_links_resolve(page: Page) -> None:
     for target in page.links:
         if "://" in target or target.startswith("mailto:"):
             continue
@@ -33,7 +39,7 @@ def test_links_resolve(page: Any) -> None:
         file = (page.path.parent / path).resolve() if path else page.path
         assert file.exists(), f"{page.path}: {target} leads nowhere"
         if anchor:
-            assert anchor in type(page)(file).anchors, f"{page.path}: {target}: there is no such heading"
+            assert anchor in Page(file).anchors, f"{page.path}: {target}: there is no such heading"
 
 
 def test_table_of_drop_reasons_is_complete() -> None:
@@ -45,19 +51,21 @@ def test_table_of_drop_reasons_is_complete() -> None:
     assert set(re.findall(calls, code)) == set(re.findall(r"^\| `([a-z_]+)`", table, re.MULTILINE))
 
 
+@pytest.mark.extended
 def test_example_explains_itself(example: Path) -> None:
-    done = subprocess.run([sys.executable, example, "--help"], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, example, "--help"], capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: {example.name}")
 
 
-def test_job_that_ends_before_the_signal_comes_is_not_in_the_output(terminal: Any) -> None:
-    terminal.run("sleep 60 &")
-    terminal.run(f"kill $(jobs -pr) {2**22}")  # No process has such a number.
-    terminal.run("echo and on", "and on\n")
+def test_job_that_ends_before_the_signal_comes_is_not_in_the_output(shell: Terminal) -> None:
+    shell.run("sleep 1000 &")
+    shell.run(f"kill $(jobs -pr) {2**22}; wait")  # No process has such a number.
+    shell.run("echo and on", "and on\n")
 
 
-def test_ticker_reaches_its_subscriber(terminal: Any) -> None:
+@pytest.mark.extended
+def test_ticker_reaches_its_subscriber(terminal: Terminal) -> None:
     terminal.run(BACKBONE)
     terminal.run("python examples/ticker.py subscribe --count 2 > ticks.txt &")
     terminal.run("grep joined backbone.log", JOINED)
@@ -68,7 +76,8 @@ def test_ticker_reaches_its_subscriber(terminal: Any) -> None:
     terminal.run("cat ticks.txt", "message 1: ticker tick 0\nmessage 2: ticker tick 1\n")
 
 
-def test_relay_loses_and_the_subscriber_repairs(terminal: Any) -> None:
+@pytest.mark.extended
+def test_relay_loses_and_the_subscriber_repairs(terminal: Terminal) -> None:
     terminal.run(BACKBONE)
     terminal.run("fyrehose sub > near.txt &")
     terminal.run("grep joined backbone.log", JOINED)
@@ -84,7 +93,8 @@ def test_relay_loses_and_the_subscriber_repairs(terminal: Any) -> None:
     terminal.run("tail -n 1 far.txt", "500\n")
 
 
-def test_log_shipper_goes_on_where_it_stopped(terminal: Any) -> None:
+@pytest.mark.extended
+def test_log_shipper_goes_on_where_it_stopped(terminal: Terminal) -> None:
     terminal.run(BACKBONE)
     terminal.run("python examples/log_shipper.py collect all.log &")
     terminal.run("grep joined backbone.log", JOINED)
@@ -99,67 +109,189 @@ def test_log_shipper_goes_on_where_it_stopped(terminal: Any) -> None:
     terminal.run("tail -n 2 all.log", "5\t5\n6\ttorn\n")
 
 
-def test_page_runs(running_page: Any, page_runs: Any) -> None:
-    text = running_page.path.read_text(encoding="utf-8")
-    if "\n$ curl " in text and shutil.which("curl") is None:
+def test_page_runs(running_page: Page, page_runs: dict[str, Future[None]]) -> None:
+    commands = "\n".join(block.text for block in running_page.blocks if block.language == "console")
+    if "\n$ curl " in commands and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    if " ngircd " in text and shutil.which("ngircd", path=f"{os.environ['PATH']}:/usr/sbin") is None:
+    if " ngircd " in commands and shutil.which("ngircd", path=f"{os.environ['PATH']}:/usr/sbin") is None:
         pytest.skip("ngircd is not installed")
-    page_runs[running_page.path.relative_to(ROOT).as_posix()].result()
+    page_runs[running_page.name].result()
+
+
+def test_every_page_that_runs_says_first_what_to_install(page: Page) -> None:
+    first = next((block for block in page.blocks if block.runs), None)
+    if first is not None:
+        assert page.installs, f"{page.name} says nowhere what to install"
+        assert page.installs[0].line < first.line, f"{page.name}:{first.line} runs before anything is installed"
+
+
+def test_every_port_of_a_page_is_replaced(page: Page) -> None:
+    texts = [block.text for block in page.blocks if block.runs or block.file_name]
+    named = set(re.findall(r"(?:\b(?:tcp|udp)|127\.0\.0\.1|localhost)[:/](\d{4,5})\b", "\n".join(texts)))
+    assert named <= {*DEFAULT_PORTS}, "name them in documented/terminal.py"
 
 
 # The checks themselves can fail.
 
 
-def fixtures_of(terminal: Any) -> Any:
-    """The module of the fixtures; pytest does not let tests import it."""
-    return sys.modules[type(terminal).__module__]
-
-
-def page_with(tmp_path: Path, template: Any, text: str) -> Any:
-    path = tmp_path / "planted.md"
-    path.write_text(text, encoding="utf-8")
-    return type(template)(path)
-
-
 @pytest.fixture
-def a_page(terminal: Any) -> Any:
-    """Makes a page out of text."""
-    return lambda text: page_with(terminal.directory, fixtures_of(terminal).PAGES[0], text)
+def a_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Page]:
+    """Make a page out of text."""
+
+    def make(text: str) -> Page:
+        path = tmp_path_factory.mktemp("planted") / "planted.md"
+        path.write_text(text, encoding="utf-8")
+        return Page(path)
+
+    return make
+
+
+class NoEnvironments(Environments):
+    """Environments for commands that need no Python: none is made."""
+
+    def programs(self, requirements: frozenset[str]) -> Path:
+        return self._directory
+
+
+def planted(commands: str, install: str = "`pip install .`") -> str:
+    return f"# Planted\n\n{install}\n\n```console\n{commands}```\n"
+
+
+@pytest.mark.parametrize(
+    ("shown", "output", "matches"),
+    [
+        ("a  b\n", "a     b\n", True),
+        ("a  b\n", "a b\n", False),
+        ("a b\n", "a  b\n", False),
+        ("at ...: fine\n", "at 12 s: fine  \n", True),
+        ("...\nlast\n", "first\nsecond\nlast\n", True),
+        ("...\nlast\n", "first\nsecond\n", False),
+    ],
+)
+def test_output_that_a_page_shows(shown: str, output: str, matches: bool) -> None:
+    assert bool(re.fullmatch(pattern_of(shown), output)) == matches
+
+
+@pytest.mark.parametrize(
+    ("command", "looks"),
+    [
+        ("grep -c joined backbone.log", True),
+        ("curl -s http://127.0.0.1:8888/cluster > cluster.json; cat cluster.json; echo", True),
+        ("curl -s -d 'x' http://127.0.0.1:8481/messages; echo", False),
+        ("""python -c "import urllib.request as r; print(r.urlopen('$NEWEST').read().decode())\"""", True),
+        (
+            """python -c "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8481', b'1').read())\"""",
+            False,
+        ),
+        ("fyrehose parcels reform --http http://127.0.0.1:8891 --cluster default --yes", False),
+        ("catch", False),
+    ],
+)
+def test_only_commands_that_change_nothing_are_repeated(command: str, looks: bool) -> None:
+    assert bool(LOOKS.match(command)) == looks
 
 
 @pytest.mark.parametrize(
     ("commands", "complaint"),
     [
-        ("$ false\n", "ended with status 1"),
-        ("$ echo right\nwrong\n", "should show"),
+        ("$ false\n", r"planted\.md:6: \$ false\nended with status 1"),
+        ("$ echo right\nwrong\n", r"planted\.md:6: \$ echo right\nshould show"),
         ("$ echo one two\none\n", "should show"),
         ("$ (exit 2)\n", "ended with status 2"),
+        ("$ exit 2\n", "ends the shell"),
         ("$ echo unseen\n", "does not show"),
+        ("$ echo fine\nfine\n$ echo fine again; sleep 1000\n", r"md:8: .*\ndoes not end within 1 s; .*\nfine again"),
     ],
 )
 def test_planted_wrong_command_fails(
-    a_page: Any, terminal: Any, commands: str, complaint: str, monkeypatch: pytest.MonkeyPatch
+    a_page: Callable[[str], Page], tmp_path: Path, free_port: Any, commands: str, complaint: str
 ) -> None:
-    monkeypatch.setattr(fixtures_of(terminal), "PATIENCE", 1.0)
-    with pytest.raises(AssertionError, match=complaint):
-        fixtures_of(terminal).run_page(a_page(f"# Planted\n\n```console\n{commands}```\n"), terminal)
+    # A second is long enough only for commands that never end, and output that never comes.
+    terminal = Terminal(tmp_path, free_port, late=1.0, **({"hangs": 1.0} if "sleep" in commands else {}))
+    try:
+        with pytest.raises(AssertionError, match=complaint):
+            run_page(a_page(planted(commands)), terminal, NoEnvironments(tmp_path))
+    finally:
+        terminal.close()
+
+
+def test_daemon_that_a_page_leaves_behind_is_ended(
+    a_page: Callable[[str], Page], tmp_path: Path, free_port: Any
+) -> None:
+    terminal = Terminal(tmp_path, free_port)
+    started = "$ (setsid sleep 1000 & echo $! > started)\n$ cat started\n...\n"
+    run_page(a_page(planted(started)), terminal, NoEnvironments(tmp_path))
+    daemon = os.pidfd_open(int((tmp_path / "started").read_text()))
+    terminal.close()
+    assert select.select([daemon], [], [], 0)[0] == [daemon]
+    os.close(daemon)
+
+
+USES_QUERY = '$ python -c "import jmespath"\n'
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("install", ["`pip install '.[web]'`", "`pip install '.[keys,parquet]'`"])
+def test_page_that_uses_an_extra_that_it_does_not_install_fails(
+    a_page: Callable[[str], Page], shell: Terminal, environments: Environments, install: str
+) -> None:
+    with pytest.raises(AssertionError, match="No module named 'jmespath'"):
+        run_page(a_page(planted(USES_QUERY, install)), shell, environments)
+
+
+@pytest.mark.extended
+def test_page_has_an_extra_from_the_line_that_installs_it(
+    a_page: Callable[[str], Page], shell: Terminal, environments: Environments
+) -> None:
+    before = planted('$ python -c "import jmespath" 2> error || tail -n 1 error\n...No module named...\n')
+    run_page(a_page(before + planted(USES_QUERY, "    pip install '.[query]'")), shell, environments)
+
+
+@pytest.mark.extended
+def test_services_need_no_extra_to_be_listed(shell: Terminal, environments: Environments) -> None:
+    shell.enter(environments.programs(CORE))
+    shell.run("twistd --help | grep -c -E '^    (fyrehose|freenet|hydra|parcels)-'", "8\n")
+
+
+def test_page_that_installs_nothing_fails(a_page: Callable[[str], Page], shell: Terminal, tmp_path: Path) -> None:
+    page = a_page("# Planted\n\n```console\n$ true\n```\n")
+    with pytest.raises(AssertionError, match="no line above says what to install"):
+        run_page(page, shell, NoEnvironments(tmp_path))
+    with pytest.raises(AssertionError, match="says nowhere what to install"):
+        test_every_page_that_runs_says_first_what_to_install(page)
+
+
+@pytest.mark.parametrize(
+    ("line", "requirements"),
+    [
+        ("pip install .", {"fyrehose_twisted"}),
+        (
+            "`pip install '.[spark,report]'` here, `pip install . pytest` there",
+            {"fyrehose_twisted[spark,report]", "fyrehose_twisted", "pytest"},
+        ),
+        ("    venv/bin/pip install 'fyrehose_twisted[query]'  # for filters", {"fyrehose_twisted[query]"}),
+        ("pip install --upgrade fyrehose_twisted && true", {"fyrehose_twisted"}),
+        ("pip installs nothing", set()),
+    ],
+)
+def test_requirements_of_a_line(line: str, requirements: set[str]) -> None:
+    assert installs_of(line) == requirements
 
 
 @pytest.mark.parametrize("target", ["missing.md", "../../nowhere/at-all.py", "#no-such-heading", "planted.md#nor-this"])
-def test_planted_wrong_link_fails(a_page: Any, target: str) -> None:
+def test_planted_wrong_link_fails(a_page: Callable[[str], Page], target: str) -> None:
     with pytest.raises(AssertionError):
         test_links_resolve(a_page(f"# Planted\n\nSee [it]({target}).\n"))
 
 
-def test_planted_wrong_python_fails(a_page: Any) -> None:
+def test_planted_wrong_python_fails(a_page: Callable[[str], Page]) -> None:
     with pytest.raises(SyntaxError):
         test_python_blocks_compile(a_page("```python\nawait = 1\n```\n"))
 
 
-def test_right_links_and_wildcards_pass(a_page: Any, terminal: Any) -> None:
+def test_right_links_and_wildcards_pass(a_page: Callable[[str], Page], shell: Terminal, tmp_path: Path) -> None:
     page = a_page(
-        "# A heading: two\n\n[here](#a-heading-two)\n\n```console\n$ echo 1 2 3; echo; echo 4\n1 ... 3\n...\n4\n```\n"
+        "# A heading: two\n\n[here](#a-heading-two)\n" + planted("$ echo 1 2 3; echo; echo 4\n1 ... 3\n...\n4\n")
     )
     test_links_resolve(page)
-    fixtures_of(terminal).run_page(page, terminal)
+    run_page(page, shell, NoEnvironments(tmp_path))

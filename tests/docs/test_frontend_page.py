@@ -99,6 +99,7 @@ def test_metrics() -> None:
     assert 'SiteCollector("fyrehose_frontend_web", ' in page
 
 
+@pytest.mark.extended
 def test_javascript(terminal: Any, program: Any) -> None:
     program("node", "nodejs")
     [block] = re.findall(r"^```js\n// publish.mjs\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

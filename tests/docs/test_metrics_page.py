@@ -90,6 +90,7 @@ def started(protocol: Any) -> Any:
 def backbone(directory: Path) -> Collectors:
     state = SequenceFile(directory / "state", "fyrehose://orders")
     collectors: Collectors = [BackboneCollector(started(BackboneProtocol(state=state, settle_time=0)))]
+    state.close()
     return collectors
 
 

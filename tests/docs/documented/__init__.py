@@ -1,0 +1,1 @@
+"""Execution of the pages: parsing, environments, terminals."""

@@ -1,0 +1,80 @@
+"""README's picture shows what the nodes do, and its figures are those that were measured."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import module_from_spec, spec_from_file_location
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from documented.pages import PAGES, ROOT
+
+SVG = "{http://www.w3.org/2000/svg}"
+README = PAGES[0].path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def picture() -> Any:
+    """``docs/repair.py``, which is in no package."""
+    spec = spec_from_file_location("repair", ROOT / "docs" / "repair.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_nodes_repair_as_the_page_says(picture: Any) -> None:
+    rounds = picture.rounds_of(picture.follow())
+    assert [(each[0].source, each[0].kind) for each in rounds] == [
+        ("publisher", "PUSH"),
+        ("backbone", "DELIVER"),
+        ("subscriber-b", "REQUEST"),
+        ("backbone", "FORWARD"),
+        ("journal", "DELIVER"),
+    ]
+    assert [step.target for each in rounds for step in each if step.lost] == ["subscriber-b"]
+    assert rounds[-1][0].target == "subscriber-b"
+
+
+def test_picture_has_each_packet_once_and_no_other(picture: Any) -> None:
+    steps = picture.follow()
+    drawn = [line.attrib["data-step"] for line in ElementTree.fromstring(picture.draw(steps)).iter(f"{SVG}line")]
+    told = [f"{step.source} {step.kind} {step.target}{' lost' * step.lost}" for step in steps]
+    assert sorted(drawn) == sorted(told)
+    fewer = ElementTree.fromstring(picture.draw(steps[:-1]))
+    assert len(list(fewer.iter(f"{SVG}line"))) == len(steps) - 1
+
+
+def test_file_is_what_the_code_draws(picture: Any) -> None:
+    assert picture.REPAIR.read_text(encoding="utf-8") == picture.draw(), "make docs draws it anew"
+
+
+def test_everything_is_on_the_sheet(picture: Any) -> None:
+    root = ElementTree.fromstring(picture.draw())
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    for text in root.iter(f"{SVG}text"):
+        # A letter takes half of its height, a little more if it is bold.
+        reach = 0.55 * float(text.attrib.get("font-size", root.attrib["font-size"])) * len(text.text or "")
+        right = float(text.attrib["x"]) + reach / (2 if text.attrib.get("text-anchor") == "middle" else 1)
+        assert right <= width, text.text
+        assert float(text.attrib["y"]) < height, text.text
+
+
+def test_readme_uses_the_picture_and_says_what_it_shows() -> None:
+    assert re.search(r"!\[[^\]]{40,}\]\(docs/repair\.svg\)", README)
+
+
+def test_figures_stand_among_the_benchmarks() -> None:
+    race = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").partition("\n## The race\n")[2]
+    race = race.partition("\n## ")[0]
+    figures = re.findall(
+        r"\d,\d{3}\b|\d+(?= µs)", README.partition("## When to take it")[2].partition("**How mature")[0]
+    )
+    assert len(figures) >= 5
+    assert [figure for figure in figures if not re.search(rf"\b{figure}\b", race)] == []
+
+
+def test_readme_has_few_links() -> None:
+    assert PAGES[0].links == ["docs/repair.svg", "docs/tutorial.md", "docs/comparison.md", "docs/index.md"]
