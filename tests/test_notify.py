@@ -55,6 +55,14 @@ def told(listening: socket.socket) -> Told:
     return take
 
 
+@pytest.fixture(params=[signal.SIG_DFL, signal.SIG_IGN], ids=["default", "ignored"])
+def hangup(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let SIGHUP be as a parent process left it; nohup leaves it ignored."""
+    before = signal.signal(signal.SIGHUP, request.param)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture
 def environment(listening: socket.socket) -> dict[str, str]:
     return {"NOTIFY_SOCKET": listening.getsockname()}
@@ -144,6 +152,7 @@ def test_nobody_to_tell(tmp_path: Path) -> None:
     assert "No such file" in str(logs[0]["error"])
 
 
+@pytest.mark.usefixtures("hangup")
 def test_a_signal(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: Told) -> None:
     supervisor = Supervisor(environment)
     monkeypatch.setattr(reload, "supervisor", supervisor)
@@ -153,7 +162,7 @@ def test_a_signal(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], 
     nothing: Reloading[None] = Reloading(None, lambda read: [], reactor)
     nothing.start()
     try:
-        os.kill(os.getpid(), signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
         assert told() == []
         reactor.advance(0)
     finally:

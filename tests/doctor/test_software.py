@@ -91,8 +91,8 @@ def test_extras_that_are_missing_are_no_reason_to_worry() -> None:
     needed = [Requirement(f"for-{extra}", ((">=", "2"),), extra) for extra in EXTRA_NAMES]
     found = judge_extras(needed, {"for-web": "2", "for-keys": "3", "for-spark": "1"})
     assert found.level == Level.OK
-    assert found.found == ("usable: keys, web; not installed: parquet, report, spark (cannot use for-spark 1)")
-    assert found.advice == "for what you want of them: pip install 'fyrehose_twisted[parquet,report,spark]'"
+    assert found.found == ("usable: keys, web; not installed: parquet, query, report, spark (cannot use for-spark 1)")
+    assert found.advice == "for what you want of them: pip install 'fyrehose_twisted[parquet,query,report,spark]'"
     assert judge_extras([], {}).advice is None
 
 

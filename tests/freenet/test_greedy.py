@@ -5,7 +5,7 @@ from math import isnan
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
@@ -44,13 +44,11 @@ def by_the_rule(topology: Topology, source: int, target: float) -> list[int]:
 
 
 @given(places, places)
-@settings(deadline=None)
 def test_the_distance_is_that_of_nodes_to_the_last_bit(one: float, other: float) -> None:
     assert apart(np.array([one]), np.array([other])).tolist() == [distance(one, other)]
 
 
 @given(networks(), st.lists(places, min_size=1, max_size=4))
-@settings(deadline=None)
 def test_all_routes_of_a_network_are_those_of_the_rule(topology: Topology, targets: list[float]) -> None:
     targets = [*targets, *topology.locations.tolist()]
     ends = list(product(range(topology.n), targets))
@@ -64,7 +62,6 @@ def test_all_routes_of_a_network_are_those_of_the_rule(topology: Topology, targe
 
 
 @given(networks())
-@settings(deadline=None)
 def test_a_route_to_a_node_is_one_to_its_location(topology: Topology) -> None:
     sources, targets = np.divmod(np.arange(topology.n**2), topology.n)
     to_nodes = route(topology, sources, targets)
@@ -75,7 +72,6 @@ def test_a_route_to_a_node_is_one_to_its_location(topology: Topology) -> None:
 
 
 @given(networks(), places)
-@settings(deadline=None)
 def test_each_hop_is_over_a_link_and_leads_nearer(topology: Topology, target: float) -> None:
     for source in range(topology.n):
         path = greedy_path(topology, source, target)
@@ -85,7 +81,6 @@ def test_each_hop_is_over_a_link_and_leads_nearer(topology: Topology, target: fl
 
 
 @given(networks(), places, st.integers(0, 4))
-@settings(deadline=None)
 def test_a_route_ends_after_the_most_hops(topology: Topology, target: float, most: int) -> None:
     sources = list(range(topology.n))
     found = route(topology, sources, [target] * topology.n, max_hops=most)

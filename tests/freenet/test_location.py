@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
@@ -21,7 +21,6 @@ def test_a_key_lies_where_its_hash_says(key: bytes, place: float) -> None:
     assert key_location(key) == place
 
 
-@settings(deadline=None)
 @given(st.binary(min_size=20, max_size=20))
 def test_every_key_lies_on_the_ring(key: bytes) -> None:
     assert is_location(key_location(key))
@@ -34,7 +33,6 @@ def test_distance_goes_the_shorter_way_round(one: float, other: float, apart: fl
     assert distance(one, other) == pytest.approx(apart)
 
 
-@settings(deadline=None)
 @given(places, places, places)
 def test_distance_is_one(one: float, other: float, third: float) -> None:
     assert distance(one, other) == distance(other, one)
@@ -43,7 +41,6 @@ def test_distance_is_one(one: float, other: float, third: float) -> None:
     assert distance(one, third) <= distance(one, other) + distance(other, third) + 1e-12
 
 
-@settings(deadline=None)
 @given(places, places, places)
 def test_distance_stays_when_the_ring_is_turned(one: float, other: float, turn: float) -> None:
     assert distance((one + turn) % 1.0, (other + turn) % 1.0) == pytest.approx(distance(one, other), abs=1e-12)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -299,14 +300,13 @@ class AnyNeighbours(RuleBasedStateMachine):
         assert self.told == Counter(range(self.tokens))
 
 
+@pytest.mark.hypothesis
 def test_whatever_neighbours_say_a_node_stays_whole_and_answers_everybody(make_bench: Callable[..., Any]) -> None:
     AnyNeighbours.make_bench = staticmethod(make_bench)  # type: ignore[method-assign]
     run_state_machine_as_test(
         AnyNeighbours,
         settings=settings(
-            max_examples=40,
             stateful_step_count=60,
-            deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
         ),
     )

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.freenet.events import Packet
@@ -50,7 +50,6 @@ class Naive:
 steps = st.one_of(st.integers(-12, 12), st.sampled_from([-FAR, 40, FAR, FAR + 1, FAR + 7, 5_000]))
 
 
-@settings(deadline=None)
 @given(
     kept=st.one_of(st.integers(1, 12), st.just(3_000)),
     start=st.one_of(st.just(0), st.integers(0, MAX_PACKET), st.integers(MAX_PACKET - 20, MAX_PACKET)),

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import pytest
+from suite.seeds import seeds
 
 from fyrehose_twisted.freenet.scenarios import SCENARIOS, Calm, Crowd, Storm
 from fyrehose_twisted.sim.pytest_plugin import Simulate
@@ -23,35 +25,38 @@ def worth_its_seed(outcome: Outcome) -> bool:
     return outcome.simulated >= 300 and outcome.faults >= 5 and outcome.operations >= 100
 
 
-def test_a_storm_is_one(simulate: Simulate) -> None:
-    outcomes = simulate(Storm, seeds=range(4))
+@seeds([4], more=range(5))
+def test_a_storm_is_one(simulate: Simulate, seeds: Sequence[int]) -> None:
+    outcomes = simulate(Storm, seeds=seeds)
     assert all(map(worth_its_seed, outcomes)), outcomes
     for what in ("parents lost", "rooted", "volunteered", "packets missed", "not published"):
         assert sum(outcome.counts[what] for outcome in outcomes) > 0, what
 
 
-def test_where_nothing_goes_wrong_nothing_is_missed(simulate: Simulate) -> None:
+@seeds([0], more=range(5))
+def test_where_nothing_goes_wrong_nothing_is_missed(simulate: Simulate, seeds: Sequence[int]) -> None:
     class Small(Calm):
         name = "freenet.small"
         sizes = (4,)
 
-    for outcome in simulate(Small, seeds=range(5)):
+    for outcome in simulate(Small, seeds=seeds):
         counts = outcome.counts
         assert counts["parents lost"] == counts["cycles"] == counts["overloads"] == counts["not published"] == 0
         assert counts["packets delivered"] >= counts["packets published"] > 30
 
 
-def test_messages_travel_as_bytes_too(simulate: Simulate) -> None:
+@seeds([0], more=range(2))
+def test_messages_travel_as_bytes_too(simulate: Simulate, seeds: Sequence[int]) -> None:
     class Bytes(Crowd):
         name = "freenet.bytes"
         bytes_travel = 1.0
 
-    simulate(Bytes, seeds=range(2))
+    simulate(Bytes, seeds=seeds)
 
 
 @pytest.mark.parametrize("scenario", [Crowd, Storm], ids=lambda scenario: scenario.name)
 def test_equal_seeds_have_equal_runs(scenario: type[Scenario]) -> None:
-    first, second, other = (scenario(seed).run() for seed in (3, 3, 4))
+    first, second, other = (scenario(seed).run() for seed in (9, 9, 4))
     assert (first.counts, first.simulated) == (second.counts, second.simulated)
     assert (first.counts, first.simulated) != (other.counts, other.simulated)
 

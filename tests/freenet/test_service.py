@@ -39,7 +39,7 @@ from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.net.conversation import connect
 
 reactor: Any = installed_reactor
-DEADLINE = 30.0
+DEADLINE = 120.0
 KEY = key_named("news")
 PLACE = key_location(KEY)
 LOOPBACK = "tcp:0:interface=127.0.0.1"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -72,7 +72,6 @@ def drawn(draw: st.DrawFn) -> tuple[Topology, int]:
 
 
 @given(drawn())
-@settings(deadline=None)
 def test_drawn_networks_have_the_links_that_they_are_to_have(made: tuple[Topology, int]) -> None:
     topology, links = made
     check(topology)
@@ -81,7 +80,6 @@ def test_drawn_networks_have_the_links_that_they_are_to_have(made: tuple[Topolog
 
 
 @given(st.integers(2, 40), seeds)
-@settings(deadline=None)
 def test_networks_without_links_can_be_drawn(n: int, seed: int) -> None:
     check(Topology.random(n, 0, seed))
     assert Topology.kleinberg(n, 0, seed).links == 0
@@ -89,7 +87,6 @@ def test_networks_without_links_can_be_drawn(n: int, seed: int) -> None:
 
 
 @given(st.integers(2, 40), st.data(), seeds)
-@settings(deadline=None)
 def test_a_ring_links_each_node_to_the_next(n: int, data: st.DataObject, seed: int) -> None:
     reach = data.draw(st.integers(1, n // 2))
     topology = Topology.ring(n, reach, seed)
@@ -102,7 +99,6 @@ def test_a_ring_links_each_node_to_the_next(n: int, data: st.DataObject, seed: i
 
 
 @given(st.integers(3, 40), seeds)
-@settings(deadline=None)
 def test_with_the_lattice_all_are_linked_to_the_next_on_the_ring(n: int, seed: int) -> None:
     topology = Topology.kleinberg(n, 2, seed, lattice=True)
     assert np.array_equal(steps(topology), np.ones(n, np.int64))
@@ -167,7 +163,6 @@ def test_what_is_missing_of_a_dense_network_is_drawn_from_what_is_left() -> None
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)).filter(lambda pair: pair[0] != pair[1])), seeds)
-@settings(deadline=None)
 def test_links_that_are_given_are_there_once(edges: list[tuple[int, int]], seed: int) -> None:
     topology = Topology.from_edges(edges, n=13, seed=seed)
     check(topology)
@@ -186,7 +181,6 @@ def test_connectedness_is_that_of_all_nodes() -> None:
 
 
 @given(st.integers(2, 30), st.floats(0.5, 1), seeds)
-@settings(deadline=None)
 def test_connectedness_is_what_going_from_node_to_node_finds(n: int, degree: float, seed: int) -> None:
     topology = Topology.random(n, min(2 * degree, n - 1), seed)
     seen, left = {0}, [0]

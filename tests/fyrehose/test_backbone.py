@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zope.interface import implementer
 
@@ -1104,7 +1104,6 @@ def outcome(options: dict[str, Any], stream: list[tuple[float, list[Arrival]]], 
 
 
 class TestBatches:
-    @settings(max_examples=200, deadline=None)
     @given(options=configurations, stream=streams, cuts=st.lists(st.integers(1, 200), max_size=6))
     def test_the_outcome_does_not_depend_on_how_a_stream_is_split(
         self, options: dict[str, Any], stream: list[tuple[float, list[Arrival]]], cuts: list[int]

@@ -4,7 +4,7 @@ from itertools import chain, groupby, permutations, product, takewhile
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Address
@@ -122,7 +122,6 @@ def check(buffer: bytearray, run: Run) -> None:
 
 
 class TestWhatIsSaidOfARun:
-    @settings(deadline=None)
     @given(nearly_equal())
     def test_is_what_decode_says_of_its_datagrams(self, found: tuple[bytearray, Run]) -> None:
         check(*found)
@@ -210,7 +209,6 @@ class TestDelivered:
 
 
 class TestNumber:
-    @settings(deadline=None)
     @given(st.data(), st.binary(max_size=20), st.booleans(), st.sampled_from(COUNTS) | st.integers(1, 300))
     def test_it_equals_encoding_one_by_one_and_touches_nothing_else(
         self, data: st.DataObject, filling: bytes, confirm: bool, count: int

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
@@ -1498,7 +1498,6 @@ def arrivals_of(rng: Random, length: int) -> list[tuple[Packet | bytes, Address]
 
 
 class TestProperties:
-    @settings(max_examples=60, deadline=None)
     @given(
         st.integers(0, 2**32),
         st.integers(VECTOR_MINIMUM, 150),
@@ -1526,7 +1525,6 @@ class TestProperties:
             outcomes.append(outcome(bench))
         assert outcomes[0] == outcomes[1] == outcomes[2]
 
-    @settings(max_examples=60, deadline=None)
     @given(
         st.integers(0, 2**32),
         st.sampled_from([FIRST, ClientConfig(), ClientConfig(start=Start.OLDEST), ClientConfig(subscribe=False)]),

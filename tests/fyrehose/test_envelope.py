@@ -4,7 +4,7 @@ from itertools import chain
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.fyrehose import envelope as module
@@ -135,7 +135,6 @@ def stretches(messages: list[bytes]) -> list[tuple[Envelope | None, int]]:
     return found
 
 
-@settings(deadline=None)
 @given(mixed)
 def test_stretches_say_of_many_messages_what_unwrap_says_of_each(messages: list[bytes]) -> None:
     assert enveloped(messages) == stretches(messages)
@@ -191,7 +190,6 @@ def one_by_one(seen: Seen, publisher: bytes, first: int, count: int) -> list[boo
     return [seen.add(Envelope(publisher, counter)) for counter in range(first, first + count)]
 
 
-@settings(deadline=None)
 @given(some_stretches, st.sampled_from([1, 2, 10]), st.sampled_from([4, 16]), st.sampled_from([2, 3, 100]))
 def test_a_run_is_remembered_as_its_messages_are_one_by_one(
     found: list[tuple[bytes, int, int]], publishers: int, window: int, ranges: int

@@ -3,7 +3,7 @@ from __future__ import annotations
 from random import Random
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
@@ -59,7 +59,6 @@ def contents(history: History) -> dict[int, tuple[bytes | None, int | None]]:
     return {number: (history.get(number), history.received_at(number)) for number in history.lowest(0, 99, 100)}
 
 
-@settings(deadline=None)
 @given(runs, st.sampled_from([0, 170, 1_000, 2_000, 10**6]), st.sampled_from([1, 4, 10, module.GROUP]))
 def test_of_runs_it_holds_the_last_that_fit(found: list[tuple[int, list[int]]], limit: int, group: int) -> None:
     history = History(limit)
@@ -77,7 +76,6 @@ def test_of_runs_it_holds_the_last_that_fit(found: list[tuple[int, list[int]]], 
         assert history.lowest(10, 50, 3) == [number for number in sorted(kept) if 10 <= number <= 50][:3]
 
 
-@settings(deadline=None)
 @given(runs, st.sampled_from([0, 170, 1_000, 2_000, 10**6]))
 def test_a_run_of_what_is_new_is_kept_as_its_messages_are_one_by_one(
     found: list[tuple[int, list[int]]], limit: int

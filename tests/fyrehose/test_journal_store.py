@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
@@ -278,7 +278,6 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(steps)
 def test_several_are_put_as_they_are_one_by_one(what: list[tuple[str, int, list[bytes]]]) -> None:
     """1 is missing for good, so that whatever is saved may still be corrected."""

@@ -505,13 +505,13 @@ async def test_on_twisteds_own_port(options: dict[str, int], arrives: bool) -> N
     """Twisted's default cuts what is over 8,192 bytes: that is dropped as cut, never taken for a message."""
     backbone = BackboneProtocol(settle_time=0)
     backbone_port = listen(reactor, 0, backbone)
-    client = PublisherProtocol(ClientConfig(keepalive_interval=0.1, outbox=OutboxConfig(raw=True, timeout=20)))
+    client = PublisherProtocol(ClientConfig(keepalive_interval=0.1, outbox=OutboxConfig(raw=True, timeout=120)))
     client.backbone = ("127.0.0.1", backbone_port.getHost().port)
     reactor.listenUDP(0, client, "127.0.0.1", **options)
     found: dict[int, bytes] = {}
     client.messages_received = lambda messages: found.update((m.sequence, m.data) for m in messages)  # type: ignore[method-assign]
     try:
-        await client.connected_first.addTimeout(20, reactor)
+        await client.connected_first.addTimeout(120, reactor)
         assert await client.publish(b"before") == 1
         sizes = [8_182] if not arrives else [8_182, 8_183, 8_184, 20_000, MAX_DELIVERABLE]
         numbers = await gatherResults([client.publish(b"x" * size) for size in sizes])

@@ -4,7 +4,7 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD, Arrival, Lost, Reassembly, Run
@@ -252,7 +252,6 @@ def step(stream: Reassembly, what: tuple[str, int, list[int]], now: int, *, at_o
     return [said, stream.next, stream.highest, list(stream.missing), list(stream.fresh_gaps), stream.size, rooms, full]
 
 
-@settings(deadline=None)
 @given(
     st.lists(steps, max_size=30),
     st.sampled_from([1, 5]),

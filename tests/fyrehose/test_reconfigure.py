@@ -8,6 +8,8 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar
 
+from suite.seeds import seeds
+
 from fyrehose_twisted.fyrehose.admission import AddressList
 from fyrehose_twisted.fyrehose.backbone import Backbone
 from fyrehose_twisted.fyrehose.config import BackboneConfig
@@ -123,8 +125,9 @@ class Reloads(Limits):
         self.operate(self.backbone.host, "reconfigure", lambda node, now: node.reconfigure(config))
 
 
-def test_whatever_limits_become_all_else_holds() -> None:
-    for seed in (1, 2):
+@seeds([1], more=[1, 2])
+def test_whatever_limits_become_all_else_holds(seeds: Sequence[int]) -> None:
+    for seed in seeds:
         outcome = Reloads(seed).run()
         assert outcome.violation is None, outcome.violation
         assert outcome.counts["handed over"] > 500

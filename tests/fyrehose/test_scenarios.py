@@ -15,7 +15,7 @@ from fyrehose_twisted.fyrehose.invariants import Acknowledged, ExactlyOnce, Fyre
 from fyrehose_twisted.fyrehose.outbox import Published
 from fyrehose_twisted.fyrehose.reassembly import Lost
 from fyrehose_twisted.fyrehose.scenarios import SCENARIOS, Garbage, Restarts, Storm
-from fyrehose_twisted.fyrehose.workload import FyrehoseScenario, Role
+from fyrehose_twisted.fyrehose.workload import EVERYBODY, FyrehoseScenario, Role
 from fyrehose_twisted.sim.invariants import InvariantViolated
 from fyrehose_twisted.sim.pytest_plugin import Simulate
 from fyrehose_twisted.sim.runner import soak
@@ -62,7 +62,36 @@ def test_one_seed_is_one_run_to_the_last_byte_and_another_is_another() -> None:
     assert "<" not in {json.loads(line).get("what", " ")[0] for line in first.splitlines()}  # No repr of an object.
 
 
-@pytest.mark.parametrize(("scenario", "seed"), [(Storm, 3), (Garbage, 1), (Restarts, 13)])
+class Brief:
+    """A tenth of a scenario."""
+
+    duration = 60.0
+    messages = 100
+    fault_counts = (3, 6)
+    roles = tuple(role for role in EVERYBODY if not role.begins)
+
+
+class BriefStorm(Brief, Storm):
+    """The kinds of clients and faults."""
+
+
+class BriefGarbage(Brief, Garbage):
+    """Damaged datagrams, and a stranger."""
+
+
+class BriefRestarts(Brief, Restarts):
+    """A backbone that is killed."""
+
+
+@pytest.mark.parametrize(
+    ("scenario", "seed"),
+    [
+        (BriefStorm, 1),
+        (BriefGarbage, 1),
+        (BriefRestarts, 1),
+        *(pytest.param(*whole, marks=pytest.mark.extended) for whole in ((Storm, 3), (Garbage, 1), (Restarts, 13))),
+    ],
+)
 def test_where_batches_are_cut_changes_nothing(scenario: type[Scenario], seed: int, simulate: Simulate) -> None:
     [one], [other] = (simulate(scenario, seeds=[seed], split_seed=split_seed) for split_seed in (0, 1))
     assert one.counts["batches"] != other.counts["batches"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
@@ -158,7 +158,6 @@ def happens(tide: Tide, what: tuple[str, int, int], now: float, *, at_once: bool
     return [tide.highest, proven, tide.stands_at]
 
 
-@settings(deadline=None)
 @given(st.lists(happenings, max_size=25), st.sampled_from([None, 1, 40]))
 def test_a_run_came_as_its_numbers_came_one_by_one(what: list[tuple[str, int, int]], start: int | None) -> None:
     tide, reference, now = Tide(0.0, start), Tide(0.0, start), 0.0

@@ -83,7 +83,7 @@ def test_it_doubles_once_a_round_and_until_a_message_came_back_that_was_sent_onc
 
 
 def test_patience_grows_with_each_needless_retransmission_and_fades() -> None:
-    window = Window(WindowConfig())
+    window = Window(WindowConfig(maximum=128))
     window.returned(0.1)
     before = window.reordering
     for _ in range(100):

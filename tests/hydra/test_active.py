@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
@@ -620,7 +620,6 @@ def test_a_channel_that_says_nothing_does_not_keep_it_from_the_others() -> None:
 # Whatever comes
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=200) | st.sampled_from([WELCOME, JOINED, b":s 4", b" bot #c", b"\r\n", b"NICK"])))
 def test_whatever_a_server_says(pieces: list[bytes]) -> None:
     server = dialled(sasl=None).accept()
@@ -636,7 +635,6 @@ def test_whatever_a_server_says(pieces: list[bytes]) -> None:
     assert server.clock.getDelayedCalls() == []
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(
         [

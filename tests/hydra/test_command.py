@@ -79,7 +79,7 @@ class Node:
 
     def __init__(self, answer: Callable[[dict[str, Any]], list[Any]]) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self._listening.settimeout(30.0)
+        self._listening.settimeout(120.0)
         self.place = f"tcp:{self._listening.getsockname()[1]}"
         self.asked: list[dict[str, Any]] = []
         self._answer = answer
@@ -99,7 +99,7 @@ class Node:
 
     def close(self) -> None:
         self._listening.close()
-        self._thread.join(30.0)
+        self._thread.join(120.0)
 
 
 @pytest.fixture

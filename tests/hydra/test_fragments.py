@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
@@ -121,7 +121,6 @@ def test_the_wire() -> None:
     assert (pair.ends[0].why, pair.ends[1].why) == ("closed here", "closed")
 
 
-@settings(deadline=None)
 @given(
     st.integers(0, 10_000),
     st.lists(st.tuples(st.booleans(), st.binary(max_size=1_200), st.floats(0, 3)), max_size=12),
@@ -145,7 +144,6 @@ def test_everything_arrives_in_order(seed: int, writes: list[tuple[bool, bytes, 
     assert pair.came == expected
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10_000), st.sets(st.integers(0, 30)), st.booleans())
 def test_what_is_lost_leaves_no_hole(seed: int, lost: set[int], proved: bool) -> None:
     pair = Pair(seed, secrets=(SECRET, SECRET) if proved else (None, None), burst=100)
@@ -382,7 +380,6 @@ def test_too_much_waits() -> None:
     assert pair.ends[0].next_deadline() is None
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=60) | st.builds(lambda tail: b"H1 " + tail, st.binary(max_size=60)), max_size=5))
 def test_whatever_comes(messages: list[bytes]) -> None:
     for stage in (Pair, opened):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Any
 
 import pytest
+from suite.planted import Bug, Patch, check_seed, each, search
 
 from fyrehose_twisted.hydra.agreement import Agreement
 from fyrehose_twisted.hydra.cast import Cast
@@ -64,19 +64,6 @@ from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES
 from fyrehose_twisted.sim.schedule import FaultSchedule
-
-SEEDS = 500
-
-Patch = pytest.MonkeyPatch
-
-
-@dataclass
-class Bug:
-    """A bug, and the invariants of which one has to notice it."""
-
-    plant: Callable[[Patch], None]
-    invariants: tuple[str, ...]
-    scenario: type[NetworkScenario] = Storm
 
 
 class EverySeen(Seen):
@@ -139,6 +126,10 @@ def wins_with_too_few_votes(patch: Patch) -> None:
 
 def founds_in_the_same_term_again(patch: Patch) -> None:
     patch.setattr(Course, "_first_term", lambda self, now: 1)
+
+
+def has_the_quorum_of_the_document(patch: Patch) -> None:
+    """Plant nothing: the scenario has it."""
 
 
 # Leases and promises
@@ -470,6 +461,12 @@ def relays_each_answer_again_and_again(patch: Patch) -> None:
     patch.setattr(Following, "__init__", init)
 
 
+class SmallIslands(Islands):
+    """Three or four nodes in networks that fall apart."""
+
+    sizes = (3, 4)
+
+
 class _Struck(Islands):
     """Three nodes, without guardians; every now and then whoever leads, by a slow clock, is struck, and the others have
     fast ones."""
@@ -642,80 +639,80 @@ TWO = (OneLeader.name, OneLease.name)
 VOTES = (OneVote.name, OneLeader.name, TermsRise.name)
 
 BUGS = [
-    Bug(votes_twice, VOTES),
-    Bug(forgets_its_vote_in_a_crash, VOTES),
-    Bug(makes_nothing_durable, (*VOTES, OneLease.name)),
-    Bug(nominates_itself_in_the_same_term_again, VOTES),
-    Bug(wins_with_too_few_votes, (*VOTES, OneLease.name, Recovers.name)),
-    Bug(founds_in_the_same_term_again, (*TWO, SameLines.name), Blackout),
-    Bug(takes_the_lease_from_too_few, TWO, Islands),
-    Bug(counts_the_lease_from_the_answer, TWO, Late),
-    Bug(has_a_lease_that_never_ends, TWO, Islands),
-    Bug(goes_on_without_a_lease, TWO, Islands),
-    Bug(drops_others_without_a_quorum, (OnlyQuorumsDrop.name,), Islands),
-    Bug(never_promises, TWO, Naps),
-    Bug(promises_for_too_short, TWO, Naps),
-    Bug(has_leases_that_clocks_outlive, (*TWO, SameLines.name), Drift),
-    Bug(helps_whom_it_did_not_promise_to, TWO, Naps),
-    Bug(answers_while_promised, TWO, Refounded),
-    Bug(is_released_by_any_nomination, (*TWO, InductionsEnd.name), Naps),
-    Bug(forgets_its_promise_in_a_crash, TWO, Reborn),
-    Bug(does_not_keep_quiet_after_it_started, TWO, Forgetful),
-    Bug(has_a_guardian_that_takes_a_pause_for_death, TWO),
-    Bug(is_released_by_a_link_that_broke, TWO, Severed),
-    Bug(leads_beside_another, (*TWO, Recovers.name, SameLines.name, NOTHING_RAISES)),
-    Bug(welcomes_before_all_have_met, (Introduced.name,)),
-    Bug(has_always_room, (Bounded.name,)),
-    Bug(keeps_no_places, (Bounded.name,), Twins),
-    Bug(does_not_forget_who_was_dropped, (Recovers.name, Introduced.name), Twins),
-    Bug(drops_nobody, (Recovers.name,)),
-    Bug(never_gives_up_an_induction, (InductionsEnd.name,)),
-    Bug(takes_guardians_for_nodes, (LinksBind.name,)),
-    Bug(does_not_bind_links_that_knocked_too_soon, (LinksBind.name,)),
-    Bug(does_not_dial_again, (Recovers.name,)),
-    Bug(stays_without_a_leader, (Recovers.name,)),
-    Bug(never_nominates_itself, (Recovers.name, Heals.name), Islands),
-    Bug(never_looks_whether_it_agrees, (Recovers.name,), Islands),
-    Bug(takes_lines_of_another_term, (SameLines.name,), Islands),
-    Bug(does_not_tell_of_gaps, (SameLines.name,)),
-    Bug(counts_on_in_the_next_term, (SameLines.name,)),
-    Bug(takes_lines_twice, (SameLines.name, NoStorm.name, SaidOnce.name)),
-    Bug(says_lines_as_often_as_they_come, (SaidOnce.name,)),
-    Bug(sends_what_is_uncertain_again, (SaidOnce.name,), Succession),
-    Bug(tells_that_lines_were_said_too_soon, (SaidOnce.name,)),
-    Bug(calls_refused_what_is_uncertain, (SaidOnce.name,)),
-    Bug(relays_each_answer_again_and_again, (NoStorm.name,), Calm),
+    Bug(votes_twice, VOTES, Storm, seed=0),
+    Bug(forgets_its_vote_in_a_crash, VOTES, Storm, seed=8),
+    Bug(makes_nothing_durable, (*VOTES, OneLease.name), Storm, seed=8),
+    Bug(nominates_itself_in_the_same_term_again, VOTES, Storm, seed=0),
+    Bug(wins_with_too_few_votes, (*VOTES, OneLease.name, Recovers.name), Storm, seed=0),
+    Bug(founds_in_the_same_term_again, (*TWO, SameLines.name), Blackout, seed=0),
+    Bug(has_the_quorum_of_the_document, TWO, Unsafe, seed=4),
+    Bug(takes_the_lease_from_too_few, TWO, Islands, seed=1),
+    Bug(counts_the_lease_from_the_answer, TWO, Late, seed=5),
+    Bug(has_a_lease_that_never_ends, TWO, Islands, seed=1),
+    Bug(goes_on_without_a_lease, TWO, Islands, seed=0),
+    Bug(drops_others_without_a_quorum, (OnlyQuorumsDrop.name,), Islands, seed=0),
+    Bug(never_promises, TWO, Naps, seed=10),
+    Bug(promises_for_too_short, TWO, Naps, seed=52),
+    Bug(has_leases_that_clocks_outlive, (*TWO, SameLines.name), Drift, seed=37),
+    Bug(helps_whom_it_did_not_promise_to, TWO, Naps, seed=18),
+    Bug(answers_while_promised, TWO, Refounded, seed=3),
+    Bug(is_released_by_any_nomination, (*TWO, InductionsEnd.name), Naps, seed=18),
+    Bug(forgets_its_promise_in_a_crash, TWO, Reborn, seed=6),
+    Bug(does_not_keep_quiet_after_it_started, TWO, Forgetful, seed=6),
+    Bug(has_a_guardian_that_takes_a_pause_for_death, TWO, Storm, seed=19),
+    Bug(is_released_by_a_link_that_broke, TWO, Severed, seed=1),
+    Bug(leads_beside_another, (*TWO, Recovers.name, SameLines.name, NOTHING_RAISES), Storm, seed=0),
+    Bug(welcomes_before_all_have_met, (Introduced.name,), Storm, seed=0),
+    Bug(has_always_room, (Bounded.name,), Storm, seed=3),
+    Bug(keeps_no_places, (Bounded.name,), Twins, seed=3),
+    Bug(does_not_forget_who_was_dropped, (Recovers.name, Introduced.name), Twins, seed=7),
+    Bug(drops_nobody, (Recovers.name,), Storm, seed=34),
+    Bug(never_gives_up_an_induction, (InductionsEnd.name,), Storm, seed=4),
+    Bug(takes_guardians_for_nodes, (LinksBind.name,), Storm, seed=0),
+    Bug(does_not_bind_links_that_knocked_too_soon, (LinksBind.name,), Storm, seed=0),
+    Bug(does_not_dial_again, (Recovers.name,), Storm, seed=0),
+    Bug(stays_without_a_leader, (Recovers.name,), Storm, seed=0),
+    Bug(never_nominates_itself, (Recovers.name, Heals.name), Islands, seed=357),
+    Bug(never_looks_whether_it_agrees, (Recovers.name,), SmallIslands, seed=346),
+    Bug(takes_lines_of_another_term, (SameLines.name,), Islands, seed=75),
+    Bug(does_not_tell_of_gaps, (SameLines.name,), Storm, seed=1),
+    Bug(counts_on_in_the_next_term, (SameLines.name,), Storm, seed=0),
+    Bug(takes_lines_twice, (SameLines.name, NoStorm.name, SaidOnce.name), Storm, seed=1),
+    Bug(says_lines_as_often_as_they_come, (SaidOnce.name,), Storm, seed=3),
+    Bug(sends_what_is_uncertain_again, (SaidOnce.name,), Succession, seed=214),
+    Bug(tells_that_lines_were_said_too_soon, (SaidOnce.name,), Storm, seed=0),
+    Bug(calls_refused_what_is_uncertain, (SaidOnce.name,), Storm, seed=0),
+    Bug(relays_each_answer_again_and_again, (NoStorm.name,), Calm, seed=3),
 ]
+
+
+@each(BUGS)
+def test_the_recorded_seed_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+    check_seed(bug, monkeypatch)
 
 
 # What is looked for here is in the simulator, not in what users run.
 @pytest.mark.soak(seconds=300)
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
-def test_the_simulator_finds_it(bug: Bug, monkeypatch: Patch) -> None:
-    bug.plant(monkeypatch)
-    for seed in range(SEEDS):
-        violation = bug.scenario(seed).run().violation
-        if violation is not None:
-            print(f"seed {seed}: {violation}")
-            assert violation.invariant in bug.invariants, str(violation)
-            return
-    pytest.fail(f"not found with {SEEDS} seeds")
+@each(BUGS)
+def test_a_search_finds_a_seed_that_shows_the_bug(bug: Bug, monkeypatch: Patch) -> None:
+    search(bug, monkeypatch)
 
 
-@pytest.mark.parametrize(
-    "scenario", [Reborn, Awakened, Refounded, Naps, Severed, Late, Twins], ids=lambda scenario: scenario.name
-)
+each_strike = pytest.mark.parametrize("scenario", STRIKES, ids=[scenario.name for scenario in STRIKES])
+
+
+@each_strike
+def test_without_a_bug_the_recorded_seed_shows_nothing(scenario: type[NetworkScenario]) -> None:
+    assert_nothing_found(scenario, next((bug.seed for bug in BUGS if bug.scenario is scenario), 0))
+
+
+@pytest.mark.extended
+@each_strike
 def test_without_a_bug_nothing_is_found(scenario: type[NetworkScenario]) -> None:
     for seed in range(15):
-        violation = scenario(seed).run().violation
-        assert violation is None, f"seed {seed}: {violation}"
+        assert_nothing_found(scenario, seed)
 
 
-def test_the_checker_sees_two_leaders_where_the_quorum_is_the_document_s() -> None:
-    for seed in range(50):
-        violation = Unsafe(seed).run().violation
-        if violation is not None:
-            print(f"seed {seed}: {violation}")
-            assert violation.invariant in TWO, str(violation)
-            return
-    pytest.fail("not found with 50 seeds")
+def assert_nothing_found(scenario: type[NetworkScenario], seed: int) -> None:
+    violation = scenario(seed).run().violation
+    assert violation is None, f"seed {seed}: {violation}"

@@ -43,7 +43,7 @@ from fyrehose_twisted.net.link import Link
 reactor: Any = installed_reactor
 
 SECRET = b"what all nodes share"
-DEADLINE = 20.0
+DEADLINE = 120.0
 """Seconds after which a test on real sockets fails. Nothing waits that long unless it is broken."""
 
 

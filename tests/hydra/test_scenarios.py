@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import pytest
+from suite.seeds import seeds
 
 from fyrehose_twisted.hydra.scenarios import SCENARIOS, Calm, Carriers, Storm
 from fyrehose_twisted.sim.pytest_plugin import Simulate
@@ -23,30 +25,33 @@ def worth_its_seed(outcome: Outcome) -> bool:
     return outcome.simulated >= 600 and outcome.faults >= 10 and outcome.operations >= 500
 
 
-def test_a_storm_is_one(simulate: Simulate) -> None:
-    outcomes = simulate(Storm, seeds=range(4))
+@seeds([9], more=range(10))
+def test_a_storm_is_one(simulate: Simulate, seeds: Sequence[int]) -> None:
+    outcomes = simulate(Storm, seeds=seeds)
     assert all(map(worth_its_seed, outcomes)), outcomes
     for what in ("elected", "leases lost", "lines missed", "inducted", "dropped: reset"):
         assert sum(outcome.counts[what] for outcome in outcomes) > 0, what
 
 
-def test_where_nothing_goes_wrong_everybody_hears_everything(simulate: Simulate) -> None:
+@seeds([0], more=range(5))
+def test_where_nothing_goes_wrong_everybody_hears_everything(simulate: Simulate, seeds: Sequence[int]) -> None:
     class Trio(Calm):
         name = "hydra.trio"
         sizes = (3,)
 
-    for outcome in simulate(Trio, seeds=range(5)):
+    for outcome in simulate(Trio, seeds=seeds):
         counts = outcome.counts
         assert counts["lines missed"] == counts["elected"] == counts["leases lost"] == counts["disagreements"] == 0
         assert counts["lines received"] >= 2 * (counts["lines heard by a leader"] + counts["lines said"]) > 100
 
 
-def test_messages_travel_as_lines_too(simulate: Simulate) -> None:
+@seeds([0], more=range(2))
+def test_messages_travel_as_lines_too(simulate: Simulate, seeds: Sequence[int]) -> None:
     class Bytes(Carriers):
         name = "hydra.bytes"
         bytes_travel = 1.0
 
-    simulate(Bytes, seeds=range(2))
+    simulate(Bytes, seeds=seeds)
 
 
 def test_names_begin_with_the_wing_and_are_unique() -> None:

@@ -13,10 +13,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.internet.interfaces import IReactorFDSet
 from twisted.internet.protocol import Factory
+from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.protocols.basic import LineOnlyReceiver
-from zope.interface import implementer
+from zope.interface import alsoProvides, implementer, providedBy
 
 from fyrehose_twisted.errors import ConfigurationError, PublishQueueFull, StateFileError, UnencodableMessage
 from fyrehose_twisted.hydra.active import Channel, IrcConfig
@@ -34,12 +36,42 @@ from fyrehose_twisted.interfaces import IIrcListener
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.net.conversation import connect
+from fyrehose_twisted.net.steady import SteadyClock
 
 reactor: Any = installed_reactor
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 """Seconds after which a test fails. Nothing waits that long unless it is broken."""
 SCALE = 0.02
+TURN = 0.001
+"""Seconds that a turn of the reactor takes on the clock of :class:`Paced`."""
+
+
+class Paced:
+    """The sockets of the reactor, and a clock that goes on with its turns: a busy machine breaks no lease."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(1_000.0)
+        self.callLater = self.clock.callLater
+        self.seconds = self.clock.seconds
+        self._turning: Any = None
+        alsoProvides(self, *(one for one in providedBy(reactor) if one is not IReactorFDSet))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(reactor, name)
+
+    def start(self) -> None:
+        """Let time go on."""
+        self._turning = reactor.callLater(0, self._turn)
+
+    def stop(self) -> None:
+        """Let time stand still."""
+        self._turning.cancel()
+
+    def _turn(self) -> None:
+        self._turning = reactor.callLater(0, self._turn)
+        self.clock.advance(TURN)
 
 
 class Waiting:
@@ -193,9 +225,12 @@ Start = Callable[..., Awaitable[Node]]
 def start() -> Iterator[Callable[..., Node]]:
     """Start a node, and stop it when the test is over."""
     nodes: list[Node] = []
+    paced = Paced()
+    paced.start()
+    clock = SteadyClock(paced, paced.seconds)
 
     def started(*arguments: Any, **options: Any) -> Node:
-        nodes.append(Node(*arguments, **options))
+        nodes.append(Node(*arguments, **{"reactor": clock, **options}))
         nodes[-1].privilegedStartService()
         nodes[-1].startService()
         return nodes[-1]
@@ -204,6 +239,7 @@ def start() -> Iterator[Callable[..., Node]]:
     for node in nodes:
         if node.running:
             pytest_twisted.blockon(node.stopService())
+    paced.stop()
 
 
 @pytest_twisted.ensureDeferred

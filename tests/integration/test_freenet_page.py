@@ -17,6 +17,8 @@ from fyrehose_twisted.freenet.experiments.moment import Moment
 from fyrehose_twisted.freenet.experiments.page import write_page
 from fyrehose_twisted.freenet.experiments.recording import Recording
 
+pytestmark = pytest.mark.extended
+
 Browser = Callable[..., list[str]]
 Browse = Callable[..., Any]
 

@@ -11,15 +11,16 @@ import subprocess
 import sys
 import threading
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
 ANN, BOB = "ann-0123456789abcdef", "bob-0123456789abcdef"
@@ -59,7 +60,8 @@ class Lines:
 
     def end(self) -> Lines:
         """Say no more, but listen."""
-        self.socket.shutdown(socket.SHUT_WR)
+        with suppress(OSError):  # The other side may have hung up before.
+            self.socket.shutdown(socket.SHUT_WR)
         return self
 
     def wait_for(self, count: int) -> list[str]:
@@ -153,22 +155,32 @@ def start_frontend(start: Any, tmp_path: Path) -> Iterator[Callable[..., Running
         frontend.close()
 
 
-class Stream:
-    """A subscriber beside the frontend, which shares no process with it."""
+def printed(path: Path) -> list[tuple[int, bytes]]:
+    """Return numbers and messages that ``fyrehose sub`` has written so far."""
+    *lines, _ = path.read_bytes().split(b"\n")
+    found = map(json.loads, lines)
+    return [(one["sequence"], b64decode(one["data"]) if "encoding" in one else one["data"].encode()) for one in found]
 
-    def __init__(self, start: Any, await_true: Any, backbone: Any, path: Path) -> None:
+
+class Stream:
+    """Two subscribers beside the frontend, which share no process with it. One of them prints repeats, too."""
+
+    def __init__(self, start: Any, await_true: Any, check_told: Any, backbone: Any, directory: Path) -> None:
         self._await_true = await_true
-        self._path = path
-        with path.open("wb") as file:
-            self.program = start("fyrehose", "sub", "-b", backbone.text, "--format", "json", stdout=file)
-        backbone.wait_for_clients(1)
+        self._check_told = check_told
+        self._path, self._raw = directory / "stream", directory / "raw"
+        subscribe = "fyrehose", "sub", "-b", backbone.text, "--format", "json"
+        with self._path.open("wb") as file, self._raw.open("wb") as raw_file:
+            self.program = start(*subscribe, stdout=file)
+            self.raw_program = start(*subscribe, "--raw", stdout=raw_file)
+        backbone.wait_for_clients(2)
 
     @property
     def messages(self) -> dict[int, bytes]:
         """What arrived so far, by number."""
-        *lines, _ = self._path.read_bytes().split(b"\n")
-        found = map(json.loads, lines)
-        return {one["sequence"]: b64decode(one["data"]) if "encoding" in one else one["data"].encode() for one in found}
+        found = printed(self._path)
+        assert len(dict(found)) == len(found)
+        return dict(found)
 
     def wait_for(self, data: str) -> dict[int, bytes]:
         """Return what arrived once ``data`` has."""
@@ -176,10 +188,21 @@ class Stream:
         self._await_true(lambda: mark in self._path.read_bytes(), lambda: self.program)
         return self.messages
 
+    def check(self, told: Iterable[tuple[int, bytes]]) -> None:
+        """Compare the numbers that publishers were told with what arrived; see ``check_told``."""
+        told, seen = list(told), printed(self._path)
+        last = max(number for number, _ in (*told, *seen))
+        self._await_true(lambda: self._last_of_raw() >= last, lambda: self.raw_program)
+        self._check_told(told, printed(self._raw), seen)
+
+    def _last_of_raw(self) -> int:
+        line = self._raw.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2]
+        return int(json.loads(line)["sequence"]) if line else 0
+
 
 @pytest.fixture
-def stream(start: Any, await_true: Any, backbone: Any, tmp_path: Path) -> Stream:
-    return Stream(start, await_true, backbone, tmp_path / "stream")
+def stream(start: Any, await_true: Any, check_told: Any, backbone: Any, tmp_path: Path) -> Stream:
+    return Stream(start, await_true, check_told, backbone, tmp_path)
 
 
 @pytest.fixture
@@ -189,7 +212,8 @@ def frontend(backbone: Any, stream: Stream, start_frontend: Any) -> RunningFront
     return made
 
 
-def test_all_lines_of_four_connections(frontend: RunningFrontend, stream: Stream) -> None:
+@pytest.mark.extended
+def test_all_lines_of_four_connections(backbone: Any, frontend: RunningFrontend, stream: Stream) -> None:
     def publish(name: str) -> None:
         text = "".join(f"{name} {number}\n" for number in range(5_000))
         connections[name].send(text.encode()).end()
@@ -202,19 +226,20 @@ def test_all_lines_of_four_connections(frontend: RunningFrontend, stream: Stream
     for writer in writers:
         writer.join()
     last = frontend.connect().send(b"the end").end()
-    last.wait_for_end()
-    messages = stream.wait_for("the end")
-    assert len(messages) == 20_001
+    told = [(int(last.wait_for_end()[0]), b"the end")]
+    assert len(stream.wait_for("the end")) == 20_001
     for name, own in numbers.items():
-        assert own == sorted(own)
-        assert [messages[number] for number in own] == [f"{name} {number}".encode() for number in range(5_000)]
+        assert own == sorted(own) or backbone.has_lost
+        told += [(number, f"{name} {index}".encode()) for index, number in enumerate(own)]
+    assert len(told) == 20_001
+    stream.check(told)
     counted = frontend.metrics()
     assert counted["published_total"] == counted['line_events_total{what="lines"}'] == 20_001
     assert counted["waiting_bytes"] == counted["batches"] == counted["line_connections"] == 0
     frontend.stop()
 
 
-def test_batches_and_single_messages(frontend: RunningFrontend, stream: Stream) -> None:
+def test_batches_and_single_messages(backbone: Any, frontend: RunningFrontend, stream: Stream) -> None:
     def publish(name: str) -> None:
         client = frontend.client()
         for batch in range(5):
@@ -234,18 +259,21 @@ def test_batches_and_single_messages(frontend: RunningFrontend, stream: Stream) 
         assert (status, list(content)) == (201, ["sequence"])
         told["a"].append((content["sequence"], data))
     assert len(told["a"]) + len(told["b"]) == 10_002
-    assert stream.wait_for("the end") == dict(told["a"] + told["b"])
+    assert len(stream.wait_for("the end")) == 10_002
+    stream.check(told["a"] + told["b"])
     for each in told.values():
-        assert [number for number, _ in each] == sorted(number for number, _ in each)
+        assert [number for number, _ in each] == sorted(number for number, _ in each) or backbone.has_lost
     frontend.stop()
 
 
+@pytest.mark.extended
 def test_who_says_no_more_gets_its_answers(frontend: RunningFrontend, stream: Stream) -> None:
-    many = frontend.connect().send(b"x\n" * 3_000).send(b"\nlast").end()
+    lines = [b"%d" % number for number in range(3_000)]
+    many = frontend.connect().send(b"".join(line + b"\n" for line in lines)).send(b"\nlast").end()
     answers = many.wait_for_end()
     assert answers.pop(3_000) == "error empty"
-    messages = stream.wait_for("last")
-    assert [messages[int(number)] for number in answers] == [b"x"] * 3_000 + [b"last"]
+    assert len(stream.wait_for("last")) == 3_001
+    stream.check(zip(map(int, answers), [*lines, b"last"], strict=True))
     nothing = frontend.connect().end()
     assert nothing.wait_for_end() == []
 
@@ -301,6 +329,7 @@ class Loads:
         return {name: connection.wait_for_end() for name, connection in self.connections.items()}
 
 
+@pytest.mark.extended
 def test_the_backbone_is_killed_under_load(
     backbone: Any, frontend: RunningFrontend, stream: Stream, start_backbone: Any, start_journal: Any
 ) -> None:
@@ -326,15 +355,19 @@ def test_the_backbone_is_killed_under_load(
     over.set()
     posting.join()
     answers = loads.finish()
-    assert frontend.put(b"the end")[0] == 201
-    messages = stream.wait_for("the end")
-    assert [messages[number] for number, _ in by_http] == [line for _, line in by_http]
+    status, content = frontend.put(b"the end")
+    assert status == 201
+    stream.wait_for("the end")
+    told = [*by_http, (content["sequence"], b"the end")]
     for name, numbers in answers.items():
-        assert [messages[int(number)] for number in numbers] == loads.sent[name]
-    assert len(set(messages.values())) == len(messages)  # What was sent again is there once.
+        told += zip(map(int, numbers), loads.sent[name], strict=True)
+    # It was killed between two DELIVERs of a message, perhaps: that one was pushed again, and has two numbers.
+    stream.check(told)
+    assert sorted(data for _, data in told) == sorted(stream.messages.values())
     frontend.stop()
 
 
+@pytest.mark.extended
 def test_stopping_under_load(frontend: RunningFrontend, stream: Stream, start_frontend: Any, backbone: Any) -> None:
     loads = Loads(frontend, "abcd", 5_000)
     loads.wait_for(1_000)
@@ -342,19 +375,22 @@ def test_stopping_under_load(frontend: RunningFrontend, stream: Stream, start_fr
     loads.stop()
     answers = {name: connection.wait_for_end() for name, connection in loads.connections.items()}
     assert start_frontend(backbone).put(b"the end")[0] == 201
-    messages = stream.wait_for("the end")
-    published = set(messages.values())
+    published = set(stream.wait_for("the end").values())
+    # It takes some seconds at most for what is under way, which it says where they were not enough.
+    in_time = "batches were not published in time" not in frontend.program.out
+    told: list[tuple[int, bytes]] = []
     for name, own in answers.items():
         assert len(own) <= len(loads.sent[name])
         for line, answer in zip(loads.sent[name], own, strict=False):
             if answer.isdigit():
-                assert messages[int(answer)] == line
-            else:
+                told.append((int(answer), line))
+            elif in_time or answer != "error unknown":
                 assert answer == "error not-published"
                 assert line not in published
-    assert len(published) == len(messages)
+    stream.check(told)
 
 
+@pytest.mark.extended
 def test_what_is_under_way_is_answered_when_it_stops(
     backbone: Any, frontend: RunningFrontend, stream: Stream, await_true: Any
 ) -> None:
@@ -375,8 +411,8 @@ def test_what_is_under_way_is_answered_when_it_stops(
     told = [int(answer) for answer in client.wait_for_end()]
     [(status, content)] = answers
     assert status == 201
-    messages = stream.wait_for("by HTTP")
-    assert [messages[number] for number in (*told, content["sequence"])] == [b"first", b"by line", b"by HTTP"]
+    assert len(stream.wait_for("by HTTP")) == 3
+    stream.check(zip((*told, content["sequence"]), (b"first", b"by line", b"by HTTP"), strict=True))
 
 
 @pytest.mark.soak
@@ -403,6 +439,7 @@ def has_limits(tmp_path: Path, **limits: int) -> tuple[str, Path]:
     return "--limits", path
 
 
+@pytest.mark.extended
 def test_bad_clients_harm_nobody(backbone: Any, stream: Stream, start_frontend: Any, tmp_path: Path) -> None:
     frontend = start_frontend(backbone, *has_limits(tmp_path, max_connections=20, line_connections_per_client=20))
     # Half requests, half lines, and more of both than there may be.
@@ -414,7 +451,7 @@ def test_bad_clients_harm_nobody(backbone: Any, stream: Stream, start_frontend: 
     assert frontend.put(b"one", client=client)[0] == 201
     assert frontend.connect().send(b"two\n").wait_for(1)[0].isdigit()
     assert frontend.connect().wait_for_end() == ["error too-many-connections"]
-    garbage = os.urandom(50_000)
+    garbage = Random(1).randbytes(50_000)
     heads[0].sendall(garbage + b"\r\n\r\n")
     assert heads[0].recv(65_536).startswith(b"HTTP/1.1 400 ")
     parts[0].send(b"ne\n" + b"x" * 70_000 + b"\nthree\n")
@@ -515,12 +552,13 @@ def check_description(url: str, path: Path, *options: str) -> None:
         pytest.skip("there is no Schemathesis")
     program = str(Path(sys.executable).with_name("schemathesis"))
     run = ["run", f"{url}/openapi.json", "--no-color", "--seed=20041", "--generation-database=none"]
-    run += ["--request-timeout=10", "--suppress-health-check=all", *options]
+    run += ["--request-timeout=60", "--suppress-health-check=all", *options]
     env = {**os.environ, "PYTHONWARNINGS": "ignore"}
     done = subprocess.run([program, *run], cwd=path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.extended
 def test_it_is_as_described(backbone: Any, start_frontend: Any, tmp_path: Path) -> None:
     frontend = start_frontend(backbone)
     check_description(f"http://127.0.0.1:{frontend.http}", tmp_path, "--max-examples=10")
@@ -538,7 +576,7 @@ def test_it_is_as_described_at_length(backbone: Any, start_frontend: Any, tmp_pa
 PAGE = """<!doctype html><title>evil</title><body><script>
 const lines = "http://127.0.0.1:LINES", messages = "http://127.0.0.1:HTTP/messages", evil = "evil\\n{}\\nevil";
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
-const ended = (promise) => Promise.race([promise, wait(1500)]).then((x) => x, (error) => String(error));
+const ended = (promise) => Promise.race([promise, wait(30000)]).then((x) => x, (error) => String(error));
 const put = (url, options) => ended(fetch(url, {method: "POST", body: evil, ...options}));
 const form = (action, enctype) => new Promise((done) => {
   const frame = document.createElement("iframe"), form = document.createElement("form");
@@ -586,7 +624,8 @@ const call = async (server, tcp) => {  // WebRTC greets over TCP what a page cal
       await ended(form(url, enctype));
     }
     await ended(socket(url.replace("http", "ws")));
-    await ended(put(url.replace("http", "https"), {mode: "no-cors"}));
+    // The port for HTTP waits for the end of a line, which TLS does not send.
+    await Promise.race([put(url.replace("http", "https"), {mode: "no-cors"}), wait(1500)]);
     const image = new Image();
     image.src = url + "?evil=%0Aevil%0A";
     await ended(image.decode());
@@ -601,13 +640,18 @@ const call = async (server, tcp) => {  // WebRTC greets over TCP what a page cal
 </script>"""
 
 
-def test_no_page_of_another_origin_publishes(open_strange_page: Any, frontend: RunningFrontend, stream: Stream) -> None:
+@pytest.mark.extended
+def test_no_page_of_another_origin_publishes(
+    open_strange_page: Any, frontend: RunningFrontend, stream: Stream, await_true: Any
+) -> None:
     page = PAGE.replace("LINES", str(frontend.lines)).replace("HTTP", str(frontend.http))
     told = open_strange_page(page, host="localhost")
-    counted = frontend.metrics()
+    # It was tried, and refused by the frontend and not by the browser. Nothing waits for a beacon but this.
+    least = {
+        'line_events_total{what="http"}': 10,
+        'web_requests_total{method="POST",route="/messages",status="403"}': 8,
+    }
+    await_true(lambda: all(frontend.metrics().get(name, 0) >= count for name, count in least.items()), frontend.metrics)
+    assert told.count("[object Response]") == 3, told
     assert frontend.put(b"the end")[0] == 201
     assert list(stream.wait_for("the end").values()) == [b"the end"]
-    # It was tried, and refused by the frontend and not by the browser.
-    assert told.count("[object Response]") == 3, told
-    assert counted['line_events_total{what="http"}'] >= 10
-    assert counted['web_requests_total{method="POST",route="/messages",status="403"}'] >= 8

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -88,7 +90,7 @@ async def test_truncations(backbone: Any, peer: Any, traffic: Traffic) -> None:
 
 @pytest_twisted.ensureDeferred
 async def test_lengths_types_and_packets_for_others(backbone: Any, peer: Any, traffic: Traffic) -> None:
-    bad = peer(backbone)
+    bad, began = peer(backbone), monotonic()
     for length in (0, 3, 5, 65_526, 65_535):
         bad.send(b"\x02" + length.to_bytes(2, "big") + bytes(6) + b"data")
         traffic.flow()
@@ -111,8 +113,8 @@ async def test_lengths_types_and_packets_for_others(backbone: Any, peer: Any, tr
         "foreign_address": 1,
         "request_for_stranger": 1,
     }
-    # One line a source and reason, whatever the number.
-    assert backbone.program.out.count("dropped (unknown_type)") == 1
+    # One line a source, reason and minute, whatever the number.
+    assert 1 <= backbone.program.out.count("dropped (unknown_type)") <= 1 + (monotonic() - began) // 60
 
 
 @pytest_twisted.ensureDeferred
@@ -135,7 +137,11 @@ async def test_garbage_at_full_rate(backbone: Any, peer: Any, traffic: Traffic) 
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_flood_of_requests_is_limited(backbone: Any, peer: Any, traffic: Traffic) -> None:
+async def test_a_flood_of_requests_is_limited(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
+    # So low that no machine is slow enough to be granted them all.
+    (tmp_path / "limits").write_text("request-rate = 1\nrequest-burst = 8000\n")
+    backbone = start_backbone("--metrics", "tcp:0", "--limits", "limits")
+    traffic = Traffic(peer, backbone)
     flooder, journal = peer(backbone), peer(backbone)
     flooder.keepalive(Flags.NOSUBSCRIBE)
     journal.keepalive(Flags.NOSUBSCRIBE)
@@ -151,7 +157,7 @@ async def test_a_flood_of_requests_is_limited(backbone: Any, peer: Any, traffic:
     dropped = (await backbone.dropped())["request_rate"]
     assert metrics["fyrehose_backbone_requests_total"] == 20_000
     assert metrics["fyrehose_backbone_forwards_total"] == 20_000 - dropped
-    assert dropped > 0
+    assert dropped > 10_000
 
 
 @pytest_twisted.ensureDeferred

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +23,9 @@ from fyrehose_twisted.journal.remote import RemoteJournal, SecretRefused
 from fyrehose_twisted.record import Record
 
 KILLS = 4
+SEEDS = [1, pytest.param(None, marks=pytest.mark.soak)]
+"""The soak has another one each time."""
+DEADLINE = 120.0
 SECRET = b"a secret that is long enough"
 
 Check = Callable[[Any], str]
@@ -30,6 +33,13 @@ Check = Callable[[Any], str]
 
 def records_of(reader: Any, last: int) -> list[Record]:
     return [record for block in reader.read(0, 1, last) for record in block.records()]
+
+
+def random_of(seed: int | None) -> Random:
+    """Return what decides, and say how to have the same again."""
+    chosen = int.from_bytes(os.urandom(4), "big") if seed is None else seed
+    print(f"seed {chosen}")
+    return Random(chosen)
 
 
 def nothing_is_damaged(path: Path) -> None:
@@ -72,12 +82,12 @@ def test_two_journals_are_equal_and_give_all_to_who_comes_late(
     assert [item["sequence"] for item in found] == sorted(item["sequence"] for item in found)
 
 
+@pytest.mark.extended
+@pytest.mark.parametrize("seed", SEEDS)
 def test_what_readers_have_seen_survives_being_killed_again_and_again(
-    backbone: Any, start_journal: Any, load: Any, check: Check
+    backbone: Any, start_journal: Any, load: Any, check: Check, seed: int | None
 ) -> None:
-    seed = int.from_bytes(os.urandom(4), "big")
-    print(f"seed {seed}")
-    rng = Random(seed)
+    rng = random_of(seed)
     journals = [start_journal(backbone, "each group"), start_journal(backbone, "now and then", "--fsync", 0.2)]
     backbone.wait_for_clients(2)
     publishing = load(backbone)
@@ -107,8 +117,9 @@ def test_what_readers_have_seen_survives_being_killed_again_and_again(
     publishing.check(journals[0].lines())
 
 
+@pytest.mark.extended
 def test_sigterm_under_load_tears_nothing(backbone: Any, start_journal: Any, load: Any, check: Check) -> None:
-    stopped, other = start_journal(backbone, "stopped"), start_journal(backbone, "other", "--fsync", 60)
+    stopped, other = start_journal(backbone, "stopped"), start_journal(backbone, "other", "--fsync", 3_600)
     backbone.wait_for_clients(2)
     publishing = load(backbone)
     for _ in range(3):
@@ -116,8 +127,9 @@ def test_sigterm_under_load_tears_nothing(backbone: Any, start_journal: Any, loa
         stopped.stop()
         # What was missed while it did not run may be missing still, but nothing is left for the next start to mend.
         assert "the next start" not in check(stopped)
+        held = stopped.bounds().next - 1
         stopped.start()
-        stopped.program.wait_for(rf"is whole up to {stopped.bounds().next - 1:,}\b")
+        stopped.program.wait_for(rf"is whole up to {held:,}\b")
     publishing.finish()
     last = caught_up(backbone, stopped)
     assert other.bounds().next == 0  # Readers have to wait for the clock there,
@@ -140,6 +152,7 @@ def size_of(path: Path) -> int:
     return total
 
 
+@pytest.mark.extended
 def test_retention_under_load_keeps_the_end(
     start: Any, backbone: Any, start_journal: Any, load: Any, check: Check
 ) -> None:
@@ -180,9 +193,12 @@ def test_retention_under_load_keeps_the_end(
     late = start("fyrehose", "sub", "-b", backbone.text, "--from", "oldest", "--format", "json", "--count", 100)
     assert late.finish() == 0, late
     assert late.err == ""
-    assert [json.loads(line)["sequence"] for line in late.out.splitlines()] == list(range(kept.first, kept.first + 100))
+    oldest = json.loads(late.out.splitlines()[0])["sequence"]
+    assert kept.first <= oldest <= journal.bounds().first  # More may have been dropped meanwhile.
+    assert [json.loads(line)["sequence"] for line in late.out.splitlines()] == list(range(oldest, oldest + 100))
 
 
+@pytest.mark.extended
 def test_other_machines_read_what_is_in_the_files(backbone: Any, start_journal: Any, load: Any, tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(SECRET)
     (tmp_path / "secret").chmod(0o600)
@@ -214,30 +230,32 @@ def test_other_machines_read_what_is_in_the_files(backbone: Any, start_journal: 
     secret.stop()
 
 
-def test_garbage_at_every_port_under_load(backbone: Any, start_journal: Any, load: Any, check: Check) -> None:
-    seed = int.from_bytes(os.urandom(4), "big")
-    print(f"seed {seed}")
-    rng = Random(seed)
+@pytest.mark.extended
+@pytest.mark.parametrize("seed", SEEDS)
+def test_garbage_at_every_port_under_load(
+    backbone: Any, start_journal: Any, load: Any, check: Check, seed: int | None
+) -> None:
+    rng = random_of(seed)
     journal = start_journal(backbone, "bothered", "--serve", "tcp:0")
     other = start_journal(backbone, "other")
     port = int(journal.program.wait_for(r"--serve: listening on [0-9.]+:(\d+)")[1])
     backbone.wait_for_clients(2)
     publishing = load(backbone)
-    journal.wait_for(1)
+    # Without a secret, a stranger may repair what is missing: only what is not can be told from a forgery.
+    journal.wait_for(500)
+    far = 1_000_000_000
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bad:
         for number in range(500):
             bad.sendto(rng.randbytes(rng.randint(0, 1_400)), ("127.0.0.1", journal.port))
-            forged = encode_deliver(rng.choice((number, 2**48 - 1 - number, rng.getrandbits(48))), b"forged")
+            forged = encode_deliver(rng.choice((number, 2**48 - 1 - number, rng.randrange(far, 2**48))), b"forged")
             bad.sendto(bytes(forged), ("127.0.0.1", journal.port))
     for _ in range(20):
-        with socket.create_connection(("127.0.0.1", port), 10) as bad:
+        with socket.create_connection(("127.0.0.1", port), DEADLINE) as bad, suppress(ConnectionError):
             bad.sendall(rng.randbytes(rng.randint(1, 5_000)))
-            bad.shutdown(socket.SHUT_WR)
-            try:
-                while bad.recv(65_536):
-                    pass
-            except ConnectionResetError:
-                continue
+            with suppress(OSError):  # It may have hung up before.
+                bad.shutdown(socket.SHUT_WR)
+            while bad.recv(65_536):
+                pass
     bounds = journal.bounds()
     journal.wait_for(bounds.next + 500)
     with RemoteJournal("127.0.0.1", port) as remote:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.extended
+
 SIZE = 2 * 2**20
 
 
@@ -32,7 +34,7 @@ class SmallDisk:
 
     def resize(self, size: int) -> None:
         command = ["mount", "-o", f"remount,size={size}", str(self._mount_point)]
-        subprocess.run(["nsenter", "-t", str(self._holder.process.pid), "-m", *command], check=True, timeout=30)
+        subprocess.run(["nsenter", "-t", str(self._holder.process.pid), "-m", *command], check=True, timeout=120)
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def small_disk(start: Any, tmp_path: Path, program: Callable[[str, str], Path]) 
     program("unshare", "util-linux")
     program("nsenter", "util-linux")
     mounting = ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", str(tmp_path)]
-    tried = subprocess.run(mounting, capture_output=True, text=True, timeout=30)
+    tried = subprocess.run(mounting, capture_output=True, text=True, timeout=120)
     if tried.returncode:
         why = tried.stderr.strip().splitlines()[-1:]
         pytest.skip(f"as user {os.geteuid()}, file systems cannot be mounted here, which needs root: {why}")
@@ -54,7 +56,7 @@ def publish(start: Any, backbone: Any, first: int, last: int) -> None:
 
 
 def stopped_for_want_of_room(journal: Any) -> None:
-    assert journal.program.process.wait(30) == 1, journal.program
+    assert journal.program.process.wait(120) == 1, journal.program
     assert journal.program.finish() == 1
     out = journal.program.out
     said = f"stopping: {journal.path} has no room for more: No space left on device; make some, or keep less\n"

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 PUBLISHER = "fyrehose_twisted.fyrehose.protocol.PublisherProtocol"
 
 Client = Callable[..., Any]

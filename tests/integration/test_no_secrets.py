@@ -20,6 +20,8 @@ from twisted.python.usage import UsageError
 PLUGINS = import_module("twisted.plugins.fyrehose_twisted_plugins")
 MAKERS = {maker.tapname: maker for maker in vars(PLUGINS).values() if isinstance(maker, ServiceMaker)}
 
+DEADLINE = 120.0
+"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
 JSON_LOG = "--logger=fyrehose_twisted.logs.json_lines"
 
 
@@ -51,7 +53,7 @@ def written(path: Path, *but: Path) -> bytes:
 
 
 def ask(port: int, path: str, token: str | None = None, body: bytes | None = None) -> bytes:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     connection.request("GET" if body is None else "POST", path, body, headers)
     answer = connection.getresponse()
@@ -61,13 +63,13 @@ def ask(port: int, path: str, token: str | None = None, body: bytes | None = Non
 
 
 def garbage(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), 30) as connection, suppress(ConnectionError):
+    with socket.create_connection(("127.0.0.1", port), DEADLINE) as connection, suppress(ConnectionError):
         connection.sendall(b"\xff\x00garbage\r\n\r\n")
         while connection.recv(65_536):
             pass
 
 
-@pytest.mark.parametrize("logger", [[], [JSON_LOG]])
+@pytest.mark.parametrize("logger", [[], pytest.param([JSON_LOG], marks=pytest.mark.extended)])
 def test_front_doors(start: Any, await_true: Any, tmp_path: Path, logger: list[str]) -> None:
     secret, token = Secret(tmp_path / "secret"), Secret(tmp_path / "tokens", "ann")
     twistd = ("twistd", "-n", "--pidfile=", *logger)
@@ -90,7 +92,7 @@ def test_front_doors(start: Any, await_true: Any, tmp_path: Path, logger: list[s
         for path in (*paths, "/metrics", "/health", "/openapi.json"):
             told += ask(port, path, token.text) + ask(port, path, token.text[:-1]) + ask(port, path)
         garbage(port)
-    with socket.create_connection(("127.0.0.1", lines), 30) as connection:
+    with socket.create_connection(("127.0.0.1", lines), DEADLINE) as connection:
         connection.sendall(f"token {token.text}x\n".encode())
         told += connection.recv(1_000)
     for service in (query, frontend):
@@ -105,6 +107,7 @@ def test_front_doors(start: Any, await_true: Any, tmp_path: Path, logger: list[s
     assert not token.is_in(told)
 
 
+@pytest.mark.extended
 def test_nodes(start: Any, start_ircd: Any, tmp_path: Path) -> None:
     ircd = start_ircd("ngircd")
     secret, token, password = (Secret(tmp_path / name) for name in ("secret", "token", "password"))

@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fyrehose_twisted.fyrehose.messages import Deliver
 
 AS_SYSTEMD = """
@@ -84,10 +86,11 @@ def test_what_is_pushed_while_a_backbone_restarts_is_not_lost(start: Any, peer: 
         assert "Server Shut Down" in program.out + program.err
 
 
+@pytest.mark.extended
 def test_a_backbone_restarted_under_load_leaves_no_hole(
-    start_backbone: Any, start_journal: Any, load: Any, check: Any
+    start_backbone: Any, start_journal: Any, load: Any, check: Any, free_port: Any
 ) -> None:
-    backbone = start_backbone("--metrics", "tcp:0")
+    backbone = start_backbone("--metrics", "tcp:0", port=free_port())
     journal = start_journal(backbone, "journal")
     backbone.wait_for_clients(1)
     publishing = load(backbone)

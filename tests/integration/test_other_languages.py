@@ -41,15 +41,13 @@ from fyrehose_twisted.fyrehose.service import join
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "howto" / "other-languages.md"
-DEADLINE = 30.0
+DEADLINE = 120.0
 LANGUAGES = ("c", "js")
 SHORT, CAREFUL = KINDS = ("subscriber", "careful_subscriber")
 RING = 4_096
 """Messages that a short one holds."""
 
 LOSS, REORDER = 0.1, 0.05
-CALM = 200
-"""Messages that are published while subscribers catch up."""
 PART = 100
 SEED = 5
 
@@ -147,6 +145,7 @@ def check(kind: str, foreigner: Any, log: Log, published: list[bytes]) -> None:
     assert set(printed) ^ {data + b"\n" for data in published} == set()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_served_as_well_as_ours(
@@ -196,6 +195,7 @@ class Bad:
             crossing.go_on(port)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_what_is_lost_is_repaired(
@@ -215,21 +215,20 @@ async def test_what_is_lost_is_repaired(
     for start in range(1, len(messages) - 1, PART):
         await in_time(gatherResults(map(publisher.publish, messages[start : min(start + PART, len(messages) - 1)])))
     if kind == SHORT:
-        # It sees only gaps that something follows: so something does, one by one, while it repairs what it lacks. An
-        # end that came in the midst of that could be lost on the way without anybody's doing.
+        # It sees only gaps that something follows: so something does, one by one, until it has repaired what it lacks.
+        # An end that came in the midst of that could be lost on the way without anybody's doing.
         bad.loss = bad.reorder = 0.0
-        calm = [b"calm %d" % number for number in range(CALM)]
-        messages[-1:-1] = calm
-        for message in calm:
-            await in_time(publisher.publish(message))
-            if all("\t4999\n" in foreigner.out for foreigner in foreigners):
-                continue
-            await deferLater(reactor, 0.005)
+        end = monotonic() + DEADLINE
+        while not all("\t4999\n" in foreigner.out for foreigner in foreigners):
+            assert monotonic() < end, foreigners
+            messages.insert(-1, b"calm %d" % len(messages))
+            await in_time(publisher.publish(messages[-2]))
+            await deferLater(reactor, 0.05)
     await in_time(gatherResults([log.ended, publisher.publish(messages[-1])]))
     for foreigner in foreigners:
         await deferToThread(foreigner.wait_for, "\tthe end\n")
         check(kind, foreigner, log, messages)
-    expected = len(foreigners) * LOSS * len(messages)
+    expected = len(foreigners) * LOSS * 5_000
     assert bad.lost > expected / 2
     assert bad.repairs > expected / 2
 
@@ -364,8 +363,9 @@ def mind_gaps(stage: Stage) -> None:
     """Gaps are asked for until somebody fills them, and given up if nobody does."""
     stage.send(*(encode_deliver(number, b"%d" % number) for number in (10, 13, 12, 15)))
     first, second = Request(("0.0.0.0", 0), 11, 11), Request(("0.0.0.0", 0), 14, 14)
+    both = Request(("0.0.0.0", 0), 11, 12)
     request = stage.next_request()
-    while request == first:  # Once, unless 15 was late.
+    while request in (first, both):  # Once, unless 12 or 15 was late.
         request = stage.next_request()
     assert request == second
     # A stranger may fill a gap, and nothing else.
@@ -381,8 +381,10 @@ def mind_gaps(stage: Stage) -> None:
     assert sum(request.last > 16 for request in asked) <= 4
     stage.subscriber.wait_for("16\t16\n")
     stage.send(encode_deliver(11, b"late"), encode_deliver(17, b"17"))
-    # The end of a burst is asked for, though nothing shows that it was lost.
-    assert stage.next_request() == Request(("0.0.0.0", 0), 18, 18 + 1_023)
+    # The end of a burst is asked for, though nothing shows that it was lost; and so was that of the one before.
+    while (request := stage.next_request()).first < 18:
+        assert request in (first, Request(("0.0.0.0", 0), 17, 17 + 1_023))
+    assert request == Request(("0.0.0.0", 0), 18, 18 + 1_023)
     stage.forge(encode_deliver(19, b"19"), encode_deliver(18, b"18"), encode_deliver(18 + 1_024, b"forged"))
     stage.subscriber.wait_for("19\t19\n")
     assert stage.finish() == "".join(f"{number}\t{number}\n" for number in (10, *range(12, 20)))
@@ -412,6 +414,7 @@ def stop_short(stage: Stage) -> str:
 def ask_on(stage: Stage) -> None:
     """A short one asks for gaps until somebody fills them, however far it fell behind."""
     stage.send(*(encode_deliver(number, b"%d" % number) for number in (10, 13, 12, 15, MAX_SEQUENCE, 16)))
+    stage.next_request()  # KEEPALIVEs of seconds in which nothing was missing come before it.
     asked = stage.requests_of_a_second()
     assert 3 <= asked.count(Request(("0.0.0.0", 0), 11, 11)) <= 11
     assert 3 <= asked.count(Request(("0.0.0.0", 0), 14, 14)) <= 11
@@ -432,6 +435,7 @@ def ask_on(stage: Stage) -> None:
     assert stop_short(stage) == "".join(f"{number}\t{number}\n" for number in range(10, last + 1))
 
 
+@pytest.mark.extended
 def test_gaps(set_stage: Callable[[str], Stage]) -> None:
     # Together, for the careful ones take the seconds after which a gap is given up.
     parts = ((mind_gaps, CAREFUL), (fall_behind, CAREFUL), (ask_on, SHORT))

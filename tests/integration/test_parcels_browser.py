@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.extended
+
+DEADLINE = 120.0
+"""Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
 PAGE = """<!doctype html><title>events</title><script>
 const seen = [];
 const tell = (what) => navigator.sendBeacon("/seen", what);
@@ -75,7 +79,7 @@ class Front:
     def _pass_on(self, request: BaseHTTPRequestHandler, node: Any) -> None:
         import http.client
 
-        upstream = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=60)
+        upstream = http.client.HTTPConnection("127.0.0.1", node.http_port, timeout=DEADLINE)
         headers = {"Accept": request.headers["Accept"]}
         if request.headers["Last-Event-ID"]:
             headers["Last-Event-ID"] = request.headers["Last-Event-ID"]
@@ -96,7 +100,7 @@ class Front:
 
     def wait_until(self, condition: Any) -> None:
         with self.changed:
-            assert self.changed.wait_for(condition, 60.0), self.told[-3:]
+            assert self.changed.wait_for(condition, DEADLINE), self.told[-3:]
 
     @property
     def seen(self) -> Any:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import cbor2
 import pytest
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 class DocumentNode:
@@ -129,6 +130,7 @@ def document_node() -> Iterator[Callable[[str], DocumentNode]]:
         assert node.problems == []
 
 
+@pytest.mark.extended
 def test_nodes_that_know_only_the_document(start_cluster: Any, document_node: Any, await_true: Any) -> None:
     ours_joins, joins_ours = document_node("Boris"), document_node("Vera")
 
@@ -152,7 +154,7 @@ def test_nodes_that_know_only_the_document(start_cluster: Any, document_node: An
 
 def test_hostile_connections_leave_a_node_alone(start: Any, start_cluster: Any, await_true: Any) -> None:
     (node,) = start_cluster("east").values()
-    place = "127.0.0.1", node.port
+    place, began = ("127.0.0.1", node.port), monotonic()
 
     def counted(name: str) -> int:
         return int(node.metrics().get(name + "_total", 0))
@@ -196,10 +198,12 @@ def test_hostile_connections_leave_a_node_alone(start: Any, start_cluster: Any, 
     assert publisher.finish(b"2\n") == 0, publisher
     assert publisher.out == "2\n"
     assert node.state()["mode"] == "Wrk"
-    assert node.program.out.count("hung up on") == 1
+    # One line a host and minute.
+    assert 1 <= node.program.out.count("hung up on") <= 1 + (monotonic() - began) // 60
     node.stop()
 
 
+@pytest.mark.extended
 def test_hostile_clients_of_http(start: Any, start_cluster: Any, await_true: Any) -> None:
     (node,) = start_cluster("east", options=lambda node: ["--max-event", 4_000, "--window-mib", 1]).values()
     status, body = node.ask("/events", bytes(4_001))
@@ -227,7 +231,9 @@ def test_hostile_clients_of_http(start: Any, start_cluster: Any, await_true: Any
     resident = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{node.program.process.pid}/status").read_text())
     assert resident is not None
     assert int(resident[1]) < 200_000
-    assert node.metrics()["web_streams"] == 2
+    # Where all that has taken long, the one that reads nothing has been cut off.
+    found = node.metrics()
+    assert found["web_streams"] + found.get('web_streams_ended_total{reason="stalled"}', 0) == 2
     unread.close()
     follower.destroy()
     await_true(lambda: node.metrics()["web_streams"] == 0, node.metrics)

@@ -71,7 +71,7 @@ class Subscriber(SubscriberProtocol):
             self.complete.callback(None)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.extended)])
 @pytest_twisted.ensureDeferred
 async def test_subscribers_repair_each_other(
     seed: int, backbone: Any, relay: Any, in_time: Any, leaving: list[Any]

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
@@ -14,9 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-Browser = Callable[..., list[str]]
+pytestmark = pytest.mark.extended
 
-SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 STREAM = "fyrehose://<script>alert(1)</script>"
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 MAIN = "from fyrehose_twisted.spark.command import main; main()"
@@ -80,22 +78,26 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = root / "report.html"
     arguments = ["report", str(root / "verify"), str(root / "run"), "--out", str(out), "--master", "local[2]"]
     command = [sys.executable, "-c", MAIN, *arguments]
-    ran = subprocess.run(command, capture_output=True, timeout=280, text=True, check=False)
+    ran = subprocess.run(command, capture_output=True, timeout=600, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (0, f"{out}\n"), ran.stderr
     return out
 
 
-def test_a_browser_draws_what_the_tables_say(browser: Browser, page: Path) -> None:
-    # Virtual time does not wait for frames, which come when the machine has drawn the one before.
-    frames = "<head><script>requestAnimationFrame = (call) => setTimeout(call, 16);</script>"
-    page = page.with_name("framed.html")
-    page.write_text(page.with_name("report.html").read_text("utf-8").replace("<head>", frames, 1), "utf-8")
-    command = browser("--enable-logging=stderr", "--dump-dom", "--window-size=1200,900", page.as_uri())
-    ran = subprocess.run(command, capture_output=True, timeout=120, text=True, check=True)
-    assert "CONSOLE" not in ran.stderr
-    # Whatever goes wrong in the page, and each request that its policy stops, is put into a list.
-    assert 'id="errors"' not in ran.stdout
-    dom = re.sub(r"<(script|style)\b.*?</\1>", "", ran.stdout, flags=re.DOTALL)
+def drawn_by(browser: Any, page: Path, width: int, height: int, *, dark: bool = False) -> Any:
+    """Open the page and wait until its figures are drawn. Nothing went wrong, and its policy stopped nothing."""
+    browser.size(width, height, dark=dark)
+    browser.go(page.as_uri())
+    browser.until("document.documentElement.dataset.drawn > 0 || document.getElementById('errors')")
+    browser.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert browser.run("document.getElementById('errors')?.textContent") is None
+    assert browser.said == browser.errors == []
+    return browser
+
+
+def test_a_browser_draws_what_the_tables_say(open_browser: Any, page: Path) -> None:
+    shown = drawn_by(open_browser(), page, 1200, 900)
+    dom = shown.run("document.documentElement.outerHTML")
+    dom = re.sub(r"<(script|style)\b.*?</\1>", "", dom, flags=re.DOTALL)
     assert "alert(1)" not in re.sub(r"&lt;script&gt;alert\(1\)&lt;/script&gt;", "", dom)
     drawn = dict(re.findall(r'<figure class="card" id="([^"]+)">(.*?)</figure>', dom, re.DOTALL))
     assert list(drawn) == ["rate", "troubles", "latency-0", "gaps-0", "repairs-0", "divergence-0"]
@@ -123,23 +125,14 @@ def test_a_browser_draws_what_the_tables_say(browser: Browser, page: Path) -> No
         assert said in text, said
 
 
-def test_it_is_light_or_dark_and_fits_a_phone(browser: Browser, page: Path, tmp_path: Path) -> None:
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    dark = "--blink-settings=preferredColorScheme=0"
-    for name, size, options in (("light", "1200,2600", []), ("dark", "1200,2600", [dark]), ("phone", "400,3600", [])):
-        shot = SCREENSHOTS / f"report-{name}.png"
-        shot.unlink(missing_ok=True)
-        if name == "phone":
-            # A window is never as narrow; a frame is.
-            frame = (
-                f'<style>body {{ margin: 0 }} iframe {{ border: 0 }}</style><iframe width=400 height=3600 src="{page}">'
-            )
-            page = tmp_path / "phone.html"
-            page.write_text(frame, "utf-8")
-        options = [*options, f"--screenshot={shot}", f"--window-size={size}"]
-        command = browser("--enable-logging=stderr", *options, page.as_uri())
-        ran = subprocess.run(command, capture_output=True, timeout=120, text=True, check=True)
-        assert "CONSOLE" not in ran.stderr
-        png = shot.read_bytes()
-        assert f"{int.from_bytes(png[16:20], 'big')},{int.from_bytes(png[20:24], 'big')}" == size
+def test_it_is_light_or_dark_and_fits_a_phone(open_browser: Any, page: Path) -> None:
+    for name, width, height, dark in (
+        ("light", 1200, 2600, False),
+        ("dark", 1200, 2600, True),
+        ("phone", 400, 3600, False),
+    ):
+        shown = drawn_by(open_browser(), page, width, height, dark=dark)
+        assert shown.run("document.documentElement.scrollWidth") <= width
+        png = shown.keep(f"report-{name}").read_bytes()
+        assert (int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")) == (width, height)
         assert len(png) > 100_000

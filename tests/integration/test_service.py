@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,7 @@ def test_a_wrong_option_is_said_last(launch: Any) -> None:
     assert "Traceback" not in refused.out
 
 
+@pytest.mark.extended
 def test_what_cannot_be_used_is_refused_in_one_line(launch: Any, tmp_path: Path) -> None:
     advice = "; if it cannot be restored, move it away and start with --start-at N, N above every number ever given"
     (tmp_path / "empty").touch()
@@ -175,10 +178,16 @@ async def test_metrics_listen_on_loopback_only(backbone: Any) -> None:
         elsewhere.connect(("127.0.0.2", int(url[2])))
 
 
-def test_a_daemon_writes_its_pid_and_stops(start: Any, tmp_path: Path, peer: Any) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def wait_for_end_of(running: int) -> None:
+    """Wait for the end of a process that is no child of ours: its descriptor becomes readable."""
+    ended = select.poll()
+    ended.register(running, select.POLLIN)
+    assert ended.poll(120_000)
+    os.close(running)
+
+
+def test_a_daemon_writes_its_pid_and_stops(start: Any, tmp_path: Path, peer: Any, free_port: Any) -> None:
+    port = free_port()
     twistd = ("--pidfile=its.pid", "--logfile=its.log", "fyrehose-backbone", "--port", port, "--settle-time", 0)
     assert start("twistd", *twistd, cwd=tmp_path).finish() == 0
     pid = int((tmp_path / "its.pid").read_text())
@@ -197,12 +206,41 @@ def test_a_daemon_writes_its_pid_and_stops(start: Any, tmp_path: Path, peer: Any
         )
     finally:
         signal.pidfd_send_signal(running, signal.SIGTERM)
-    # It is no child of ours, so its end shows as the descriptor becoming readable.
-    import select
-
-    assert select.select([running], [], [], 30)[0]
-    os.close(running)
+    wait_for_end_of(running)
     assert not (tmp_path / "its.pid").exists()
+    state = SequenceFile(tmp_path / "fyrehose-default.state", "fyrehose://default")
+    assert (state.last, state.hole) == (1, None)
+    state.close()
+
+
+def test_a_daemon_of_a_parent_without_standard_descriptors(
+    start: Any, tmp_path: Path, peer: Any, free_port: Any
+) -> None:
+    port = free_port()
+    # Where standard input, output and error are closed, what is opened next would get their numbers.
+    script = 'exec "$@" <&- >&- 2>&-'
+    words = (
+        "sh",
+        "-c",
+        script,
+        "sh",
+        Path(sys.executable).with_name("twistd"),
+        "--pidfile=its.pid",
+        "--logfile=its.log",
+    )
+    service = ("fyrehose-backbone", "--port", port, "--settle-time", 0)
+    assert start(*words, *service, of_ours=False, cwd=tmp_path).finish() == 0
+    pid = int((tmp_path / "its.pid").read_text())
+    running = os.pidfd_open(pid)
+    try:
+        assert [os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)] == ["/dev/null"] * 3
+        client = peer(("127.0.0.1", port))
+        client.keepalive()
+        client.publish(b"data")
+        assert client.delivered(1) == [(1, b"data")]
+    finally:
+        signal.pidfd_send_signal(running, signal.SIGTERM)
+    wait_for_end_of(running)
     state = SequenceFile(tmp_path / "fyrehose-default.state", "fyrehose://default")
     assert (state.last, state.hole) == (1, None)
     state.close()

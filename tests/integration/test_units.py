@@ -24,7 +24,7 @@ from fyrehose_twisted.effects import Address
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
 STARTER = Path(__file__).with_name("as_systemd.py")
-DEADLINE = 30.0
+DEADLINE = 120.0
 
 NO_CONFINEMENT = shutil.which("systemd-analyze") is None or find_library("seccomp") is None
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.journal.disk import LocalDirectory
@@ -67,7 +67,6 @@ def knowledge(segment: Segment) -> dict[str, Any]:
     }
 
 
-@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 2**32))
 def test_it_says_what_a_walk_finds(new_path: NewPath, seed: int) -> None:
     directory = written(new_path(), Random(seed))

@@ -68,8 +68,8 @@ def test_columns(journal: Journal) -> None:
     journal.lose(7, 3, 4)
     exported = Exported(journal)
     assert exported.names == ["7-1-4.parquet"]
-    file = pq.ParquetFile(exported.out / NAME / "7-1-4.parquet")
-    kinds = {field.name: str(field.type) for field in file.schema_arrow}
+    schema = pq.read_metadata(exported.out / NAME / "7-1-4.parquet").schema
+    kinds = {field.name: str(field.type) for field in schema.to_arrow_schema()}
     assert kinds == {
         "stream": "dictionary<values=string, indices=int8, ordered=0>",
         "epoch": "int64",
@@ -78,8 +78,8 @@ def test_columns(journal: Journal) -> None:
         "payload": "binary",
         "status": "string",
     }
-    assert file.schema.column(2).physical_type == "INT64"
-    assert "isAdjustedToUTC=true, timeUnit=microseconds" in str(file.schema.column(3).logical_type)
+    assert schema.column(2).physical_type == "INT64"
+    assert "isAdjustedToUTC=true, timeUnit=microseconds" in str(schema.column(3).logical_type)
     begin = datetime(1970, 1, 1, tzinfo=UTC)
     common = {"stream": STREAM, "epoch": 7}
     assert exported.rows("7-1-4.parquet") == [

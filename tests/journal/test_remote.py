@@ -7,13 +7,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_twisted
-from twisted.internet.defer import gatherResults
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from zope.interface.verify import verifyObject
 
@@ -33,7 +34,7 @@ from fyrehose_twisted.record import Record
 
 STREAM, EPOCH, WRAP = "test://stream", 3, 10_000
 SECRET = b"a secret of some length"
-DEADLINE = 30.0
+DEADLINE = 120.0
 
 
 def records(first: int, last: int, size: int = 10) -> list[Record]:
@@ -69,18 +70,27 @@ class Served:
         self.ports: list[Any] = []
         self.clients: list[RemoteJournal] = []
         self.factory: Any = None
+        self.factories: list[Any] = []
 
     def __call__(self, *journals: Any, secret: bytes | None = None, **limits: Any) -> int:
         from twisted.internet import reactor
 
         readers = {journal.stream: journal for journal in journals}
         self.factory = JournalServerFactory(lambda: readers, secret, ServingLimits(**limits))
+        self.factories.append(self.factory)
         self.ports.append(reactor.listenTCP(0, self.factory, interface="127.0.0.1"))  # type: ignore[attr-defined]
         return int(self.ports[-1].getHost().port)
 
     def client(self, port: int, *arguments: Any, **more: Any) -> RemoteJournal:
         self.clients.append(RemoteJournal("127.0.0.1", port, *arguments, **{"timeout": DEADLINE, **more}))
         return self.clients[-1]
+
+    async def gone(self) -> None:
+        """Wait until the servers have noticed that their clients are gone."""
+        from twisted.internet import reactor
+
+        while any(factory.connections for factory in self.factories):
+            await deferLater(reactor, 0)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -91,6 +101,7 @@ def serve() -> Iterator[Served]:
         client.close()
     for port in served.ports:
         pytest_twisted.blockon(port.stopListening())
+    pytest_twisted.blockon(Deferred.fromCoroutine(served.gone()))
 
 
 def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -163,8 +174,9 @@ async def test_a_journal_of_another_process_is_served(serve: Served, tmp_path: P
     journal = Journal(LocalDirectory(tmp_path), STREAM, wrap=WRAP)
     journal.append(records(1, 9))
     journal.commit()
-    port = serve(JournalReader(LocalDirectory(tmp_path)))
-    found = await in_thread(lambda: rows(serve.client(port).reader(STREAM).read(EPOCH, 1, 100)))
+    with closing(JournalReader(LocalDirectory(tmp_path))) as reader:
+        port = serve(reader)
+        found = await in_thread(lambda: rows(serve.client(port).reader(STREAM).read(EPOCH, 1, 100)))
     assert found == rows(journal.read(EPOCH, 1, 9))
     journal.close()
 

@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.journal import reorder as reorder_module
@@ -54,7 +54,6 @@ def installed(directory: LocalDirectory, segment: Segment) -> Segment:
     return segment
 
 
-@settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 2**32), frame_records=st.integers(1, 40))
 def test_nothing_changes_but_the_order(new_path: NewPath, seed: int, frame_records: int) -> None:
     path = new_path()

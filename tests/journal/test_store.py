@@ -881,7 +881,7 @@ class WrappingMachine(JournalMachine):
     wrap, base, many = 2**63, 2**63 - 12, 1
 
 
-MACHINE_SETTINGS = settings(max_examples=40, stateful_step_count=25, deadline=None)
+MACHINE_SETTINGS = settings(stateful_step_count=25)
 TestAgainstDicts = JournalMachine.TestCase
 TestAgainstDicts.settings = MACHINE_SETTINGS
 TestAgainstDictsAcrossTheWrap = WrappingMachine.TestCase

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import hashlib
 import importlib.metadata
 import os
@@ -129,7 +130,7 @@ def build_wheel(source: Path, into: Path) -> Path:
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the tree: a build leaves a build/ behind, and the next build packs what is stale in it."""
     copy = tmp_path_factory.mktemp("source") / "tree"
-    left_out = (".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "*.egg-info")
+    left_out = (".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "*.egg-info")
     shutil.copytree(ROOT, copy, symlinks=True, ignore=shutil.ignore_patterns(*left_out))
     (copy / "src" / DROP_IN).with_name("dropin.cache").write_bytes(b"must not be packed")
     return copy
@@ -151,22 +152,27 @@ def sdist(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def environment(wheel: Path, tmp_path: Path) -> Environment:
     made = Environment(tmp_path / "environment")
-    [metadata] = importlib.metadata.distributions(name="fyrehose_twisted", path=[str(wheel)])
-    made.copy_dependencies(str(requirement) for requirement in needed(metadata.requires or (), ()))
+    with zipfile.ZipFile(wheel) as archive:  # importlib.metadata would keep it open.
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+    made.copy_dependencies(str(requirement) for requirement in needed(metadata.get_all("Requires-Dist", []), ()))
     return made
 
 
+@pytest.mark.extended
 def test_wheel_adds_one_file_to_twisted(wheel: Path) -> None:
     assert {name for name in names(wheel) if name.startswith("twisted")} == {DROP_IN}
     assert not any("dropin.cache" in name or "__pycache__" in name for name in names(wheel))
 
 
+@pytest.mark.extended
 def test_wheel_has_every_module(wheel: Path, source: Path) -> None:
     paths = (source / "src/fyrehose_twisted").rglob("*.py")
     modules = {path.relative_to(source / "src").as_posix() for path in paths}
     assert {name for name in names(wheel) if name.endswith(".py")} == modules | {DROP_IN, FOR_SPARK}
 
 
+@pytest.mark.extended
 def test_wheel_has_every_file_that_modules_read(wheel: Path, source: Path) -> None:
     paths = (source / "src/fyrehose_twisted").rglob("*")
     read = {path.relative_to(source / "src").as_posix() for path in paths if path.suffix in READ and path.is_file()}
@@ -175,10 +181,12 @@ def test_wheel_has_every_file_that_modules_read(wheel: Path, source: Path) -> No
     assert {"fyrehose_twisted/sim/page.html", "fyrehose_twisted/spark/log4j2.properties"} <= read
 
 
+@pytest.mark.extended
 def test_sdist_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
     assert names(build_wheel(sdist, tmp_path)) == names(wheel)
 
 
+@pytest.mark.extended
 def test_installed_wheel_lists_and_loads_its_services(environment: Environment, wheel: Path) -> None:
     environment.pip("install", "--no-deps", "--no-index", wheel)
     assert environment.services() == SERVICES
@@ -188,6 +196,7 @@ def test_installed_wheel_lists_and_loads_its_services(environment: Environment, 
         run(environment.python.with_name(command), "--help", cwd=environment.elsewhere)
 
 
+@pytest.mark.extended
 def test_without_spark_the_command_says_what_to_install(environment: Environment, wheel: Path) -> None:
     environment.pip("install", "--no-deps", "--no-index", wheel)
     command = environment.python.with_name("fyrehose-pipeline")
@@ -199,6 +208,7 @@ def test_without_spark_the_command_says_what_to_install(environment: Environment
     run(environment.python, "-c", "import pyspark_fyrehose", cwd=environment.elsewhere)
 
 
+@pytest.mark.extended
 def test_removal_leaves_twisted_as_it_was(environment: Environment, wheel: Path) -> None:
     before = environment.twisted_files()
     assert "twisted/__init__.py" in before

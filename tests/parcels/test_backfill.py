@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.parcels.backfill import ANSWER_IN, Backfill
@@ -22,7 +22,6 @@ def row(first: int, count: int, publisher: str = "p", epoch: int = 0, number: in
 HOLDINGS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=0, max_size=4)
 
 
-@settings(deadline=None)
 @given(HOLDINGS, st.integers(1, 30), st.integers(0, 40), st.integers(0, 10_000))
 @example([(2, 0), (1, 2)], 1, 2, 0)
 def test_everything_comes_that_anybody_holds(holdings: list[tuple[int, int]], first: int, more: int, seed: int) -> None:

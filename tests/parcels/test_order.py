@@ -6,7 +6,7 @@ from itertools import combinations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.parcels.log import Log
@@ -896,7 +896,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(3, 5), STEPS, st.integers(0, 10_000))
 def test_whatever_happens_all_agree(many: int, steps: list[tuple[int, int, int, int]], seed: int) -> None:
     members = (A, B, C, D, E)[:many]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import PublishQueueFull
@@ -17,7 +17,6 @@ def each(numbers: tuple[tuple[int, int], ...]) -> list[int]:
     return [start + at for start, count in numbers for at in range(count)]
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 40)), max_size=60), st.integers(0, 10_000))
 def test_everything_is_answered_once_and_in_order(steps: list[tuple[int, int]], seed: int) -> None:
     """Runs travel to one who orders them, among events of others; runs and answers get lost, and are sent again."""

@@ -30,7 +30,7 @@ from fyrehose_twisted.parcels.service import ParcelsNode
 
 reactor: Any = installed_reactor
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 """Seconds after which a test fails. Nothing waits that long unless it is broken."""
 SECRET = b"a secret that is long enough"
 

@@ -142,6 +142,7 @@ class Bench:
         self.clock = Turns()
         self.clock.advance(START)
         self.journals: dict[str, Journal] = {}
+        self._sites: list[QuerySite] = []
         self.site: QuerySite = self.make()
         self.clients: list[Client] = []
 
@@ -149,6 +150,7 @@ class Bench:
         """Make the site anew."""
         sources = Sources(self.path, more.pop("bare", lambda stream, payloads: payloads))
         self.site = QuerySite(sources, config or QueryConfig(), self.clock, **more)
+        self._sites.append(self.site)
         sources.look()
         return self.site
 
@@ -208,9 +210,10 @@ class Bench:
             self.clock.advance(0.05)
 
     def close(self) -> None:
-        self.site.close()
-        self.site.searches.stop()
-        self.site.sources.close()
+        for site in self._sites:
+            site.close()
+            site.searches.stop()
+            site.sources.close()
         for journal in self.journals.values():
             journal.close()
 

@@ -225,6 +225,7 @@ def test_trouble_with_files_passes(bench: Any, records: str, monkeypatch: pytest
 
 def test_many_journals_are_looked_at_once_a_second(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
+    monkeypatch.setattr(sources, "MANY", 10)  # Each is open, and a process may have no more than 256 open files.
     monkeypatch.setattr(sources, "monotonic", lambda: now)
     for number in range(sources.MANY + 1):
         bench.numbers(1, stream=f"fyrehose://{number:03}")
@@ -244,6 +245,7 @@ def test_many_journals_are_looked_at_once_a_second(bench: Any, monkeypatch: pyte
 
 def test_of_many_journals_each_look_of_the_service_is_new(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now, look = 1_000.0, sources.Sources.look
+    monkeypatch.setattr(sources, "MANY", 10)
     monkeypatch.setattr(sources, "monotonic", lambda: now)
 
     def slow(every: Any) -> None:

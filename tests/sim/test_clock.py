@@ -9,7 +9,7 @@ from random import Random
 from weakref import WeakSet
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -167,7 +167,6 @@ def programs(depth: int) -> st.SearchStrategy[tuple[Command, ...]]:
     return st.lists(command, max_size=20 if depth == 2 else 5).map(tuple)
 
 
-@settings(max_examples=300, deadline=None)
 @given(programs(2))
 def test_every_program_runs_as_on_the_clock_of_twisted(program: tuple[Command, ...]) -> None:
     assert_same(Played(HeapClock(), program).story, Played(Clock(), program).story)

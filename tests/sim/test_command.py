@@ -396,7 +396,7 @@ class TestManySeeds:
         ):
             stack.callback(running.kill)
             pipe = os.open("pipe", os.O_RDWR)  # Does not wait for anybody, and so not for ever.
-            assert select.select([pipe], [], [], 20)[0]
+            assert select.select([pipe], [], [], 120)[0]
             number = int(os.read(pipe, 100))
             os.close(pipe)
             worker = os.pidfd_open(number)
@@ -405,7 +405,7 @@ class TestManySeeds:
             assert blocked is not None
             assert int(blocked[1], 16) & 1 << signal.SIGINT - 1
             os.killpg(running.pid, signal.SIGINT)
-            out, err = running.communicate(timeout=30)
+            out, err = running.communicate(timeout=120)
         assert running.returncode == 1
         assert re.fullmatch(f"fyrehose: interrupted after {done} of {seeds} seeds\n", err)
         assert re.match(f"toy.blocking: {done} seeds?, .* simulated in ", out)

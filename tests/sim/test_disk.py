@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
@@ -582,7 +582,6 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**6), operations)
 def test_what_was_synced_is_there_and_what_was_not_written_is_not(seed: int, steps: list[Any]) -> None:
     disk = new_disk(seed, a=b"", b=b"")

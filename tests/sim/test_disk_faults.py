@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zope.interface import implementer
 
@@ -238,7 +238,6 @@ faults = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(faults, max_size=4))
 def test_whatever_they_are_they_are_read_back(drawn: list[Fault]) -> None:
     schedule = FaultSchedule(drawn)

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
@@ -69,7 +69,6 @@ class TestText:
         assert fault.lasts > 0
         assert str(fault) == f"3.5 {kind.example}"
 
-    @settings(max_examples=100, deadline=None)
     @given(st.lists(st.one_of(*faults.values()), max_size=5))
     def test_what_is_written_is_read_back(self, drawn: list[Fault]) -> None:
         schedule = FaultSchedule(drawn)
@@ -179,7 +178,6 @@ class TestText:
             FaultSchedule.parse(f"# comment\n1.0 pause a for 1.0\n  {line}  # why\n1.0 pause b for 1.0")
         assert str(caught.value).startswith(f"line 3 of the faults, {line!r}: ")
 
-    @settings(deadline=None)
     @given(st.text(alphabet="0123.- abcrashkilledlinkpauseclockcut->x=+#\n", max_size=60))
     def test_any_text_is_read_or_refused(self, text: str) -> None:
         try:
@@ -413,7 +411,6 @@ class TestWhatHappens:
 
 
 class TestMishaps:
-    @settings(max_examples=50, deadline=None)
     @given(st.integers(0, 10**6))
     def test_clocks_are_never_drawn_right(self, seed: int) -> None:
         # So small that many are rounded to what they would be anyway.
@@ -496,7 +493,6 @@ class TestShrink:
     def test_nothing_is_nothing(self) -> None:
         assert shrink(FaultSchedule(), lambda schedule: True) == FaultSchedule()
 
-    @settings(deadline=None)
     @given(st.sets(st.integers(0, 19), min_size=1, max_size=4), st.integers(1, 20))
     def test_what_is_left_fails_and_without_any_of_it_nothing_does(self, guilty: set[int], enough: int) -> None:
         """A run fails with all the guilty, or with so many faults of whatever kind."""

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted import driver
@@ -97,7 +97,6 @@ class TestClock:
             clock.set(AT, rate=rate)
         assert clock == WallClock()
 
-    @settings(deadline=None)
     @given(
         st.lists(st.tuples(st.floats(0, 1e5), st.floats(-1e6, 1e6), st.none() | st.floats(0.001, 1_000.0)), max_size=8),
         st.floats(0, 1e5),
@@ -354,7 +353,6 @@ class TestTicks:
         world.network.run(20.0)
         assert world["a"].ticks == [10.0, 20.0, 30.0, 40.0, 50.0]
 
-    @settings(deadline=None)
     @given(
         st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(-20.0, 20.0), st.none() | st.floats(0.5, 2.0)), max_size=10)
     )

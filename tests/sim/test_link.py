@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Send
@@ -107,7 +107,6 @@ class TestLink:
 
 
 class TestGarble:
-    @settings(deadline=None)
     @given(st.binary(max_size=8), st.integers())
     def test_what_comes_out_is_something_else(self, datagram: bytes, seed: int) -> None:
         assert garble(datagram, Random(seed)) != datagram

@@ -367,7 +367,7 @@ links = st.builds(
 )
 
 
-@settings(max_examples=30, deadline=None, phases=UNSHRUNK)
+@settings(phases=UNSHRUNK)
 @given(
     st.integers(0, 2**32),
     links,
@@ -396,7 +396,7 @@ def test_there_is_something_to_be_cut() -> None:
     assert len(seen) > 4  # so some crashed and started again
 
 
-@settings(max_examples=40, deadline=None, phases=UNSHRUNK)
+@settings(phases=UNSHRUNK)
 @given(st.integers(0, 2**32), links, st.integers(0, 20), st.sampled_from((0.0, 0.001, 0.05)))
 def test_whatever_was_sent_or_duplicated_arrived_or_was_dropped(
     seed: int, link: Link, faults: int, moment: float

@@ -264,7 +264,7 @@ def browse(browser: Browser, tmp_path: Path) -> Browse:
             browser(f"--window-size={size}", "--dump-dom", file.as_uri() + fragment),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            timeout=60,
+            timeout=300,
             check=True,
         )
         shown = Shown(ran.stdout.decode())
@@ -355,6 +355,7 @@ def test_it_opens_at_the_violation(browse: Browse) -> None:
     assert shown.rows[-1][1:5] == ["0:59.900", "sub-3", "broken", "in order: 17 handed over after 18"]
 
 
+@pytest.mark.extended
 def test_the_fragment_chooses_window_filter_nodes_and_kinds(browse: Browse) -> None:
     entries = storm()
     shown = browse(
@@ -401,6 +402,7 @@ def test_the_fragment_chooses_window_filter_nodes_and_kinds(browse: Browse) -> N
     assert float(followed["from"]) < 1.0 < float(followed["to"]) < 1.2
 
 
+@pytest.mark.extended
 def test_keys_wheel_pointer_and_buttons(browse: Browse) -> None:
     shown = browse(
         page(storm()),
@@ -494,6 +496,7 @@ def test_keys_wheel_pointer_and_buttons(browse: Browse) -> None:
     assert report["tabs"] == 0
 
 
+@pytest.mark.extended
 def test_arrows_crosses_and_states_are_painted_where_they_belong(browse: Browse) -> None:
     def way(t: float, kind: str, message: int, **more: Any) -> Entry:
         ends = {"node": "a", "to": "d"} if kind == "send" else {"node": "d", "from": "a"}
@@ -573,6 +576,7 @@ def test_arrows_crosses_and_states_are_painted_where_they_belong(browse: Browse)
     assert shown.hidden("broken")
 
 
+@pytest.mark.extended
 def test_the_command_that_replays_it_is_that_of_the_trace(browse: Browse) -> None:
     command = "fyrehose simulate my.module:Storm --seed 7 --split-seed 3 --faults 'my faults'"
     run, *entries = storm()
@@ -582,6 +586,7 @@ def test_the_command_that_replays_it_is_that_of_the_trace(browse: Browse) -> Non
     assert "python 3.11" in shown.texts["facts"]
 
 
+@pytest.mark.extended
 def test_damaged_arrivals_are_marked(browse: Browse) -> None:
     entries: list[Entry] = [RUN]
     for i, more in enumerate([{}, {"damaged": True, "what": "ff00"}, {"truncated": True, "what": "DA"}]):
@@ -625,6 +630,7 @@ def test_damaged_arrivals_are_marked(browse: Browse) -> None:
         ([], (98.0, 99.04)),  # the last of anybody's messages
     ],
 )
+@pytest.mark.extended
 def test_it_opens_where_there_is_something_to_see(
     nodes: list[str], opened: tuple[float, float], browse: Browse
 ) -> None:
@@ -656,6 +662,7 @@ def test_it_opens_where_there_is_something_to_see(
     assert set(nodes) <= set(shown.report)
 
 
+@pytest.mark.extended
 def test_names_that_begin_alike_can_be_told_apart(browse: Browse) -> None:
     names = [f"subscriber-with-a-very-long-name-{kind}-1" for kind in ("raw", "small")]
     probe = """
@@ -677,6 +684,7 @@ def test_names_that_begin_alike_can_be_told_apart(browse: Browse) -> None:
     assert browse(page([RUN, *sends(3)]), probe=probe).report["width"] == 136
 
 
+@pytest.mark.extended
 def test_a_hostile_trace_is_only_text(browse: Browse) -> None:
     entries: list[Entry] = [
         {**RUN, "scenario": HOSTILE, "start": 1e300, "nodes": [HOSTILE, "__proto__"], "extra": {"a": ["<b>"]}},
@@ -720,6 +728,7 @@ def test_a_hostile_trace_is_only_text(browse: Browse) -> None:
     assert shown.number("arrows") == 2
 
 
+@pytest.mark.extended
 def test_a_long_run_stays_quick_and_says_what_is_left_out(browse: Browse) -> None:
     def long() -> Iterator[Entry]:
         yield {**RUN, "nodes": [f"node-{i}" for i in range(12)]}
@@ -734,18 +743,18 @@ def test_a_long_run_stays_quick_and_says_what_is_left_out(browse: Browse) -> Non
         page(long(), limit=26_000),
         "#from=0&to=16",
         """
-        const times = [];
-        for (const to of [16, 15, 14, 13, 12, 11]) {
-          view.to = to;
-          const start = performance.now();
-          draw();
-          contexts.lanes.getImageData(0, 0, 1, 1);
-          times.push(performance.now() - start);
+        let calls = 0;
+        const canvas = CanvasRenderingContext2D.prototype;
+        for (const [name, {value}] of Object.entries(Object.getOwnPropertyDescriptors(canvas))) {
+          if (typeof value === "function") {
+            canvas[name] = function (...given) { calls++; return value.apply(this, given); };
+          }
         }
+        const work = [16, 15, 14, 13, 12, 11].map((to) => { view.to = to; calls = 0; draw(); return calls; });
         const crowd = {...byId("diagram").dataset, note: byId("crowded").hidden};
         setWindow(10, 11);
         await wait();
-        return {times, crowd, near: {...byId("diagram").dataset, note: byId("crowded").hidden},
+        return {work, crowd, near: {...byId("diagram").dataset, note: byId("crowded").hidden},
                 rows: document.querySelectorAll("#list tbody tr").length, caption: byId("list").innerText};
         """,
     )
@@ -756,7 +765,10 @@ def test_a_long_run_stays_quick_and_says_what_is_left_out(browse: Browse) -> Non
     assert int(report["crowd"]["arrows"]) == 8_001
     assert report["crowd"]["drawn"] == "0"
     assert report["crowd"]["note"] is False
-    assert min(report["times"]) < 250, "milliseconds; a few on a machine that has nothing else to do"
+    # Where arrows crowd, the calls of the canvas go by pixels: for 13,001 arrows there are hardly more than for 8,001.
+    most, *_, least = report["work"]
+    assert 0 < most < 1.25 * least
+    assert most < 8_001
     assert report["near"]["arrows"] == report["near"]["drawn"] == "1001"
     assert report["near"]["note"] is True
     assert report["rows"] == 300
@@ -772,6 +784,7 @@ def first_pixel(png: bytes) -> tuple[int, ...]:
     return tuple(zlib.decompressobj().decompress(data, 4)[1:4])
 
 
+@pytest.mark.extended
 def test_it_is_light_or_dark_and_fits_a_phone(browser: Browser, tmp_path: Path) -> None:
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     file = tmp_path / "page.html"
@@ -790,7 +803,7 @@ def test_it_is_light_or_dark_and_fits_a_phone(browser: Browser, tmp_path: Path) 
         running[name] = subprocess.Popen(browser(*options), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for process in running.values():
-            assert process.wait(60) == 0
+            assert process.wait(300) == 0
     finally:
         for process in running.values():
             process.kill()

@@ -5,7 +5,7 @@ from functools import partial
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.sim import scheduler as module
@@ -175,7 +175,6 @@ class TestCancel:
 Step = tuple[str, float]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["call", "nested", "cancel", "run"]), st.integers(0, 8).map(float)), max_size=40)
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from itertools import count
@@ -12,12 +13,16 @@ import pytest
 
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.layout import make_directory
+from fyrehose_twisted.journal.remote import RemoteReader
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
+from fyrehose_twisted.spark import origins
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+SMOKE = "test_source.py::test_a_journal_is_a_table"
+"""The test of Spark that every test run has: it reads a journal end to end."""
 STREAM = "fyrehose://test"
 START = 1_700_000_000_000_000
 """When the first record was received, in microseconds since 1970."""
@@ -25,11 +30,20 @@ START = 1_700_000_000_000_000
 WriteJournal = Callable[..., Path]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs the session as extended, but for the smoke test."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and not item.nodeid.endswith(SMOKE):
+            item.add_marker(pytest.mark.extended)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with both cores, and as few shuffle partitions as cores."""
     from fyrehose_twisted.spark.session import make_session
 
+    interrupt = signal.getsignal(signal.SIGINT)
     session = make_session(
         "tests",
         "local[2]",
@@ -43,6 +57,28 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+    signal.signal(signal.SIGINT, interrupt)  # Spark took it.
+    from pyspark import SparkContext
+
+    # To stop a session leaves Java running, and connections to it open until the process ends.
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
+
+
+@pytest.fixture(autouse=True)
+def forget_readers() -> Iterator[None]:
+    """Close the journals that this process keeps open for later tasks, as a worker of Spark does until it ends."""
+    yield
+    from fyrehose_twisted.spark.verify import replica
+
+    for kept in (origins._readers, origins._remotes, replica._past_damage):
+        for one in kept.values():
+            if not isinstance(one, RemoteReader):  # Its connection is the RemoteJournal's.
+                one.close()
+        kept.clear()
 
 
 @pytest.fixture

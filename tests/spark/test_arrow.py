@@ -363,11 +363,10 @@ def test_a_worker_looks_again_how_far_a_journal_goes(write_journal: Any) -> None
 
 def test_a_fork_has_readers_of_its_own(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (origin,) = origins_at(str(write_journal([1])))
-    before = reader_of(origin)
-    assert reader_of(origin) is before
-    monkeypatch.setattr(origins, "_readers", dict(list(origins._readers.items())[-1:]))
-    monkeypatch.setattr(os, "getpid", lambda: 1)
-    assert reader_of(origin) is not before
+    with closing(reader_of(origin)) as before:
+        assert reader_of(origin) is before
+        monkeypatch.setattr(os, "getpid", lambda: 1)
+        assert reader_of(origin) is not before
     assert len(origins._readers) == 1
 
 

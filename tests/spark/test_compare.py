@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.journal.block import Block, runs_of_integers
@@ -279,7 +279,6 @@ def replicas(draw: st.DrawFn) -> list[Made]:
     return [draw(journal(name, truth, wrap)) for name in "abc"[: draw(st.integers(1, 3))]]
 
 
-@settings(max_examples=100, deadline=None)
 @given(replicas(), st.integers(1, 30), st.sampled_from([None, 1_150]), st.sampled_from([1, 7, 16_384]))
 def test_it_finds_what_one_finds_number_by_number(
     journals: list[Made], rows: int, later: int | None, together: int
@@ -308,7 +307,6 @@ def test_it_finds_what_one_finds_number_by_number(
     ]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(PAYLOADS, PAYLOADS, st.booleans()), max_size=30), st.integers(0, 3))
 def test_payloads_are_compared_byte_for_byte(pairs: list[tuple[bytes, bytes, bool]], skipped: int) -> None:
     rows = [(number, Version(one, 0)) for number, (one, _, _) in enumerate(pairs)]

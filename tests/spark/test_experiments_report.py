@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import duckdb
 import pyarrow
 import pytest
 from hypothesis import given
@@ -104,7 +103,10 @@ def test_a_mean_is_within_its_interval(values: list[float]) -> None:
     assert said.mean - near <= said.high
 
 
+@pytest.mark.extended
 def test_the_numbers_of_the_page_are_those_of_the_table(write: Write) -> None:
+    import duckdb
+
     results = write()
     page = render(gather(results), "A", NOON)
     names = {"reach-0": ("topology, n", "trees"), "repair_time_p50-1": ("accept, kill", "<script>alert(1)</script>")}

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyarrow.parquet as parquet
 import pytest
 
@@ -82,6 +81,8 @@ def expected(said: dict[str, Any], run: RunNetwork) -> Any:
 
 
 def test_rows_are_those_of_a_plain_loop(run_sweep: Sweep, fake: RunNetwork, spark: SparkSession) -> None:
+    import duckdb
+
     results = run_sweep("out")
     assert waves(results) == ["wave=00000"]
     assert stable(results).equals(expected(GRID, fake))

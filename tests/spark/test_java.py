@@ -199,6 +199,7 @@ print(json.dumps([total, java, os.listdir(".")]))
 """
 
 
+@pytest.mark.extended
 def test_without_a_java_spark_runs_on_the_packaged_one_and_is_quiet(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,8 @@ def test_offsets_of_streams_that_are_not_read(write_journal: Any) -> None:
 def test_files_that_are_missing_between_others(tmp_path: Path, write_journal: Any) -> None:
     path = write_journal([1, *range(41, 51), 91], lost=[(2, 40), (51, 90)])
     out = tmp_path / "out"
-    written = export(open_reader(path), out, numbers=10, tell=lambda text: None)
+    with closing(open_reader(path)) as reader:
+        written = export(reader, out, numbers=10, tell=lambda text: None)
     assert len(written) == 3
     spark: Any = _NoSession()
     with pytest.raises(_NoSession):  # Lost numbers need no files.

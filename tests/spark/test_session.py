@@ -123,6 +123,7 @@ def test_what_is_no_master_is_refused(master: str) -> None:
         make_session("x", master)
 
 
+@pytest.mark.extended
 def test_a_java_that_ends_at_once_is_one_line() -> None:
     arguments = ["sql", "select 1", "--conf", "spark.driver.memory=x"]
     program = f"from fyrehose_twisted.spark.command import main; main({arguments})"

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BACKBONE = "127.0.0.1:2323"
+DEADLINE = 120.0
+"""Seconds after which a test fails. Nothing waits that long unless it is broken."""
 
 
 class Subscriber(Exchange):
@@ -52,7 +54,7 @@ class Subscriber(Exchange):
         self.data: list[bytes] = []
         self.more = threading.Condition()
         self.start()
-        assert self.wait_connected(20)
+        assert self.wait_connected(DEADLINE)
 
     def _take(self, event: object) -> None:
         if isinstance(event, Delivered):
@@ -68,7 +70,7 @@ class Subscriber(Exchange):
             publisher.publish([end])
             publisher.flush()
         with self.more:
-            assert self.more.wait_for(lambda: end in self.data, 20), self.data
+            assert self.more.wait_for(lambda: end in self.data, DEADLINE), self.data
             place = self.data.index(end)
             taken, self.data = self.data[:place], self.data[place + 1 :]
             return [data for data in taken if unwrap(data) is not None]

@@ -274,6 +274,7 @@ async def test_journals_that_are_served(write_journal: Any) -> None:
         runs = await deferToThread(compare)
     finally:
         await port.stopListening()
+        readers[STREAM].close()
     assert told(runs) == [
         ("after", "served", 301, 320),
         ("before", "file", 1, 50),

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from prometheus_client.registry import CollectorRegistry
 from twisted.internet.address import IPv4Address
+from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
 
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.net.metrics import metrics_site
@@ -37,6 +39,7 @@ def ask(site: Any, path: str, *headers: str, method: str = "GET", local: str = "
     channel.makeConnection(wire)
     lines = [f"{method} {path} HTTP/1.1", *headers, "Content-Length: 0", "", ""]
     channel.dataReceived("\r\n".join(lines).encode())
+    channel.connectionLost(Failure(ConnectionDone()))
     return int(wire.value().split()[1])
 
 

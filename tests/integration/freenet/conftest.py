@@ -130,15 +130,19 @@ class Network(list[Node]):
         states = [state for state in (node.status() for node in running) if "streams" in state]
         return {state["node"]: stream for state in states for stream in state["streams"] if stream["key"] == KEY.hex()}
 
-    def wait_for_one_tree(self) -> dict[str, dict[str, Any]]:
+    def wait_for_one_tree(self, root: Node | None = None) -> dict[str, dict[str, Any]]:
         """Return how the stream looks at each member, once there is one root. Nodes that start together do not know of
-        one another at first, and there are several."""
+        one another at first, and there are several.
+
+        :param root: which of them has to be the root.
+        """
         found: list[dict[str, dict[str, Any]]] = []
 
         def holds() -> bool:
             found.append(self.tree())
             settled = all(stream["phase"] == "settled" for stream in found[-1].values())
-            return settled and sum(stream["is_root"] for stream in found[-1].values()) == 1
+            roots = [node for node, stream in found[-1].items() if stream["is_root"]]
+            return settled and len(roots) == 1 and (root is None or roots == [root.status().get("node")])
 
         for node in self.subscribers():
             node.wait_until_settled()

@@ -34,9 +34,11 @@ from fyrehose_twisted.freenet.messages import (
 )
 from fyrehose_twisted.freenet.signing import key_named
 
+pytestmark = pytest.mark.extended
+
 KEY = key_named("news")
 PLACE = key_location(KEY)
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 class Stranger:

@@ -27,7 +27,7 @@ from fyrehose_twisted.web.site import WebSite
 
 reactor: Any = installed_reactor
 
-DEADLINE = 20.0
+DEADLINE = 120.0
 """Seconds after which what never comes fails a test."""
 
 
@@ -249,6 +249,7 @@ class Served:
                 wire.transport.abortConnection()  # type: ignore[union-attr]
         pytest_twisted.blockon(self.pool.closeCachedConnections())
         pytest_twisted.blockon(maybeDeferred(self.port.stopListening))
+        pytest_twisted.blockon(Deferred.fromCoroutine(_reached(lambda: not self.site.connections)))
 
 
 @pytest.fixture

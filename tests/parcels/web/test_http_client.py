@@ -37,7 +37,7 @@ def client() -> Any:
     made: list[Any] = []
 
     def make(*nodes: str, **more: Any) -> Any:
-        made.append(ParcelsClient(nodes, **{"timeout": 5.0, "timeout_total": 5.0, **more}))
+        made.append(ParcelsClient(nodes, **{"timeout": 120.0, "timeout_total": 120.0, **more}))
         return made[-1]
 
     yield make
