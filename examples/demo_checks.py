@@ -1,4 +1,4 @@
-"""What the demo compares: what was published, what subscribers got, and what journals keep."""
+"""Comparison of published, delivered and journaled messages."""
 
 from __future__ import annotations
 

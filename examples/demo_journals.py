@@ -1,4 +1,4 @@
-"""What the journals of the demo hold."""
+"""Contents of the demo's journals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STREAM = "fyrehose://flights"
 
 
 class Contents(NamedTuple):
-    """What a journal holds up to a number."""
+    """Contents of a journal up to a sequence number."""
 
     records: int
     lost: int

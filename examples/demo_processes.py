@@ -48,7 +48,7 @@ class Process:
     """
 
     answers = False
-    """Whether it is spoken to over pipes."""
+    """True if it reads commands from a pipe."""
 
     def __init__(self, processes: Processes, name: str, command: list[str]) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""What the demo tells: acts with an outcome in one line each, details below them, and whether all was right."""
+"""Console output of the demo: an act, its outcome and its details; and the checks that failed."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 JANUARY, YEAR = 27_004, 336_776
-"""How many of them, the first in the table, left in January, and how many there are."""
+"""Number of flights in January, which the table lists first, and in the whole year."""
 
 
 def flights(limit: int | None = None) -> Iterator[bytes]:

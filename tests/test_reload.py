@@ -95,7 +95,7 @@ class Now:
 
 @pytest.fixture(params=[signal.SIG_DFL, signal.SIG_IGN], ids=["default", "ignored"])
 def left(request: pytest.FixtureRequest) -> Iterator[signal.Handlers]:
-    """What a parent process left of SIGHUP: nohup leaves it ignored."""
+    """The disposition of SIGHUP that a parent process leaves; nohup ignores it."""
     before = signal.signal(signal.SIGHUP, request.param)
     yield request.param
     signal.signal(signal.SIGHUP, before)

@@ -1,4 +1,4 @@
-"""What the runner is told of the tests of a process."""
+"""The report that a test process writes for the runner."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DEMO = EXAMPLES / "demo.py"
 UNFRIENDLY = """trap '' HUP; umask 077; exec "$0" "$@" <&-"""
-"""What a shell does first that makes life hard for its child: no hangups, private files, no standard input."""
+"""Shell commands that leave a child with SIGHUP ignored, a tight umask and no standard input."""
 
 
 def run(*options: object, shell: str = 'exec "$0" "$@"', **environment: str) -> subprocess.CompletedProcess[str]:

@@ -171,7 +171,7 @@ class RunningBackbone:
 
     @property
     def has_lost(self) -> bool:
-        """Whether the kernel dropped something that was sent to it, so that it had to be sent again."""
+        """True if the kernel dropped a datagram for it, which then was retransmitted."""
         end = f":{self.address[1]:04X}"
         sockets = [line.split() for line in Path("/proc/net/udp").read_text().splitlines()[1:]]
         return any(int(fields[-1]) for fields in sockets if fields[1].endswith(end))

@@ -1,4 +1,4 @@
-"""What a process inherits from its parent, put into a known state."""
+"""A known state for everything that a process inherits from its parent."""
 
 from __future__ import annotations
 

@@ -29,13 +29,13 @@ SPARK = "spark"
 """Fixture whose connections and threads py4j makes when they are needed, and keeps for the next test."""
 
 LASTING = ("PoolThread-twisted.internet.reactor-", "tqdm_monitor")
-"""How the names of threads begin that a library keeps for as long as the process lives."""
+"""Name prefixes of threads that a library keeps for the life of the process."""
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGALRM, signal.SIGUSR1)
 
 Left = tuple[str, ...]
-"""What is there: its kind, and what tells it from others of its kind."""
+"""A resource that exists: its kind and its identity."""
 
 
 def descriptors() -> set[Left]:
@@ -73,7 +73,7 @@ def orphans(session: str) -> set[Left]:
 
 
 def descends(process: Left, ancestors: set[Left]) -> bool:
-    """Whether a process was started by one of others, by one that these started, and so on."""
+    """Return whether a process descends from one of ``ancestors``."""
     _, pid = process
     while pid != "0":
         # The name of the program is in brackets, and may have any character.
@@ -148,7 +148,7 @@ def collected() -> set[Left]:
 
 
 class Leaks:
-    """What is there by right, and the checks after each test, after each module and at the end."""
+    """Resources that may exist, and the checks after each test, after each module and at the end."""
 
     def __init__(self) -> None:
         self.session = f"{os.getpid()}.{monotonic()}"

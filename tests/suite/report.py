@@ -13,7 +13,7 @@ import pytest
 
 @dataclass
 class Report:
-    """What came of a run.
+    """Outcomes and durations of the tests of a run.
 
     :ivar outcomes: how many tests passed, failed, were skipped, and were left out by the markers (``deselected``).
     :ivar skipped: how many tests were skipped, by reason.

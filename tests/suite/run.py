@@ -33,7 +33,7 @@ CHECKS = {
     "imports": ([str(BIN / "lint-imports"), "--no-logo"],),
     "types": ([sys.executable, "-m", "mypy"],),
 }
-"""What is checked beside the tests, each by one command or several."""
+"""Checks that run beside the tests, each by one command or several."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from documented.pages import PROJECT, ROOT
 OURS = canonicalize_name(PROJECT)
 
 CORE = frozenset({PROJECT})
-"""What ``pip install .`` installs."""
+"""Requirements that ``pip install .`` installs."""
 
 LEFT_OUT = (".*", "__pycache__", "build", "dist", "*.egg-info", "tests", "docs", "benchmarks", "fuzz")
 """Parts of the tree that no wheel needs."""

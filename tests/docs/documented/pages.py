@@ -123,7 +123,7 @@ class Page:
 
     @property
     def steps(self) -> list[Install | Block]:
-        """What the reader installs, saves and runs, in order."""
+        """Blocks that the reader installs, saves or runs, in order."""
         return sorted([*self.installs, *self.blocks], key=lambda step: step.line)
 
     @property
