@@ -184,6 +184,8 @@ def test_output_that_a_page_shows(shown: str, output: str, matches: bool) -> Non
             False,
         ),
         ("fyrehose parcels reform --http http://127.0.0.1:8891 --cluster default --yes", False),
+        ("fyrehose journal cat kept --epoch 1 | grep -v JOIN", True),
+        ("fyrehose journal cat kept --follow", False),
         ("catch", False),
     ],
 )

@@ -129,6 +129,19 @@ async def test_packets_get_from_one_node_to_the_others(make: Make) -> None:
 
 
 @pytest_twisted.ensureDeferred
+async def test_packets_that_are_kept_are_not_delivered_again_to_a_listener_that_is_added_then(make: Make) -> None:
+    node, early, late = make(alone=True), Listener(), Listener()
+    node.listen(early)
+    await node.subscribe(KEY)
+    publishing = node.publish(KEY, b"under way")
+    assert early.packets == []
+    late.packets_received(KEY, node.kept(KEY))
+    node.listen(late)
+    await publishing
+    assert early.packets == late.packets == [(KEY, b"under way")]
+
+
+@pytest_twisted.ensureDeferred
 async def test_each_subscription_wants_its_end(make: Make) -> None:
     node = make(alone=True)
     for _ in range(2):

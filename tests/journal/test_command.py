@@ -189,7 +189,11 @@ class TestCat:
             1,
             f"fyrehose: of which epoch is that number? {STREAM} has 0, 5; say --epoch\n",
         )
-        assert run("cat", root, "--epoch", 2)[2] == f"fyrehose: {STREAM} has no epoch 2; there are 0, 5\n"
+        assert run("cat", root, "--epoch", 2)[2] == f"fyrehose: {STREAM} has no epoch 2; it has 0, 5\n"
+
+    def test_epoch_of_an_empty_journal(self, run: Run, tmp_path: Path) -> None:
+        open_journal(tmp_path, STREAM).close()
+        assert run("cat", tmp_path, "--epoch", 2)[2] == f"fyrehose: {STREAM} has no epoch 2; it is empty\n"
 
     def test_several_streams(self, run: Run, root: Path) -> None:
         with closing(open_journal(root, "fyrehose://other")) as journal:

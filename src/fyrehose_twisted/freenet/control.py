@@ -123,14 +123,15 @@ class Control(Link):
 
     def _subscribe(self, key: bytes, after: int | None) -> None:
         new = key not in self._following
+        known = key in self._joined or self._service.is_local(key)
+        kept = self._service.kept(key, after) if known and new and after is not None else []
         if new and not self._following:
             self._service.listen(self)
         self._following.add(key)
-        known = key in self._joined or self._service.is_local(key)
         self.send([{"following": key.hex()}])
         self._join(key, after).addErrback(lambda failure: self.send([{"error": str(failure.value)}]))
-        if known and new and after is not None:
-            self.packets_received(key, self._service.kept(key, after))
+        if kept:
+            self.packets_received(key, kept)
 
     def _publish(self, text: str, data: str, number: Any, identity: Any) -> None:
         self._publishing += 1

@@ -249,7 +249,12 @@ class FreenetService(Service):
         return done
 
     def kept(self, key: bytes, last_seen: int = NONE_SEEN) -> list[Packet]:
-        """Return the packets after a number that the node still has, oldest first."""
+        """Return the packets after a number that the node still has, oldest first.
+
+        Listeners have been told of all of them: call this before :meth:`listen` to get each packet exactly once.
+        """
+        if self.links is not None:
+            self.links.flush()
         stream = None if self.node is None else self.node.streams.get(key)
         return [] if stream is None else stream.packets.after(last_seen)
 

@@ -146,7 +146,8 @@ class Cat:
         self._at: dict[int, int] = {}
         known = reader.epochs()
         if epoch is not None and epoch not in known:
-            raise ConfigurationError(f"{reader.stream} has no epoch {epoch}; there are {', '.join(map(str, known))}")
+            there = f"it has {', '.join(map(str, known))}" if known else "it is empty"
+            raise ConfigurationError(f"{reader.stream} has no epoch {epoch}; {there}")
         by_number = any(where is not None and not where.is_time for where in (start, end))
         if by_number and epoch is None:
             if len(known) > 1:

@@ -46,8 +46,8 @@ DEFAULTS = [
 """Commands that use a port without naming it, and how to say it."""
 
 LOOKS = re.compile(
-    r"(?:cat|grep|head|ls|tail|fyrehose journal ls|fyrehose parcels cluster|fyrehose (?:hydra|freenet) status) "
-    r"|fyrehose parcels cluster$"
+    r"(?:cat|grep|head|ls|tail) "
+    r"|fyrehose (?:journal ls|journal cat(?! .*--follow)|parcels cluster|hydra status|freenet status)(?: |$)"
     r"|curl -s(?!(?s:.*)(?: -d | --data| -[oDX] )) "
     r"|python -c \"import urllib\.request as r; print\(r\.urlopen\('[^',]*'\)"
 )
