@@ -78,7 +78,8 @@ def restore(segment: Segment, data: bytes) -> bool:
     for lost, epoch, first, last in np.frombuffer(data, _RANGE, ranges, offset).tolist():
         (segment.lost if lost else held).setdefault(epoch, RangeSet()).add(first, last)
     offset += ranges * _RANGE.itemsize
-    segment.starts.update(np.frombuffer(data, _START, starts, offset).tolist())
+    for epoch, first in np.frombuffer(data, _START, starts, offset).tolist():
+        segment.starts[epoch] = first
     for epoch, found in headers.items():
         segment.shelves[epoch] = Shelf()
         segment.shelves[epoch].restore(found, held.get(epoch, RangeSet()))

@@ -271,7 +271,7 @@ def _numbers(lows: Numbers, highs: Numbers) -> Numbers:
     """Return all numbers of ranges, each from its low to its high."""
     counts = (highs - lows + np.uint64(1)).astype(np.int64)
     begins = lows - (np.cumsum(counts) - counts).astype(np.uint64)  # So that adding the row gives the number.
-    return np.repeat(begins, counts) + np.arange(counts.sum(), dtype=np.uint64)
+    return np.add(np.repeat(begins, counts), np.arange(counts.sum(), dtype=np.uint64), dtype=np.uint64)
 
 
 def _pass_over(damage: Damage) -> None:
