@@ -731,6 +731,16 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.until(f"screen.width === {width} && matchMedia('(prefers-color-scheme: {scheme['value']})').matches")
 
+    def show_figures(self, url: str, width: int, height: int, *, dark: bool = False) -> Browser:
+        """Open a report, wait until its figures are drawn, and assert that nothing went wrong or was stopped."""
+        self.size(width, height, dark=dark)
+        self.go(url)
+        self.until("document.documentElement.dataset.drawn > 0 || document.getElementById('errors')")
+        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert self.run("document.getElementById('errors')?.textContent") is None
+        assert self.said == self.errors == []
+        return self
+
     def keep(self, name: str) -> Path:
         """Keep a picture of the page, and return where."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)

@@ -55,19 +55,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def drawn_by(browser: Any, page: Path, width: int, height: int, *, dark: bool = False) -> Any:
-    """Open the page and wait until its figures are drawn. Nothing went wrong, and its policy stopped nothing."""
-    browser.size(width, height, dark=dark)
-    browser.go(page.as_uri())
-    browser.until("document.documentElement.dataset.drawn > 0 || document.getElementById('errors')")
-    browser.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
-    assert browser.run("document.getElementById('errors')?.textContent") is None
-    assert browser.said == browser.errors == []
-    return browser
-
-
 def test_a_browser_draws_what_the_table_says(open_browser: Any, page: Path) -> None:
-    shown = drawn_by(open_browser(), page, 1200, 900)
+    shown = open_browser().show_figures(page.as_uri(), 1200, 900)
     dom = shown.run("document.documentElement.outerHTML")
     dom = re.sub(r"<(script|style)\b.*?</\1>", "", dom, flags=re.DOTALL)
     assert "alert(1)" not in re.sub(r"&lt;script&gt;alert\(1\)&lt;/script&gt;", "", dom)
@@ -99,7 +88,7 @@ def test_it_is_light_or_dark_and_fits_a_phone(open_browser: Any, page: Path) -> 
         ("dark", 1200, 2600, True),
         ("phone", 400, 3600, False),
     ):
-        shown = drawn_by(open_browser(), page, width, height, dark=dark)
+        shown = open_browser().show_figures(page.as_uri(), width, height, dark=dark)
         assert shown.run("document.documentElement.scrollWidth") <= width
         png = shown.keep(f"sweep-{name}").read_bytes()
         assert (int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")) == (width, height)
