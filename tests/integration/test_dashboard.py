@@ -208,13 +208,19 @@ def test_it_shows_how_everything_fares(
     assert page.errors == []
 
 
-def test_a_token_is_asked_for(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
-    page = open_browser()
+@pytest.fixture
+def guarded(start_query: Any, tmp_path: Path) -> tuple[Path, Any, str]:
+    """A service that wants a token: its file of tokens, its process and its URL."""
     (tmp_path / "kept").mkdir()
     tokens = tmp_path / "tokens"
     tokens.write_text("ann correct-horse-battery\n")
     tokens.chmod(0o600)
-    program, url = start_query(tmp_path / "kept", "--tokens-file", tokens)
+    return tokens, *start_query(tmp_path / "kept", "--tokens-file", tokens)
+
+
+def test_a_token_is_asked_for(open_browser: Any, guarded: Any, tmp_path: Path) -> None:
+    page = open_browser()
+    tokens, program, url = guarded
     page.size(500, 700)
     page.go(url)
     page.until("!document.getElementById('login').hidden")
@@ -262,13 +268,9 @@ window.fetch = async (path, options) => {
 
 
 @pytest.mark.extended
-def test_a_token_is_entered_before_the_refusal_is_read(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
+def test_a_token_is_entered_before_the_refusal_is_read(open_browser: Any, guarded: Any) -> None:
     page = open_browser()
-    (tmp_path / "kept").mkdir()
-    tokens = tmp_path / "tokens"
-    tokens.write_text("ann correct-horse-battery\n")
-    tokens.chmod(0o600)
-    _, url = start_query(tmp_path / "kept", "--tokens-file", tokens)
+    _, _, url = guarded
     page.before_scripts(GATE)
     page.go(url)
     page.until("!document.getElementById('login').hidden")
@@ -286,15 +288,9 @@ def test_a_token_is_entered_before_the_refusal_is_read(open_browser: Any, start_
 
 
 @pytest.mark.extended
-def test_a_late_refusal_keeps_the_token_that_was_entered_meanwhile(
-    open_browser: Any, start_query: Any, tmp_path: Path
-) -> None:
+def test_a_late_refusal_keeps_the_token_that_was_entered_meanwhile(open_browser: Any, guarded: Any) -> None:
     page = open_browser()
-    (tmp_path / "kept").mkdir()
-    tokens = tmp_path / "tokens"
-    tokens.write_text("ann correct-horse-battery\n")
-    tokens.chmod(0o600)
-    _, url = start_query(tmp_path / "kept", "--tokens-file", tokens)
+    _, _, url = guarded
     page.before_scripts(GATE + "sessionStorage.setItem('token', 'wrong-horse-battery');")
     page.go(url)
     page.until("!document.getElementById('login').hidden")
