@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import pty
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+import subprocess
+import termios
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count, cycle
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 from suite.inherited import normalize
@@ -75,6 +79,34 @@ def program() -> Program:
         pytest.skip(missing)
 
     return find
+
+
+@pytest.fixture
+def shown_on_terminal() -> Callable[[Sequence[object]], tuple[int, str, str]]:
+    """Run a command whose standard error is a terminal; return its status, its output and what the terminal shows.
+
+    Where the system has no pseudoterminals, the test is skipped.
+    """
+
+    def run(command: Sequence[object]) -> tuple[int, str, str]:
+        try:
+            terminal, ours = pty.openpty()
+        except OSError as error:
+            pytest.skip(f"there are no pseudoterminals: {error}")
+        termios.tcsetwinsize(ours, (24, 100))
+        seen = b""
+        with TemporaryFile() as output:
+            process = subprocess.Popen(list(map(str, command)), stdout=output, stderr=ours)
+            os.close(ours)
+            with suppress(OSError):  # The end: no process has the other side open.
+                while more := os.read(terminal, 65_536):
+                    seen += more
+            os.close(terminal)
+            status = process.wait()
+            output.seek(0)
+            return status, output.read().decode(), seen.decode()
+
+    return run
 
 
 @pytest.fixture

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
-import pty
 import re
 import subprocess
 import sys
-import termios
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -34,22 +32,12 @@ def test_a_pipe_gets_one_plain_line() -> None:
     assert ran.stdout == b"said meanwhile\n" * 50
 
 
-def test_a_terminal_gets_a_bar_that_is_rewritten_in_place() -> None:
-    terminal, ours = pty.openpty()
-    termios.tcsetwinsize(ours, (24, 100))
-    running = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.DEVNULL, stderr=ours)
-    os.close(ours)
-    seen = b""
-    try:
-        while more := os.read(terminal, 65_536):
-            seen += more
-    except OSError:  # So Linux says that nobody has the other side open any more.
-        pass
-    os.close(terminal)
-    assert running.wait(60) == 0
-    assert seen.count(b"\r") > 50
-    assert re.search(rb"outer: 100%\|.+\| 50/50 ", seen)
-    assert b"inner: " in seen
+def test_a_terminal_gets_a_bar_that_is_rewritten_in_place(shown_on_terminal: Any) -> None:
+    status, _, seen = shown_on_terminal([sys.executable, "-c", PROGRAM])
+    assert status == 0
+    assert seen.count("\r") > 50
+    assert re.search(r"outer: 100%\|.+\| 50/50 ", seen)
+    assert "inner: " in seen
 
 
 def test_a_closed_standard_error_is_no_obstacle() -> None:

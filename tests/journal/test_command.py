@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
 import subprocess
 import sys
-import termios
 import zlib
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -432,16 +429,8 @@ def test_nothing_is_imported_that_is_not_needed(root: Path) -> None:
         assert not unwanted & set(ran.stdout.splitlines()[-1].split())
 
 
-def test_progress_is_shown_where_somebody_watches(root: Path) -> None:
-    try:
-        terminal, ours = pty.openpty()
-    except OSError as error:
-        pytest.skip(f"no terminal to watch on: {error}")
-    termios.tcsetwinsize(ours, (24, 100))
-    ran = subprocess.run([FYREHOSE, "journal", "check", root], stdout=subprocess.PIPE, stderr=ours, timeout=60)
-    os.close(ours)
-    seen = os.read(terminal, 65_536).decode()
-    os.close(terminal)
-    assert ran.returncode == 0
+def test_progress_is_shown_on_a_terminal(root: Path, shown_on_terminal: Any) -> None:
+    status, out, seen = shown_on_terminal([FYREHOSE, "journal", "check", root])
+    assert status == 0
     assert "fyrehose-ticks:" in seen
-    assert b"missing in epoch 0: 11" in ran.stdout
+    assert "missing in epoch 0: 11" in out

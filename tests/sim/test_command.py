@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import select
 import signal
 import subprocess
 import sys
-import termios
 from collections.abc import Callable
 from contextlib import ExitStack
 from io import StringIO
@@ -18,7 +16,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.cli import BACKBONE, main
-from fyrehose_twisted.sim import runner
+from fyrehose_twisted.sim import runner, single
 
 FYREHOSE = str(Path(sys.executable).parent / "fyrehose")
 
@@ -423,7 +421,7 @@ class TestManySeeds:
         assert simulate("toys:Ticker", "--seeds", 4) == (1, "", "fyrehose: interrupted\n")
 
 
-def test_progress_is_shown_where_somebody_watches(toys: Path) -> None:
+def test_progress_is_shown_on_a_terminal(toys: Path, shown_on_terminal: Any) -> None:
     for arguments, shown in (
         (("toys:Picky", "--seeds", 4, "--jobs", 1), (" seeds/s", "2 broken")),
         (
@@ -431,16 +429,8 @@ def test_progress_is_shown_where_somebody_watches(toys: Path) -> None:
             ("toy.picky, seed 9: ", " s simulated |", "shrinking: 1 of 7 faults left"),
         ),
     ):
-        try:
-            terminal, ours = pty.openpty()
-        except OSError as error:
-            pytest.skip(f"no terminal to watch on: {error}")
-        termios.tcsetwinsize(ours, (24, 100))
-        ran = command(*arguments, capture_output=False, stdout=subprocess.PIPE, stderr=ours)
-        os.close(ours)
-        seen = os.read(terminal, 65_536).decode()
-        os.close(terminal)
-        assert ran.returncode == 1
+        status, _, seen = shown_on_terminal([FYREHOSE, "simulate", *arguments])
+        assert status == 1
         for text in shown:
             assert text in seen
 
@@ -517,7 +507,8 @@ class TestWrongUsage:
     def test_what_cannot_be_had_is_said_before_anything_runs(
         self, simulate: Simulate, monkeypatch: pytest.MonkeyPatch, arguments: str, complaint: str
     ) -> None:
-        monkeypatch.setattr(runner, "run_seed", None)
+        for module in (runner, single):
+            monkeypatch.setattr(module, "run_seed", None)
         status, out, err = simulate(*arguments.split())
         assert (status, out) == (2, "")
         complaint = f"fyrehose: {complaint.format(here=os.getcwd())}"
