@@ -28,6 +28,20 @@ SEEDS = [1, pytest.param(None, marks=pytest.mark.soak)]
 DEADLINE = 120.0
 SECRET = b"a secret that is long enough"
 
+PATIENT = """
+from dataclasses import replace
+
+from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
+from fyrehose_twisted.fyrehose.repair import RepairConfig
+
+
+class PatientJournalProtocol(JournalProtocol):
+    def __init__(self, config, **more):
+        super().__init__(replace(config, repair=RepairConfig(attempts=200)), **more)
+"""
+"""Who answers is drawn by lot, also among clients that hold nothing and those that were killed a moment ago: with the
+attempts of the default, what one other journal holds is given up now and then."""
+
 Check = Callable[[Any], str]
 
 
@@ -46,6 +60,14 @@ def nothing_is_damaged(path: Path) -> None:
     """What `fyrehose journal check` looks at, without a process of its own."""
     checked = looked_through(LocalDirectory(path))
     assert checked.damaged == 0, checked.findings
+
+
+@pytest.fixture
+def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Options of a journal that gives nothing up before it has asked everybody, whatever the lot falls on."""
+    (tmp_path / "patient.py").write_text(PATIENT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return "--protocol", "patient.PatientJournalProtocol"
 
 
 def caught_up(backbone: Any, *journals: Any) -> int:
@@ -85,10 +107,13 @@ def test_two_journals_are_equal_and_give_all_to_who_comes_late(
 @pytest.mark.extended
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_readers_have_seen_survives_being_killed_again_and_again(
-    backbone: Any, start_journal: Any, load: Any, check: Check, seed: int | None
+    backbone: Any, start_journal: Any, load: Any, check: Check, patient: tuple[str, str], seed: int | None
 ) -> None:
     rng = random_of(seed)
-    journals = [start_journal(backbone, "each group"), start_journal(backbone, "now and then", "--fsync", 0.2)]
+    journals = [
+        start_journal(backbone, "each group", *patient),
+        start_journal(backbone, "now and then", "--fsync", 0.2, *patient),
+    ]
     backbone.wait_for_clients(2)
     publishing = load(backbone)
     for number in range(KILLS):
@@ -118,8 +143,11 @@ def test_what_readers_have_seen_survives_being_killed_again_and_again(
 
 
 @pytest.mark.extended
-def test_sigterm_under_load_tears_nothing(backbone: Any, start_journal: Any, load: Any, check: Check) -> None:
-    stopped, other = start_journal(backbone, "stopped"), start_journal(backbone, "other", "--fsync", 3_600)
+def test_sigterm_under_load_tears_nothing(
+    backbone: Any, start_journal: Any, load: Any, check: Check, patient: tuple[str, str]
+) -> None:
+    stopped = start_journal(backbone, "stopped", *patient)
+    other = start_journal(backbone, "other", "--fsync", 3_600, *patient)
     backbone.wait_for_clients(2)
     publishing = load(backbone)
     for _ in range(3):
