@@ -168,6 +168,27 @@ def test_whoever_left_says_no_more(cohort: Any, net: Any) -> None:
     assert cohort.host.of(Left) == [Left()]
 
 
+def test_whoever_left_takes_part_in_nothing(cohort: Any, net: Any) -> None:
+    cohort.node._parts.election.due = net.now + 25.0
+    net.run(15.1)  # No promise stands against another leader any more.
+    cohort.host.call("leave")
+    net.run(0.01)
+    cohort.end.take()
+    vow, told = cohort.host.vow, list(cohort.host.told)
+    # Nobody has answered its DROP yet, so its links are open.
+    messages = [
+        *(Nominate(9, 8), Pledge(9, 8, 7), Call(9), Elect(9, 8, 7), Knock(5), Meet(5, 8), Welcome(5), Hello(5, 8)),
+        *(Ping(9, "v", 8), Pong("v", 8, 1), Drop(8, "left"), Keepalive(), Malformed("unknown-command", b"X")),
+        *(Recv(1, b":a PRIVMSG #c :b"), Send(8, b"PRIVMSG #c :b")),
+    ]
+    for message in messages:
+        cohort.end.send(message)
+    assert cohort.node.counts["came_after_leaving"] == len(messages)
+    assert cohort.end.take() == []
+    assert (cohort.host.vow, cohort.host.told) == (vow, told)
+    assert cohort.node.next_deadline() is None
+
+
 def test_an_outsider_leaves_at_once(net: Any) -> None:
     host = net.node("out", 1)
     host.call("leave")

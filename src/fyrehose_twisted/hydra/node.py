@@ -229,7 +229,12 @@ class HydraNode:
         if now >= self._due:
             # A process that stood still has to see what it missed first.
             self.tick(now)
-        tie = self._standing.ties.get(peer)
+        standing = self._standing
+        if standing.role is Role.GONE:
+            # Links stay open until IRC and the doors are closed.
+            standing.counts["came_after_leaving"] += 1
+            return
+        tie = standing.ties.get(peer)
         if tie is None:
             return
         tie.heard = now
