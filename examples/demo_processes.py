@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,8 +60,7 @@ class Process:
     def start(self, *more: str) -> None:
         """Start it, with some more arguments."""
         pipe = subprocess.PIPE if self.answers else None
-        # A signal meanwhile has to wait, or nobody would know of the process.
-        with self._processes.uninterrupted(), self.log.open("ab") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._command, *more],
                 stdin=pipe or subprocess.DEVNULL,
@@ -161,7 +160,6 @@ class Processes:
         self.directory = directory
         self.on_wait: Callable[[], object] | None = None
         self._all: list[Process] = []
-        self._holding = False
         self._signal: int | None = None
 
     def service(self, name: str, plugin: str, *options: str) -> Process:
@@ -179,19 +177,14 @@ class Processes:
         self._all.append(process)
         return process
 
-    @contextmanager
-    def uninterrupted(self) -> Iterator[None]:
-        """Let signals wait for the end of the block."""
-        self._holding = True
-        yield
-        self._holding = False
-        if self._signal is not None:
-            raise Interrupted(self._signal)
-
     def wait_for(self, there: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
-        """Wait until ``there`` says so. :raises DemoError: if a process dies, or it takes too long."""
+        """Wait until ``there`` says so.
+
+        :raises DemoError: if a process dies, or it takes too long.
+        :raises Interrupted: if a signal came, then or before.
+        """
         until = time.monotonic() + patience
-        while not there():
+        while self._signal is None and not there():
             for process in self._all:
                 process.check()
             if time.monotonic() > until:
@@ -199,6 +192,8 @@ class Processes:
             if self.on_wait is not None:
                 self.on_wait()
             time.sleep(POLL_INTERVAL / 10)
+        if self._signal is not None:
+            raise Interrupted(self._signal)
 
     def __enter__(self) -> Processes:
         for number in SIGNALS:
@@ -207,7 +202,6 @@ class Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._holding = True  # It is ending already.
         for process in reversed(self._all):
             process.kill()
         # Spark's Java has started more, in process groups of their own; the directory is about to go.
@@ -228,7 +222,5 @@ class Processes:
         return left
 
     def _caught(self, number: int, _: object) -> None:
-        if self._signal is None:
-            self._signal = number
-            if not self._holding:
-                raise Interrupted(number)
+        # What is raised here could hide a process that is just being started, and Python drops it in a finalizer.
+        self._signal = self._signal or number

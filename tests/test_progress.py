@@ -25,6 +25,34 @@ for _ in ProgressBar(range(50), desc="outer", unit=" steps"):
     ProgressBar.write("said meanwhile", file=sys.stdout)
 """
 
+INTERRUPTED = """
+import sys
+from fyrehose_twisted.progress import ProgressBar
+
+def interrupted(at):
+    lines = iter(range(at))
+
+    def trace(frame, event, _):
+        if event == "line" and next(lines, None) is None:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        ProgressBar(total=3, leave=False)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+at = 0
+while interrupted(at):
+    at += 1
+print(at)
+"""
+
 
 def test_a_pipe_gets_one_plain_line() -> None:
     ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, timeout=60, check=True)
@@ -70,6 +98,12 @@ def test_a_format_is_kept_everywhere() -> None:
     with ProgressBar(total=3, desc="sweep", bar_format="{desc}: {n_fmt} of {total_fmt} are done", file=file) as bar:
         bar.update(3)
     assert file.getvalue() == "sweep: 3 of 3 are done\n"
+
+
+def test_a_signal_may_come_while_it_is_made() -> None:
+    ran = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=True)
+    assert int(ran.stdout) > 50
+    assert ran.stderr == ""
 
 
 def test_it_is_the_only_way_to_show_progress() -> None:

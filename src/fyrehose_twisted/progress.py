@@ -23,6 +23,7 @@ class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types.
     """
 
     monitor_interval = 0  # tqdm's thread would outlive a reactor and be there when processes are forked.
+    _is_made = False
 
     def __init__(self, *arguments: Any, file: TextIO | None = None, disable: bool = False, **options: Any) -> None:
         file = sys.stderr if file is None else file
@@ -34,6 +35,7 @@ class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types.
             if options.get("bar_format") is None:
                 options["ncols"] = 0  # Only numbers. It would overrule a format.
         super().__init__(*arguments, file=file, disable=disable or file is None, **options)
+        self._is_made = True
 
     def display(self, msg: str | None = None, pos: int | None = None) -> Any:
         """tqdm: show how far it is."""
@@ -52,6 +54,8 @@ class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types.
 
     def close(self) -> None:
         """End the bar; nothing is shown afterwards."""
+        if not self._is_made:  # A signal came while it was made, and it is garbage already.
+            return
         if self.in_place or self.disable:
             super().close()
             return

@@ -112,6 +112,30 @@ def test_a_signal_ends_it_with_all_that_it_started(tmp_path: Path, number: signa
     assert_nothing_is_left(tmp_path)
 
 
+def test_a_signal_in_a_finalizer_ends_it_too(tmp_path: Path) -> None:
+    program = """if True:
+        import os, signal, sys, pathlib, demo_processes
+        class Garbage:
+            def __del__(self):
+                os.kill(os.getpid(), signal.SIGTERM)
+        with demo_processes.Processes(pathlib.Path(sys.argv[1])) as processes:
+            Garbage()
+            print("finalized")
+            processes.wait_for(lambda: False, "nothing", 20)
+    """
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    ran = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(EXAMPLES)},
+    )
+    assert ran.stdout == "finalized\n"
+    assert ran.stderr.splitlines()[-1] == "demo_processes.Interrupted: ended by SIGTERM"
+
+
 @pytest.mark.extended
 def test_demo_with_spark(tmp_path: Path) -> None:
     ran = run(
