@@ -14,6 +14,7 @@ LEAKING = """
 import os, signal, socket, subprocess, sys, threading
 from pathlib import Path
 import pytest
+from twisted.internet.defer import fail
 
 KEPT, STOP = [], threading.Event()
 
@@ -53,6 +54,10 @@ def test_what_ends_in_a_moment():
 def test_signal():
     signal.signal(signal.SIGUSR1, lambda number, frame: None)
 
+def test_failure_that_nobody_handles():
+    cycle = [fail(ValueError("nobody minds"))]
+    cycle.append(cycle)
+
 def test_end():
     assert len(KEPT) == 4
     KEPT[1].kill()
@@ -75,10 +80,12 @@ def test_what_a_test_leaves_behind_fails_it(pytester: pytest.Pytester, monkeypat
         "test_process",
         "test_process_that_has_ended",
         "test_signal",
+        "test_failure_that_nobody_handles",
         "test_end",
     }, said
-    ran.assert_outcomes(passed=10, errors=7)
+    ran.assert_outcomes(passed=11, errors=8)
     assert re.search(r"garbage unclosed <socket", said)
+    assert re.search(r"unhandled error in a Deferred: nobody minds\n", said)
     assert re.search(r"test_process: sleep 60\n", said)
     orphan = re.search(r"process (\d+) of [^\n]*::test_process_of_a_process: sleep 61\n", said)
     assert orphan

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.task import Clock
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock, deferLater
 from twisted.logger import LogLevel, capturedLogs
 from zope.interface import implementer
 
@@ -53,8 +53,7 @@ class Port:
 
     def stopListening(self) -> Deferred[None]:
         self.stopped = True
-        self._protocol.doStop()
-        return succeed(None)
+        return deferLater(self._protocol.reactor, 0, self._protocol.doStop)
 
 
 class Spied:
@@ -113,6 +112,13 @@ def deliver(protocol: JournalProtocol, *sequences: int) -> None:
     receive(protocol, *(Deliver(number, b"message %d" % number) for number in sequences))
 
 
+def what_stopped(protocol: JournalProtocol) -> list[type[Exception] | None]:
+    """Return a list that is given the error which stops the protocol."""
+    errors: list[type[Exception] | None] = []
+    protocol.stopped.addErrback(lambda failure: errors.append(failure.type))
+    return errors
+
+
 def clock() -> Clock:
     made = Clock()
     made.advance(1_000)
@@ -169,12 +175,12 @@ def test_a_journal_that_is_full_stops_the_protocol_and_nothing_more_is_told() ->
     told = list(log)
     journal.full = True
     port.sent.clear()
-    errors: list[Exception] = []
-    protocol.stopped.addErrback(lambda failure: errors.append(failure.value))
+    errors = what_stopped(protocol)
     with capturedLogs() as logged:
         receive(protocol, Deliver(2, b"two"), Forward(OTHER, 1, 2))
         deliver(protocol, 3)
-    assert [type(error) for error in errors] == [JournalFull]
+        protocol.reactor.advance(0)
+    assert errors == [JournalFull]
     assert port.stopped
     assert log == told
     assert port.sent == []
@@ -187,8 +193,11 @@ def test_a_journal_that_is_full_at_once_stops_it_at_once() -> None:
     journal.full = True
     protocol = Application([], journal=journal, reactor=clock())
     port = Port(protocol, [])
+    errors = what_stopped(protocol)
     with capturedLogs():
         protocol.makeConnection(port)
+        protocol.reactor.advance(0)
+    assert errors == [JournalFull]
     assert port.stopped
     assert port.sent == []
 

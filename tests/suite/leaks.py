@@ -1,4 +1,4 @@
-"""A pytest plugin that fails a test which leaves descriptors, threads or processes behind."""
+"""A pytest plugin that fails a test which leaves descriptors, threads, processes or unhandled failures behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from suite.processes import environment
+from twisted.internet.defer import DebugInfo
 from twisted.internet.task import deferLater
+from twisted.logger import LogEvent, globalLogPublisher
 
 PATIENCE = 20.0
 """Seconds in which what a test has ended may really end: threads, processes that lost their parent, closed sockets."""
@@ -67,7 +70,7 @@ def orphans(session: str) -> set[Left]:
     found, mark = set(), f"{SESSION}={session}".encode()
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(OSError):
-            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if mark in environment(pid):
                 found.add(("process", pid))
     return found - {("process", str(os.getpid()))}
 
@@ -157,6 +160,12 @@ class Leaks:
         self._kept: set[Left] = set()
         self._before: set[Left] = set()
         self._by_fixtures: list[str] = []
+        self._unhandled: set[Left] = set()
+
+    def _hear(self, event: LogEvent) -> None:
+        """Note a failure that a Deferred took to its grave."""
+        if event.get("log_namespace") == DebugInfo.__module__ and "log_failure" in event:
+            self._unhandled.add(("unhandled", "error in a Deferred", event["log_failure"].getErrorMessage()))
 
     def pytest_runtestloop(self) -> None:
         """Open what libraries open once in a process: pipes of the reactor, a descriptor that it reserves, and the
@@ -170,6 +179,8 @@ class Leaks:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._kept |= children() | signals()
+        globalLogPublisher.addObserver(self._hear)
+        gc.freeze()  # Modules: the garbage of a test is then found in a fraction of a millisecond.
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
@@ -202,13 +213,16 @@ class Leaks:
         if SPARK in getattr(item, "fixturenames", ()):
             self._kept |= {one for one in resources() - self._before if one[0] in ("descriptor", "thread")}
         problems = []
-        if left := after_a_while(lambda: resources() - self._before - self._kept):
+        garbage = collected() | self._unhandled
+        self._unhandled.clear()
+        if left := garbage | after_a_while(lambda: resources() - self._before - self._kept):
             self._kept |= left  # Blame one test only.
             problems.append(f"the test leaves behind:{described(left)}")
         if nextitem is None or nextitem.path != item.path:
             found = after_a_while(self._orphans)
             self._kept |= found
             problems += [f"a test of this module leaves behind:{described(found)}"] if found else []
+            gc.freeze()  # What lasts does not have to be looked at again and again.
         problems += self._by_fixtures
         self._by_fixtures = []
         if problems:

@@ -9,7 +9,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+from suite.processes import environment
 
 from documented.environments import CORE, Environments, without_test_environment
 from documented.pages import ROOT, Install, Page
@@ -173,7 +176,8 @@ class Terminal:
     def _end(self, number: signal.Signals) -> list[str]:
         """Send a signal to all processes of the page, wait for their end, and return the commands of the rest."""
         deadline = time.monotonic() + HANGS
-        while processes := self._processes():
+        # Two looks: what ends during the first may have left another process behind, as daemons do.
+        while processes := self._processes() or self._processes():
             for process in processes:
                 signal.pidfd_send_signal(process, number)
             remaining = self._wait(processes, deadline)
@@ -203,32 +207,26 @@ class Terminal:
 
     def _pids(self) -> list[int]:
         """Return the ids of the processes that have the mark, daemons among them; a zombie has none."""
-        mark, found = f"{MARK}={self.directory}\0".encode(), []
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                if mark in path.read_bytes() + b"\0":
-                    found.append(int(path.parent.name))
-            except OSError:
-                continue
+        mark, found = f"{MARK}={self.directory}".encode(), []
+        for pid in filter(str.isdecimal, os.listdir("/proc")):
+            with suppress(OSError):
+                if mark in environment(pid):
+                    found.append(int(pid))
         return found
 
     def _processes(self) -> list[int]:
         """Return a descriptor of each process of the page."""
         found = []
         for pid in self._pids():
-            try:
+            with suppress(ProcessLookupError):
                 found.append(os.pidfd_open(pid))
-            except ProcessLookupError:
-                continue
         return found
 
     def _commands(self) -> list[str]:
         found = []
         for pid in self._pids():
-            try:
+            with suppress(OSError):
                 found.append(Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-            except OSError:
-                continue
         return found
 
     def _execute(self, command: str, redirection: str, said: str, hangs: float = HANGS) -> int:

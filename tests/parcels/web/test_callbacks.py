@@ -7,7 +7,7 @@ import json
 from collections import deque
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import pytest_twisted
@@ -49,9 +49,12 @@ class Setting:
         self.callbacks.start()
 
     def add(self, url: str = A, first: int | None = None, secret: str | None = None) -> Callback:
-        found: list[Callback] = []
-        self.callbacks.add(url, first, secret).addCallback(found.append)
-        return found[0]
+        found: list[Callback | Failure] = []
+        self.callbacks.add(url, first, secret).addBoth(found.append)
+        (added,) = found
+        if isinstance(added, Failure):
+            added.raiseException()
+        return cast(Callback, added)
 
 
 @pytest.fixture
@@ -261,7 +264,7 @@ def test_a_file_that_is_something_else(memory: Any, sender: Any, tmp_path: Path,
 
 def test_what_cannot_be_saved_is_not_registered(memory: Any, sender: Any, tmp_path: Path) -> None:
     setting = Setting(memory, sender, None, tmp_path / "missing" / "callbacks.json")
-    with pytest.raises(IndexError):
+    with pytest.raises(StateFileError, match=r"missing/callbacks\.json cannot be written"):
         setting.add()
     assert len(setting.callbacks) == 0
 
