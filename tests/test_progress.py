@@ -40,13 +40,15 @@ def interrupted(at):
 
     sys.settrace(trace)
     try:
-        ProgressBar(total=3, leave=False)
+        bar = ProgressBar(total=3, leave=False)
     except KeyboardInterrupt:
         return True
     finally:
         sys.settrace(None)
+    bar.close()
     return False
 
+ProgressBar(total=3, leave=False).close()  # What only the first one imports is not interrupted.
 at = 0
 while interrupted(at):
     at += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from time import monotonic
 
@@ -20,16 +19,17 @@ def environment(pid: int | str) -> list[bytes]:
     """
     process = Path("/proc", str(pid))
     until = monotonic() + PATIENCE
-    while not (variables := (process / "environ").read_bytes()) and monotonic() < until:
-        if not _executes(process):
-            variables = (process / "environ").read_bytes()  # It may have been done in the meantime.
-            break
+    while not (variables := (process / "environ").read_bytes()) and _has_variables(process) and monotonic() < until:
+        pass
     return variables.split(b"\0")
 
 
-def _executes(process: Path) -> bool:
-    """Return whether there is a program without arguments; a zombie and a thread of the kernel have no program."""
-    try:
-        return not (process / "cmdline").read_bytes() and bool(os.readlink(process / "exe"))
-    except OSError:
-        return False
+def _has_variables(process: Path) -> bool:
+    """Return whether there are variables, or will be once the program that is being executed is in place.
+
+    The fields of one look belong together, those of two files may be of two programs. Where the code begins is set
+    last, after the bounds of the variables. Zombies and threads of the kernel have no memory. See proc_pid_stat(5).
+    """
+    fields = (process / "stat").read_bytes().rpartition(b")")[2].split()
+    memory, code, first, end = (int(fields[number - 3]) for number in (23, 26, 50, 51))
+    return memory > 0 and (code == 0 or first < end)
