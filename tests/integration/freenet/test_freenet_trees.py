@@ -159,15 +159,17 @@ def test_only_who_has_the_key_publishes(network: Callable[..., Any], start: Any,
 
 @pytest.mark.extended
 def test_what_cannot_work_is_said_before_it_starts(start: Any, free_port: Any, tmp_path: Path) -> None:
-    listen = "--listen", f"tcp:{free_port()}"
+    def listen(more: str = "") -> tuple[str, str]:
+        return "--listen", f"tcp:{free_port()}{more}"  # Each tries its port, so it has one of its own.
+
     (tmp_path / "bad").write_text("{}")
     said = {
-        (*listen[:1], f"{listen[1]}:interface=0.0.0.0"): "is not on loopback, and everybody could use it",
-        (*listen, "--control", "tcp:1:interface=0.0.0.0"): "publishes in this node's name",
+        listen(":interface=0.0.0.0"): "is not on loopback, and everybody could use it",
+        (*listen(), "--control", "tcp:1:interface=0.0.0.0"): "publishes in this node's name",
         ("--location", "1.0"): "--location 1.0: a location goes from 0",
         ("--subscribe", "x"): "'x' is no key",
-        (*listen, "--peer", "nobody"): "--peer 'nobody' is neither HOST:PORT",
-        (*listen, "--state", "bad"): "is not one of a freenet node",
+        (*listen(), "--peer", "nobody"): "--peer 'nobody' is neither HOST:PORT",
+        (*listen(), "--state", "bad"): "is not one of a freenet node",
         ("--coalesce", "never"): "coalesce='never': choose one of queue, reject, parallel",
     }
     command = "twistd", "-n", "--pidfile=", "freenet-node"
