@@ -106,6 +106,17 @@ def test_those_who_wait_go_on_when_nothing_is_found(make_bench: Any) -> None:
     assert bench.asked_of(1).uid == second
 
 
+def test_when_those_who_wait_have_no_hops_either_nothing_is_left(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1, 3: 0.3, 4: 0.4})
+    first = bench.request(3, best=0.01)
+    second = bench.request(4, best=0.02, htl=0)
+    bench.take()
+    bench.say(1, DataNotFound(first))
+    assert bench.take(3) == [DataNotFound(first)]
+    assert bench.take(4) == [DataNotFound(second)]
+    assert bench.node.streams == {}
+
+
 def test_the_application_goes_on_when_the_request_of_another_fails(make_bench: Any) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     first = bench.request(3, best=0.01)

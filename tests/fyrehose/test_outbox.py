@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import PublishQueueFull
+from fyrehose_twisted.fyrehose import outbox as outbox_module
 from fyrehose_twisted.fyrehose.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, unwrap
 from fyrehose_twisted.fyrehose.outbox import DATAGRAM_OVERHEAD, Outbox, OutboxConfig
 from fyrehose_twisted.fyrehose.window import WindowConfig
@@ -124,6 +125,19 @@ def test_patience_grows_once_for_each_needless_repeat() -> None:
         bring_back(box, data, 5.1)
         patience.append(box.window.reordering)
     assert patience[0] < patience[1] == patience[2] == patience[3]
+
+
+def test_only_so_many_messages_are_remembered_that_may_come_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "REMEMBERED", 2)
+    box = outbox(window=WIDE)
+    sent = [sent_again(box) for _ in range(3)]
+    for data in sent:
+        bring_back(box, data, 5.1)
+    before = box.window.reordering
+    bring_back(box, sent[0], 5.1)
+    assert box.window.reordering == before
+    bring_back(box, sent[1], 5.1)
+    assert box.window.reordering > before
 
 
 def test_a_repeat_that_comes_back_counts_among_what_came_back() -> None:

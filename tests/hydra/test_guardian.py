@@ -195,6 +195,16 @@ def test_a_link_speaks_for_one_id_only() -> None:
     assert net.guardian.over.called
 
 
+def test_when_it_is_over_it_dials_nobody() -> None:
+    net = Net("x")
+    net.guardian.use(4711)
+    net.bind("x", 4711)
+    net.guardian.quit()
+    net.guardian._not_opened(("x", 1), "refused")
+    net.clock.advance(60.0)
+    assert net.dialled == 1
+
+
 def test_whom_it_could_not_reach_it_tries_to_for_a_while() -> None:
     net = Net("x")
     net.up.clear()
@@ -301,6 +311,16 @@ def test_one_that_does_not_end_is_killed() -> None:
     guarding.processExited(Failure(error.ProcessTerminated(signal=9)))
     assert stopped.called
     assert spawning.clock.getDelayedCalls() == []
+    assert len(spawning.spawned) == 1
+
+
+def test_one_that_ends_after_the_node_has_stopped_is_not_started_again() -> None:
+    spawning = Spawning()
+    guarding = Guarding(spawning, ["tcp:x:1"], None, 1.0)
+    guarding.start()
+    assert guarding.stop(goodbye_said=False).called
+    guarding.processExited(Failure(error.ProcessDone(0)))
+    spawning.clock.advance(RESTART)
     assert len(spawning.spawned) == 1
 
 

@@ -1049,6 +1049,29 @@ def test_a_run_that_is_refused_for_now_is_not_overtaken(trio: Any, wires: Any) -
     assert [one.token for one in boris.of(Answered)] == [1, 2]
 
 
+def test_a_call_that_nobody_waits_for_may_fail(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1)
+    ivan.told.clear()
+    ivan.tell("dial_failed", ("10.0.0.77", 7_878), "refused")
+    assert (ivan.told, ivan.dialled) == ([], [])
+    assert mode(ivan) is Mode.WRK
+
+
+def test_where_a_connection_is_full_no_entries_are_sent(trio: Any, wires: Any) -> None:
+    leader = trio[0]
+    peer = next(end.peer for end in leader.ends.values() if end.peer.dialled and end.peer.address == trio[1].address)
+    leader.tell("blocked", peer)
+    leader.wrote.clear()
+    leader.tell("publish", [b"1"], 1)
+    wires.run(0.5)
+    told = [to.address for _, to, message in leader.wrote if isinstance(message, Append) and message.entries]
+    assert told == [trio[2].address]
+    assert leader.of(Answered) == [Answered(1, ((1, 1),))]
+    leader.tell("unblocked", peer)
+    wires.run(0.5)
+    assert delivered(trio[1])[-1:] == [b"1"]
+
+
 # Other nodes that lie
 
 

@@ -59,6 +59,16 @@ def test_one_that_is_asked_for_again_is_sent_once() -> None:
     assert here.out == [(OTHER, Published("p", 5, 1, ((1, 1),)))]
 
 
+def test_nobody_else_publishes_under_the_name_of_the_node() -> None:
+    here = publishing()
+    assert here.asked(run(1, 2, "me"), ONE) is False
+    (refused,) = here.out
+    assert refused[0] == ONE
+    assert isinstance(refused[1], NotPublished)
+    assert refused[1].why is Refusal.NAME_TAKEN
+    assert len(here) == 0
+
+
 def test_an_application_that_asks_too_does_not_hide_who_asked() -> None:
     here = publishing()
     here.publish_as(run(1), "token")

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fyrehose_twisted.parcels.scenarios import SCENARIOS, Behind, Storm, Strangers
+from fyrehose_twisted.parcels.scenarios import SCENARIOS, Amnesia, Behind, Storm, Strangers
 from fyrehose_twisted.sim.pytest_plugin import Simulate
 from fyrehose_twisted.sim.runner import soak
 from fyrehose_twisted.sim.scenario import Outcome, Scenario
@@ -35,6 +35,12 @@ def test_who_was_away_for_long_is_told_what_it_missed(simulate: Simulate) -> Non
     (outcome,) = simulate(Behind, seeds=[4])
     assert outcome.counts["skipped"] > 0
     assert outcome.counts["states taken"] > 3
+
+
+def test_an_operator_forms_the_cluster_anew(simulate: Simulate) -> None:
+    (outcome,) = simulate(Amnesia, seeds=[2])
+    assert outcome.counts["reformed"] == 1
+    assert outcome.counts["acknowledged"] > 0
 
 
 def test_parcels_travel_as_bytes_too(simulate: Simulate) -> None:

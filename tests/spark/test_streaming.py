@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
+from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
 from fyrehose_twisted.journal.reader import JournalReader
@@ -19,6 +21,7 @@ from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark import streaming
 from fyrehose_twisted.spark.options import read_options
 from fyrehose_twisted.spark.schema import RECORD
+from fyrehose_twisted.spark.source import FyrehoseDataSource, columns_of
 from fyrehose_twisted.spark.streaming import FyrehoseStreamReader, UnknownJournal
 
 STREAM = "fyrehose://test"
@@ -42,6 +45,22 @@ def rows(stream: FyrehoseStreamReader, start: Any, end: Any) -> list[tuple[int, 
     return [
         (row["sequence"], row["status"]) for part in parts for batch in stream.read(part) for row in batch.to_pylist()
     ]
+
+
+def test_a_stream_of_the_source_reads_the_columns_that_it_is_told_to() -> None:
+    source = FyrehoseDataSource({"path": "/somewhere"})
+    schema = StructType([StructField("sequence", LongType()), StructField("payload", BinaryType())])
+    stream = source.streamReader(schema)
+    assert isinstance(stream, FyrehoseStreamReader)
+    assert columns_of(schema) == ("sequence", "payload")
+    assert stream.getDefaultReadLimit() == ALL
+    for field, words in (
+        (StructField("sequence", BinaryType()), "the schema has sequence BINARY; the source has "),
+        (StructField("sequence", LongType(), False), "the schema has sequence BIGINT NOT NULL; the source has "),
+        (StructField("size", LongType()), "the schema has size BIGINT; the source has "),
+    ):
+        with pytest.raises(ConfigurationError, match=words):
+            source.streamReader(StructType([field]))
 
 
 def test_a_query_goes_on_where_it_was(write_journal: Any) -> None:

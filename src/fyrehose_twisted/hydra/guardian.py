@@ -136,7 +136,7 @@ class Guardian:
     def quit(self) -> None:
         """The node said goodbye itself."""
         self._gone = True
-        for post in self._posts.values():
+        for post in tuple(self._posts.values()):  # One that ends at once is taken out.
             post.hang_up()
         self._end()
 

@@ -327,6 +327,7 @@ def run_page_in(directory: Path, page: Page, free_port: FreePort, environments: 
 
 def open_terminal(directory: Path, free_port: FreePort, environments: Environments) -> Terminal:
     """Return a terminal that has what ``pip install .`` installs."""
+    programs = environments.programs(CORE)
     terminal = Terminal(directory, free_port)
-    terminal.enter(environments.programs(CORE))
+    terminal.enter(programs)
     return terminal

@@ -1,0 +1,81 @@
+"""What ``fyrehose parcels publish`` does about a cluster, or a reader of its numbers, that is slower than its input."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from fyrehose_twisted.parcels import pub
+from fyrehose_twisted.parcels.pub import EventPublisher
+
+
+class Publisher:
+    """Orders nothing until a test does."""
+
+    def __init__(self) -> None:
+        self.under_way: list[Deferred[int]] = []
+
+    def publish(self, event: bytes) -> Deferred[int]:
+        self.under_way.append(Deferred())
+        return self.under_way[-1]
+
+
+@pytest.fixture
+def publisher() -> Publisher:
+    """A publisher whose events a test orders."""
+    return Publisher()
+
+
+@pytest.fixture
+def lines(publisher: Any, monkeypatch: pytest.MonkeyPatch) -> EventPublisher:
+    """What reads lines for it, two at a time, or nine bytes."""
+    monkeypatch.setattr(pub, "MOST_EVENTS", 2)
+    monkeypatch.setattr(pub, "MOST_BYTES", 9)
+    return EventPublisher(publisher, None)
+
+
+def room(lines: EventPublisher) -> Deferred[None]:
+    return Deferred.fromCoroutine(lines.when_room())
+
+
+def test_events_under_way_are_limited(lines: EventPublisher, publisher: Publisher) -> None:
+    assert room(lines).called
+    lines.publish(b"a")
+    assert room(lines).called
+    lines.publish(b"b")
+    waiting = room(lines)
+    assert not waiting.called
+    publisher.under_way[0].callback(1)
+    assert waiting.called
+
+
+def test_bytes_under_way_are_limited(lines: EventPublisher, publisher: Publisher) -> None:
+    lines.publish(b"nine byte")
+    waiting = room(lines)
+    assert not waiting.called
+    publisher.under_way[0].callback(1)
+    assert waiting.called
+
+
+def test_who_does_not_take_the_numbers_gets_no_more(lines: EventPublisher) -> None:
+    lines.pauseProducing()
+    waiting = room(lines)
+    assert not waiting.called
+    lines.resumeProducing()
+    assert waiting.called
+
+
+def test_who_wants_no_numbers_any_more_stops_nothing(lines: EventPublisher) -> None:
+    lines.pauseProducing()
+    waiting = room(lines)
+    lines.stopProducing()
+    assert waiting.called
+
+
+def test_nobody_waits_for_room_after_the_end(lines: EventPublisher) -> None:
+    lines.pauseProducing()
+    waiting = room(lines)
+    lines.end_with("interrupted")
+    assert waiting.called
