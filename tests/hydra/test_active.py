@@ -396,15 +396,32 @@ def test_saying_goodbye() -> None:
     server = opened()
     server.connection.close("leave it\r\nJOIN #0")
     assert server.read() == [b"QUIT :leave itJOIN #0"]
-    assert server.transport.disconnecting
-    assert server.transport.producer is None  # Which Twisted would wait for.
     assert server.closed == []
-    server.says(b":x!y@z PRIVMSG #c :late\r\nERROR :Closing Link\r\n")
+    before = len(server.lines)
+    # What was said before the server read that is heard.
+    server.says(b":x!y@z PRIVMSG #c :late\r\nPING :x\r\nERROR :Closing Link\r\n")
+    assert server.lines[before:] == [b":x!y@z PRIVMSG #c :late"]
     assert not server.connection.say(b"PRIVMSG #c :late")
+    server.connection.close("once is enough")
+    assert server.read() == []
     server.close()
     assert server.closed == ["leave it\r\nJOIN #0"]
     assert server.clock.getDelayedCalls() == []
-    assert len(server.lines) == 1
+
+
+def test_a_goodbye_before_the_server_has_let_it_in() -> None:
+    server = Server()
+    server.connection.open()
+    server.accept().read()
+    server.connection.close("stopping")
+    assert server.read() == [b"QUIT :stopping"]
+    assert server.transport.disconnecting
+    assert server.transport.producer is None  # Which Twisted would wait for.
+    server.says(b":s 001 bot :welcome\r\n")
+    assert server.read() == []
+    server.close()
+    assert server.closed == ["stopping"]
+    assert server.clock.getDelayedCalls() == []
 
 
 def test_a_goodbye_that_is_not_heard() -> None:

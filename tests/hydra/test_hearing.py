@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.hydra.events import Missed, Received
+from fyrehose_twisted.hydra.events import Left, Missed, Received
 from fyrehose_twisted.hydra.messages import MAX_LINE, Hello, Meet, Ping, Recv
 
 LINE = b":a!b@c PRIVMSG #c :hi"
@@ -112,6 +112,28 @@ def test_who_has_no_lease_relays_nothing(cohort: Any) -> None:
     cohort.host.call("irc_received", [LINE])
     assert heard(cohort.host) == []
     assert cohort.node.counts["irc_without_lease"] == 1
+
+
+def test_a_leader_that_leaves_relays_until_irc_is_closed(leader: Any) -> None:
+    leader.host.irc = "waits"
+    leader.host.call("leave")
+    leader.host.call("irc_received", [LINE])
+    leader.host.call("irc_closed", "left")
+    leader.host.call("irc_received", [LINE])
+    leader.net.run(0.01)
+    assert leader.ends[7].take(Recv) == [Recv(0, LINE)]
+    assert leader.node.counts["irc_without_lease"] == 1
+    assert leader.host.of(Left) == [Left()]
+
+
+def test_a_leader_that_leaves_relays_no_longer_than_it_has_a_lease(leader: Any) -> None:
+    leader.host.irc = "waits"
+    leader.host.call("leave")
+    leader.net.now += 10.0
+    leader.host.call("irc_received", [LINE])
+    leader.net.run(0.01)
+    assert leader.ends[7].take(Recv) == []
+    assert leader.node.counts["irc_without_lease"] == 1
 
 
 def test_the_leader_takes_no_lines_from_others(leader: Any) -> None:

@@ -51,7 +51,6 @@ from fyrehose_twisted.hydra.scenarios import (
     Islands,
     NetworkScenario,
     Storm,
-    Succession,
     Unsafe,
 )
 from fyrehose_twisted.hydra.seen import Seen
@@ -587,6 +586,18 @@ class Naps(_Struck):
             self.network.call_in(lasts + 15.0, leader.go_on)
 
 
+class Interrupted(_Struck):
+    """The leader is killed while lines that others want said are on their way."""
+
+    name = "hydra.interrupted"
+
+    def strike(self, leader: Host, others: list[Host]) -> None:
+        for host in others:
+            self.operate(host, "say", lambda node, now, host=host: self.cast.say(host, node, now, retry=False))
+        self.network.call_in(self.rng.uniform(0.0005, 0.006), partial(leader.stop, Crash.KILLED))
+        self.network.call_in(5.0, leader.start)
+
+
 class Severed(_Struck):
     """The leader is cut off, with or without an end to its connections."""
 
@@ -679,7 +690,7 @@ BUGS = [
     Bug(counts_on_in_the_next_term, (SameLines.name,), Storm, seed=0),
     Bug(takes_lines_twice, (SameLines.name, NoStorm.name, SaidOnce.name), Storm, seed=1),
     Bug(says_lines_as_often_as_they_come, (SaidOnce.name,), Storm, seed=3),
-    Bug(sends_what_is_uncertain_again, (SaidOnce.name,), Succession, seed=214),
+    Bug(sends_what_is_uncertain_again, (SaidOnce.name,), Interrupted, seed=1),
     Bug(tells_that_lines_were_said_too_soon, (SaidOnce.name,), Storm, seed=0),
     Bug(calls_refused_what_is_uncertain, (SaidOnce.name,), Storm, seed=0),
     Bug(relays_each_answer_again_and_again, (NoStorm.name,), Calm, seed=3),

@@ -196,6 +196,8 @@ class _Place:
 class _Active(IrcClient):
     """One connection of an :class:`ActiveConnection`."""
 
+    hears_out = True
+
     def __init__(self, owner: ActiveConnection, config: IrcConfig, server: str, reactor: Any) -> None:
         super().__init__(
             config.login(),

@@ -42,6 +42,9 @@ from fyrehose_twisted.sim.observer import Observer
 
 NodeClass = Callable[..., HydraNode]
 
+GOODBYE = 0.02
+"""Seconds until an IRC server has read a goodbye and lets go."""
+
 
 @implementer(ILinkNode)
 class _Actor:
@@ -328,9 +331,12 @@ class Cast(Observer):
                 connection = _Connection(host, host.boots, term)
                 self.network.call_in(self.rng.uniform(0.02, 0.3), partial(self._open, connection))
             case CloseIrc(_):
-                for connection in list(self.online):
-                    if connection.host is host and connection.boot == host.boots:
-                        self.online.remove(connection)
+                open_ones = [one for one in self.online if one.host is host and one.boot == host.boots]
+                if open_ones and host.node._course.may_relay(host.now):
+                    # What is said until the server has read the goodbye still comes.
+                    self.network.call_in(GOODBYE, partial(self._cut, open_ones[0], "closed here"))
+                    return
+                self.online = [one for one in self.online if one not in open_ones]
                 self.network.call_in(0.001, partial(self._closed, host, host.boots, "closed here"))
             case ToIrc(line, until, _):
                 self._hand(host, line, until, event)

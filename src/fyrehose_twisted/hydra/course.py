@@ -20,10 +20,12 @@ class Course:
     """What changes a node's role, and what follows from that.
 
     :ivar resigning: why it gives the lead up, while IRC is not closed yet.
+    :ivar listens_until: the end of the lease that it had then. Until that, or until IRC is closed, lines are relayed.
     """
 
     def __init__(self, parts: Parts, now: float) -> None:
         self.resigning: str | None = None
+        self.listens_until = -inf
         self._parts = parts
         self._leaving = False
         self._born = now
@@ -35,6 +37,10 @@ class Course:
         parts = self._parts
         is_leader = parts.standing.role is Role.LEADER
         return not is_leader or (self.resigning is None and parts.leading.may_decide(now))
+
+    def may_relay(self, now: float) -> bool:
+        """Return whether lines from IRC may be passed on: with a lease, and while it says goodbye there."""
+        return self._parts.leading.may_write(now) or (self.resigning is not None and now < self.listens_until)
 
     def quorumless_at(self) -> float:
         """Return when the node gives its network up, unless somebody leads before (rule S6)."""
@@ -158,6 +164,8 @@ class Course:
     def resign(self, why: str, now: float) -> None:
         """Give the lead up: once the connection to IRC is closed, the others are told (rule S7)."""
         parts = self._parts
+        until = parts.leading.until
+        self.listens_until = -inf if until is None else until
         parts.leading.end()
         parts.speaking.give_up(why)
         self.resigning = why

@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from twisted.internet import tcp
 from twisted.internet.defer import Deferred
@@ -96,16 +96,19 @@ class IrcClient(Protocol):
 
     A subclass changes the hooks. :meth:`dial` it once; :meth:`ended` is called once after that, whatever happens.
 
+    :cvar hears_out: whether it reads, after its goodbye, what was said before the server has read that.
     :param timeout: seconds from dialling until :meth:`settled` has to be called.
     :param ping_every: seconds between PINGs to the server.
     :param answer_within: seconds of silence after one that end the connection.
     :ivar nick: the one that it has, or asks for.
     :ivar prefix: ``nick!user@host``, as far as it is known.
     :ivar registered: whether the server has let it in.
+    :ivar leaving: whether it said goodbye: nothing more is written, and read is what comes until the server lets go.
     :ivar over: whether nothing is read or written any more; the transport may be open still.
     """
 
     log = Logger()
+    hears_out: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -126,6 +129,7 @@ class IrcClient(Protocol):
         self.nick = wire(login.nick)
         self.prefix = ""
         self.registered = False
+        self.leaving = False
         self.over = False
         self.counts: Counter[str] = Counter()
         self.complaints = Complaints(self.log, clock.seconds)
@@ -219,7 +223,7 @@ class IrcClient(Protocol):
 
     def put(self, line: bytes) -> bool:
         """Write a line, and say whether that was still possible."""
-        if self.over or self.transport is None:
+        if self.over or self.leaving or self.transport is None:
             return False
         self._hand_over(line + b"\r\n")
         return True
@@ -231,9 +235,12 @@ class IrcClient(Protocol):
             return
         self._why = self._why or reason
         self.send("QUIT", ":" + wire("".join(filter(str.isprintable, reason))[:100]))
-        self.over = True
-        self._transport.unregisterProducer()  # Or Twisted would wait for what it produces.
-        self._transport.loseConnection()
+        if self.registered and self.hears_out:
+            self.leaving = True
+        else:
+            self.over = True
+            self._transport.unregisterProducer()  # Or Twisted would wait for what it produces.
+            self._transport.loseConnection()
         self._cut_in(within)
 
     def cut_off(self, reason: str) -> None:

@@ -157,7 +157,7 @@ class HydraNode:
     def irc_received(self, lines: Sequence[bytes], now: float) -> None:
         """Lines came from IRC, without CR LF."""
         counts = self._standing.counts
-        if self.role is not Role.LEADER or not self._parts.leading.may_write(now):
+        if self.role is not Role.LEADER or not self._course.may_relay(now):
             counts["irc_without_lease"] += len(lines)
             return
         for line in lines:
