@@ -6,10 +6,11 @@ import pytest
 
 from fyrehose_twisted.errors import ConfigurationError, LocalError, TooManyStreams
 from fyrehose_twisted.freenet import node as node_module
-from fyrehose_twisted.freenet.events import Attached, Subscribed, SubscribeFailed
+from fyrehose_twisted.freenet.events import Attached, Delivered, Packet, Subscribed, SubscribeFailed
 from fyrehose_twisted.freenet.messages import (
     Accepted,
     DataNotFound,
+    RejectedBusy,
     RejectedLoop,
     RejectedOverload,
     RouteNotFound,
@@ -386,6 +387,49 @@ def test_who_is_alone_is_the_root(make_bench: Any) -> None:
     bench = make_bench(0.3, {})
     bench.call("subscribe", bench.key)
     assert bench.told == [Attached(bench.key, None), Subscribed(bench.key, bench.at(0.3), True)]
+
+
+@pytest.fixture
+def newcomer(make_bench: Any) -> Any:
+    """A node with a peer to dial, subscribed before it has a neighbour."""
+    waiting = {"targets": (("10.0.0.1", 6_180),), "first_neighbour_timeout": 2.0}
+    bench = make_bench(0.05, {}, config=waiting)
+    bench.call("subscribe", bench.key, last_seen=7)
+    return bench
+
+
+def test_a_node_with_peers_waits_for_its_first_neighbour_before_it_searches(newcomer: Any) -> None:
+    newcomer.wait(1.9)
+    assert newcomer.told == []
+    newcomer.meet(1, 0.3)
+    assert newcomer.asked_of(1).last_seen == 7
+    newcomer.meet(2, 0.1)
+    newcomer.wait(0.5)
+    assert newcomer.take() == []
+
+
+def test_a_node_joins_the_tree_of_its_first_neighbour_before_that_one_may_join_it(newcomer: Any) -> None:
+    # The root sees at once that the new node is nearer, and its request comes in the packet that ends the greeting.
+    newcomer.node.introduce(1, 1, 1, newcomer.at(0.3), newcomer.now)
+    uid = newcomer.request(1, must_beat=0.3, best=0.3)
+    own, answer = newcomer.take()
+    assert (type(own), answer) == (SubscribeRequest, RejectedBusy(uid, newcomer.at(0.05)))
+    newcomer.say(1, SubscribeSucceeded(newcomer.key, own.uid, newcomer.at(0.3)))
+    newcomer.give(1, 8)
+    assert newcomer.of(Subscribed) == [Subscribed(newcomer.key, newcomer.at(0.3), False)]
+    assert newcomer.of(Delivered) == [Delivered(newcomer.key, [Packet(8, b"x")])]
+
+
+def test_a_node_that_finds_no_neighbour_in_time_is_the_root(newcomer: Any) -> None:
+    newcomer.wait(2.0)
+    assert newcomer.told == [Attached(newcomer.key, None), Subscribed(newcomer.key, newcomer.at(0.05), True)]
+
+
+def test_a_subscription_that_ends_while_it_waits_for_a_neighbour_asks_nobody(newcomer: Any) -> None:
+    newcomer.call("unsubscribe", newcomer.key)
+    newcomer.meet(1, 0.3)
+    newcomer.wait(2.0)
+    assert newcomer.take() == []
 
 
 def test_subscribing_twice_is_harmless(bench: Any) -> None:

@@ -88,6 +88,9 @@ class FreenetNode:
         meeting.rebooted = self._rebooted
         meeting.lost = self._lost
         meeting.forgotten = self._forgotten
+        self._waiting_for_neighbour = bool(config.targets) and config.first_neighbour_timeout > 0.0
+        if self._waiting_for_neighbour:
+            core.at(now + config.first_neighbour_timeout, self._begin_waiting)
         self._receivers: dict[type, Callable[[Any, Neighbour, float], None]] = {
             Located: self._located,
             Ping: meeting.pinged,
@@ -164,7 +167,8 @@ class FreenetNode:
                 core.tell(Delivered(key, packets))
         elif stream.phase is Phase.SEARCHING and not stream.searches:
             stream.packets.resume(last_seen)
-            self._searching.begin(stream, core.new_uid(), None, now)
+            if not self._waiting_for_neighbour:
+                self._searching.begin(stream, core.new_uid(), None, now)
 
     def unsubscribe(self, key: bytes, now: float) -> None:
         """Be of no use to the application any more; the node stays in the tree so long as others need it."""
@@ -285,8 +289,16 @@ class FreenetNode:
 
     # Neighbours
 
+    def _begin_waiting(self, now: float) -> None:
+        """Search for the streams that were subscribed to before there was a neighbour."""
+        waiting, self._waiting_for_neighbour = self._waiting_for_neighbour, False
+        if waiting:
+            for stream in tuple(self._core.streams.values()):
+                self._searching.begin(stream, self._core.new_uid(), None, now)
+
     def _arrived(self, neighbour: Neighbour, now: float) -> None:
         core = self._core
+        self._begin_waiting(now)
         for stream in core.streams.values():
             if neighbour in stream.subscribers and stream.settled and stream.root is not None:
                 # It may have another parent by now, and what it said of that may be lost: it corrects us.

@@ -25,7 +25,6 @@ from fyrehose_twisted.freenet.events import (
     Delivered,
     Dropped,
     Missed,
-    NeighbourUp,
     NotPublished,
     Packet,
     Published,
@@ -61,7 +60,7 @@ DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
 GOODBYE = 2.0
 """Seconds that neighbours may take to hear that a node leaves."""
 MAX_NEIGHBOURS = 256
-ALONE = 2.0
+FIRST_NEIGHBOUR_TIMEOUT = 2.0
 """Seconds that a node which has just started waits for a neighbour before it looks for its streams."""
 
 REASONS = {
@@ -155,7 +154,6 @@ class FreenetService(Service):
         self._connecting: dict[bytes, list[Deferred[None]]] = {}
         self._publishing: dict[int, Deferred[int]] = {}
         self._tokens = count()
-        self._alone: Any = None
         self._reloading = Reloading.of_nothing(reactor)
         self._entrances = Entrances(self.reactor, f"tcp:{DEFAULT_PORT}", "freenet")
         for endpoint in listen:
@@ -181,7 +179,7 @@ class FreenetService(Service):
         node, links = self.node, self.links
         try:
             check_key(key)
-            if node is not None and links is not None and self._alone is None and not self._users[key]:
+            if node is not None and links is not None and not self._users[key]:
                 self._join(key, last_seen)
                 links.flush_soon()
         except FyrehoseError as error:
@@ -364,6 +362,7 @@ class FreenetService(Service):
             targets=self._targets,
             secret=secret,
             max_neighbours=max_neighbours,
+            first_neighbour_timeout=FIRST_NEIGHBOUR_TIMEOUT,
         )
 
     def _draw(self) -> tuple[int, float]:
@@ -393,11 +392,8 @@ class FreenetService(Service):
         )
         self._entrances.open(self.links.factory)
         self.log.info("node {node:016x} at {location:.6f} on the ring", node=number, location=location)
-        if self._targets:
-            # Alone, it would be the root of everything for a moment.
-            self._alone = self.reactor.callLater(ALONE, self._join_all)
-        else:
-            self._join_all()
+        for key in self._users:
+            self._join(key, None)
         self.links.flush()
         if self._error is None:
             supervisor.ready(self.reactor, f"listening on {self._entrances}")
@@ -405,9 +401,6 @@ class FreenetService(Service):
     async def _stop(self) -> None:
         self._reloading.stop()
         node, links = self.node, self.links
-        if self._alone is not None:
-            self._alone.cancel()
-            self._alone = None
         if node is not None and links is not None and self._error is None:
             node.leave(links.now())
             links.flush()
@@ -436,19 +429,6 @@ class FreenetService(Service):
         if last_seen is None:
             last_seen = NONE_SEEN if journal is None else journal.last_seen
         self.node.subscribe(key, self.links.now(), last_seen=last_seen)
-
-    def _join_all(self) -> None:
-        """Join the streams that were wanted before there was anybody to ask."""
-        alone, self._alone = self._alone, None
-        if alone is not None and alone.active():
-            alone.cancel()
-        try:
-            for key in tuple(self._users):
-                self._join(key, None)
-        except FyrehoseError as error:
-            self.fail(error)
-        if self.links is not None:
-            self.links.flush_soon()
 
     def _journal(self, key: bytes) -> PacketJournal | None:
         return None if self._keeping is None else self._keeping.open(key, self.reactor, self.fail)
@@ -488,8 +468,6 @@ class FreenetService(Service):
             case Renumbered():
                 self._keep(event)
                 self._listeners.stream_changed(event)
-            case NeighbourUp() if self._alone is not None:
-                self._join_all()
             case Subscribed() | SubscribeFailed() | Restarting() | Attached() | Dropped():
                 self._listeners.stream_changed(event)
                 self._changed(event)
