@@ -68,9 +68,12 @@ def test_end():
 
 def test_what_a_test_leaves_behind_fails_it(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(HERE))
+    # A plugin that happens to be installed may change the order of the tests, and these build on one another.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeconftest("def pytest_configure():\n    import suite.leaks\n    suite.leaks.PATIENCE = 0.5")
     pytester.makepyfile(test_leaking=LEAKING)
-    ran = pytester.runpytest_subprocess("-p", "suite.leaks", "-W", "error", "-rE", "--import-mode=importlib")
+    plugins = ("-p", "pytest_twisted", "-p", "suite.leaks")
+    ran = pytester.runpytest_subprocess(*plugins, "-W", "error", "-rE", "--import-mode=importlib")
     said = ran.stdout.str()
     named = set(re.findall(r"ERROR at teardown of (\w+)", said))
     assert named == {
