@@ -257,6 +257,26 @@ async def test_a_node_waits_for_a_neighbour_before_it_is_a_root(make: Make) -> N
 
 
 @pytest_twisted.ensureDeferred
+@pytest.mark.parametrize("started", [False, True])
+async def test_what_the_application_has_seen_is_not_delivered_again(make: Make, started: bool) -> None:
+    always = make(alone=True)
+    await always.subscribe(KEY)
+    numbers = [await always.publish(KEY, data) for data in (b"one", b"two", b"three")]
+    node, listener = FreenetService(always.status()["listening"]["listen"], [], failed=pytest.fail), Listener()
+    node.listen(listener)
+    if started:
+        node.startService()
+        connected = node.subscribe(KEY, last_seen=numbers[1])
+    else:
+        connected = node.subscribe(KEY, last_seen=numbers[1])
+        node.startService()
+    await connected
+    await listener.until(lambda: (KEY, b"three") in listener.packets)
+    await node.stopService()
+    assert listener.packets == [(KEY, b"three")]
+
+
+@pytest_twisted.ensureDeferred
 async def test_a_listener_that_fails_keeps_nobody_from_hearing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     node, failing, listening = make(alone=True), Listener(), Listener()
     monkeypatch.setattr(failing, "packets_received", None)

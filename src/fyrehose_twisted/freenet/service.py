@@ -148,6 +148,7 @@ class FreenetService(Service):
         self._error: Exception | None = None
         self._listeners = Listeners()
         self._users: Counter[bytes] = Counter(dict.fromkeys(streams, 1))
+        self._last_seen: dict[bytes, int] = {}  # Of streams that are subscribed to before the start.
         """How often the application subscribed to each stream."""
         for key in self._users:
             check_key(key)
@@ -179,9 +180,12 @@ class FreenetService(Service):
         node, links = self.node, self.links
         try:
             check_key(key)
-            if node is not None and links is not None and not self._users[key]:
-                self._join(key, last_seen)
-                links.flush_soon()
+            if not self._users[key]:
+                if node is not None and links is not None:
+                    self._join(key, last_seen)
+                    links.flush_soon()
+                elif last_seen is not None:
+                    self._last_seen[key] = last_seen
         except FyrehoseError as error:
             return fail(error)
         self._users[key] += 1
@@ -214,6 +218,7 @@ class FreenetService(Service):
         self._users[key] -= 1
         if not self._users[key]:
             del self._users[key]
+            self._last_seen.pop(key, None)
             if self.node is not None and self.links is not None:
                 self.node.unsubscribe(key, self.links.now())
                 self.links.flush_soon()
@@ -393,7 +398,7 @@ class FreenetService(Service):
         self._entrances.open(self.links.factory)
         self.log.info("node {node:016x} at {location:.6f} on the ring", node=number, location=location)
         for key in self._users:
-            self._join(key, None)
+            self._join(key, self._last_seen.pop(key, None))
         self.links.flush()
         if self._error is None:
             supervisor.ready(self.reactor, f"listening on {self._entrances}")
