@@ -11,9 +11,10 @@ import pytest
 
 HERE = Path(__file__).parent
 LEAKING = """
-import os, signal, socket, subprocess, sys, threading
+import io, os, signal, socket, subprocess, sys, threading
 from pathlib import Path
 import pytest
+from fyrehose_twisted.progress import ProgressBar
 from twisted.internet.defer import fail
 
 KEPT, STOP = [], threading.Event()
@@ -58,6 +59,10 @@ def test_failure_that_nobody_handles():
     cycle = [fail(ValueError("nobody minds"))]
     cycle.append(cycle)
 
+def test_bar_that_nothing_refers_to():
+    cycle = [ProgressBar(desc="unclosed work", file=io.StringIO())]
+    cycle.append(cycle)
+
 def test_end():
     assert len(KEPT) == 4
     KEPT[1].kill()
@@ -84,11 +89,13 @@ def test_what_a_test_leaves_behind_fails_it(pytester: pytest.Pytester, monkeypat
         "test_process_that_has_ended",
         "test_signal",
         "test_failure_that_nobody_handles",
+        "test_bar_that_nothing_refers_to",
         "test_end",
     }, said
-    ran.assert_outcomes(passed=11, errors=8)
+    ran.assert_outcomes(passed=12, errors=9)
     assert re.search(r"garbage unclosed <socket", said)
     assert re.search(r"unhandled error in a Deferred: nobody minds\n", said)
+    assert re.search(r"bar \d+: unclosed work\n", said)
     assert re.search(r"test_process: sleep 60\n", said)
     orphan = re.search(r"process (\d+) of [^\n]*::test_process_of_a_process: sleep 61\n", said)
     assert orphan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,11 +30,13 @@ def publisher() -> Publisher:
 
 
 @pytest.fixture
-def lines(publisher: Any, monkeypatch: pytest.MonkeyPatch) -> EventPublisher:
+def lines(publisher: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[EventPublisher]:
     """What reads lines for it, two at a time, or nine bytes."""
     monkeypatch.setattr(pub, "MOST_EVENTS", 2)
     monkeypatch.setattr(pub, "MOST_BYTES", 9)
-    return EventPublisher(publisher, None)
+    lines = EventPublisher(publisher, None)
+    yield lines
+    lines.stop("the test has ended")  # Closes its progress bar.
 
 
 def room(lines: EventPublisher) -> Deferred[None]:

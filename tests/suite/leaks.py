@@ -115,8 +115,15 @@ def signals() -> set[Left]:
     }
 
 
+def bars() -> set[Left]:
+    """Return the progress bars that nobody has closed: on a terminal they would push the next one down a line."""
+    if (module := sys.modules.get("fyrehose_twisted.progress")) is None:
+        return set()
+    return {("bar", str(id(one)), str(one.desc)) for one in getattr(module.ProgressBar, "_instances", ())}
+
+
 def resources() -> set[Left]:
-    """Return all that a test could leave behind in this process."""
+    """Return all that a test could leave behind in this process, but for what garbage still hides."""
     return descriptors() | threads() | children() | signals()
 
 
@@ -213,7 +220,8 @@ class Leaks:
         if SPARK in getattr(item, "fixturenames", ()):
             self._kept |= {one for one in resources() - self._before if one[0] in ("descriptor", "thread")}
         problems = []
-        garbage = collected() | self._unhandled
+        unclosed = bars() - self._kept  # Garbage closes its bars when it is collected.
+        garbage = unclosed | collected() | self._unhandled
         self._unhandled.clear()
         if left := garbage | after_a_while(lambda: resources() - self._before - self._kept):
             self._kept |= left  # Blame one test only.
