@@ -95,7 +95,7 @@ def test_what_a_test_leaves_behind_fails_it(pytester: pytest.Pytester, monkeypat
     ran.assert_outcomes(passed=12, errors=9)
     assert re.search(r"garbage unclosed <socket", said)
     assert re.search(r"unhandled error in a Deferred: nobody minds\n", said)
-    assert re.search(r"bar \d+: unclosed work\n", said)
+    assert re.search(r"open progress bar unclosed work\n", said)
     assert re.search(r"test_process: sleep 60\n", said)
     orphan = re.search(r"process (\d+) of [^\n]*::test_process_of_a_process: sleep 61\n", said)
     assert orphan

@@ -1,4 +1,5 @@
-"""A pytest plugin that fails a test which leaves descriptors, threads, processes or unhandled failures behind."""
+"""A pytest plugin that fails a test which leaves descriptors, threads, processes, progress bars or unhandled
+failures behind."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 import pytest_twisted
 from suite.processes import environment
+from tqdm import tqdm
 from twisted.internet.defer import DebugInfo
 from twisted.internet.task import deferLater
 from twisted.logger import LogEvent, globalLogPublisher
@@ -115,15 +117,8 @@ def signals() -> set[Left]:
     }
 
 
-def bars() -> set[Left]:
-    """Return the progress bars that nobody has closed: on a terminal they would push the next one down a line."""
-    if (module := sys.modules.get("fyrehose_twisted.progress")) is None:
-        return set()
-    return {("bar", str(id(one)), str(one.desc)) for one in getattr(module.ProgressBar, "_instances", ())}
-
-
 def resources() -> set[Left]:
-    """Return all that a test could leave behind in this process, but for what garbage still hides."""
+    """Return all that a test could leave behind in this process."""
     return descriptors() | threads() | children() | signals()
 
 
@@ -155,6 +150,15 @@ def collected() -> set[Left]:
     finally:
         sys.unraisablehook = former
     return {("garbage", one) for one in told}
+
+
+def closed_bars() -> set[Left]:
+    """Close the progress bars that are still open, and return what each was for: below them the next bar would begin a
+    line further down."""
+    found = list(tqdm._instances)
+    for bar in found:
+        bar.close()
+    return {("open progress bar", str(bar.desc)) for bar in found}
 
 
 class Leaks:
@@ -220,8 +224,8 @@ class Leaks:
         if SPARK in getattr(item, "fixturenames", ()):
             self._kept |= {one for one in resources() - self._before if one[0] in ("descriptor", "thread")}
         problems = []
-        unclosed = bars() - self._kept  # Garbage closes its bars when it is collected.
-        garbage = unclosed | collected() | self._unhandled
+        bars = closed_bars()  # Those in garbage would close when it is collected, and nobody would know.
+        garbage = bars | collected() | self._unhandled
         self._unhandled.clear()
         if left := garbage | after_a_while(lambda: resources() - self._before - self._kept):
             self._kept |= left  # Blame one test only.
