@@ -1,5 +1,7 @@
 """Draws the picture of README: a message that one subscriber misses, and its repair from a journal.
 
+The backbone keeps nothing here, so that it passes the request on as it does for older messages.
+
 The packets are those that the nodes exchange when they run in the simulator; ``make docs`` calls this.
 """
 
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple
 
 from fyrehose_twisted.fyrehose.codec import decode
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
-from fyrehose_twisted.fyrehose.messages import Deliver, Forward, Keepalive, KeepaliveAck, Push, Request
+from fyrehose_twisted.fyrehose.messages import Deliver, Forward, Keepalive, KeepaliveAck, Push, Request, Status
 from fyrehose_twisted.fyrehose.participants import BackboneHost, Participant
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.observer import Observer, Packet
@@ -57,7 +59,7 @@ class _Watcher(Observer):
 
     def _note(self, packet: Packet, target: str, *, lost: bool) -> None:
         match decode(packet.data):
-            case Keepalive() | KeepaliveAck():
+            case Keepalive() | KeepaliveAck() | Status():
                 return
             case Push():
                 self.pushed += 1
@@ -74,7 +76,7 @@ class _Watcher(Observer):
 def follow() -> list[Step]:
     """Publish three messages, drop the second on its way to subscriber b, and return what the nodes do about it."""
     network = Network(seed=1)
-    backbone = BackboneHost(network, BackboneConfig(), Random(1))
+    backbone = BackboneHost(network, BackboneConfig(retransmit=0), Random(1))
     clients = {
         name: Participant(network, name, (f"10.0.0.{number}", 2323), config, Random(number))
         for number, (name, config) in enumerate(CLIENTS.items(), 2)
@@ -120,7 +122,7 @@ MEANINGS = {
     "PUSH": "The publisher sends a message to the backbone.",
     "DELIVER": "The backbone numbers it and sends it to all. The copy for subscriber b is lost.",
     "REQUEST": "Subscriber b sees a gap in the numbers and asks for what is missing.",
-    "FORWARD": "The backbone passes the request to a client that keeps messages.",
+    "FORWARD": "The backbone, which has it no longer, passes the request to a client that has.",
     "repair": "The journal sends the missing message straight to subscriber b.",
 }
 

@@ -179,7 +179,7 @@ class TestPresence:
     def test_flags_say_what_the_client_wants(self, subscribe: bool, journal: bool, flags: int) -> None:
         # Who does not subscribe has nothing to journal, whatever the configuration says.
         bench = Bench(ClientConfig(subscribe=subscribe, journal=journal))
-        assert bench.packets(Keepalive)[0].flags == flags
+        assert bench.packets(Keepalive)[0].flags == flags | Flags.EXTENSIONS
 
     def test_it_is_connected_once_and_disconnected_after_five_seconds(self) -> None:
         bench = Bench(ClientConfig(start=1, keepalive_interval=0.7))
@@ -1016,7 +1016,7 @@ class TestForwards:
         history = History()
         history.put(1, [data_of(1)])
         bench = Bench(ClientConfig(subscribe=False), store=history)
-        assert bench.packets(Keepalive)[0].flags == Flags.NOSUBSCRIBE
+        assert bench.packets(Keepalive)[0].flags == Flags.NOSUBSCRIBE | Flags.EXTENSIONS
         bench.receive(Forward(OTHER, 1, 9))
         assert self.answers(bench) == [1]
 

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from types import ModuleType
 from typing import ClassVar
 
 import pytest
 
-from fyrehose_twisted.fyrehose import answers, drops, envelope, held, presence, reassembly, repair, usage
+from fyrehose_twisted.fyrehose import (
+    answers,
+    drops,
+    envelope,
+    held,
+    presence,
+    reassembly,
+    repair,
+    retransmit,
+    routing,
+    usage,
+)
 from fyrehose_twisted.fyrehose.answers import Answers
-from fyrehose_twisted.fyrehose.config import ClientConfig, Start
+from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
 from fyrehose_twisted.fyrehose.envelope import Seen
 from fyrehose_twisted.fyrehose.invariants import Cast, GoesOn, Numbers
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
@@ -30,7 +42,10 @@ SMALL: dict[str, tuple[ModuleType, int]] = {
     "MAX_GAPS": (reassembly, 8),
     "MAX_PLANNED": (repair, 32),
     "MAX_RANGES": (envelope, 2),
+    "MAX_RANGES_WAITING": (usage, 8),
     "MAX_REMEMBERED_RANGES": (repair, 4),
+    "MAX_SEARCHES": (routing, 8),
+    "MAX_SEARCHES_EACH": (routing, 5),
     "ONE_MESSAGE": (usage, 20_300),
     "PUBLISHERS_REMEMBERED": (envelope, 2),
     "QUEUE_BYTES": (answers, 25_000),
@@ -73,6 +88,9 @@ class Narrow(Limits):
     )
     bounded: Bounded
 
+    def backbone_config(self) -> BackboneConfig:
+        return replace(super().backbone_config(), retransmit=8_000)
+
     def make_link(self, rng: Random) -> Link:
         return Link(loss=0.1, delay=0.005, jitter=0.02)
 
@@ -98,14 +116,20 @@ class Brisk(Narrow):
 # The first seeds together get near each limit; the others are for when they do not any longer.
 @pytest.mark.parametrize(
     ("kind", "seeds"),
-    [(Brisk, (6, 7)), pytest.param(Narrow, (1, 9, *range(20, 40)), marks=pytest.mark.extended)],
+    [(Brisk, (3, 7)), pytest.param(Narrow, (1, 9, *range(20, 40)), marks=pytest.mark.extended)],
 )
 def test_every_limit_is_reached_and_none_exceeded(
     kind: type[Narrow], seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, (module, value) in SMALL.items():
         for where in (module, usage):
-            monkeypatch.setattr(where, name, value)
+            monkeypatch.setattr(where, name, value, raising=where is module)
+    monkeypatch.setattr(retransmit, "MAX_RANGES_EACH", 8)
+    monkeypatch.setattr(retransmit, "MAX_RANGES", SMALL["MAX_RANGES_WAITING"][1])
+    monkeypatch.setattr(retransmit, "BYTE_RATE", 4_000.0)
+    monkeypatch.setattr(retransmit, "BYTE_BURST", 1_000.0)
+    monkeypatch.setattr(routing, "FAN_OUT_BURST", 0.5)
+    monkeypatch.setattr(routing, "FAN_OUT_RATE", 0.5)
     monkeypatch.setattr(Seen.__init__, "__defaults__", (SMALL["PUBLISHERS_REMEMBERED"][1],))
     monkeypatch.setitem(Reassembly.__init__.__kwdefaults__, "max_gaps", SMALL["MAX_GAPS"][1])
     monkeypatch.setitem(Answers.__init__.__kwdefaults__, "rate", 4_000.0)

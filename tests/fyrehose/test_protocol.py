@@ -382,7 +382,7 @@ def test_leaving_says_so_and_may_be_said_twice(network: Network, backbone: Any, 
     assert first.called
     assert second.called
     packets = [decode(datagram) for datagram, source, _ in network.sent if source != BACKBONE]
-    assert [packet.flags for packet in packets if isinstance(packet, Keepalive)] == [0, 3]
+    assert [packet.flags for packet in packets if isinstance(packet, Keepalive)] == [Flags.EXTENSIONS, 3]
     assert results(client.stopped) == [None]
     assert results(client.leave()) == [None]
 

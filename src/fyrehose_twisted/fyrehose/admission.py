@@ -9,8 +9,8 @@ from ipaddress import IPv4Address, IPv4Network
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.fyrehose.codec import KEEPALIVE_V2, TOKEN_SIZE, encode
-from fyrehose_twisted.fyrehose.messages import Keepalive
+from fyrehose_twisted.fyrehose.codec import KEEPALIVE_V2, encode
+from fyrehose_twisted.fyrehose.messages import TOKEN_SIZE, Keepalive
 
 TOKEN_STEP = 30
 """Seconds for which one token is made; the neighbouring steps are accepted too."""

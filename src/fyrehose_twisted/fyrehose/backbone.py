@@ -1,10 +1,10 @@
-"""The backbone's rules (documents 000 and 001): number every message, fan it out, introduce who misses to who has."""
+"""The backbone's rules (documents 000 and 001): number every message, fan it out, have missing messages sent again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
+from math import ceil
 
 from zope.interface import implementer
 
@@ -13,7 +13,14 @@ from fyrehose_twisted.fyrehose.batch import leading_pushes, number
 from fyrehose_twisted.fyrehose.clients import Clients
 from fyrehose_twisted.fyrehose.codec import DATA_HEADER, encode, encode_deliver
 from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.events import ClientExpired, ClientJoined, Exhausted, ServedClient, StreamKnown
+from fyrehose_twisted.fyrehose.events import (
+    BackboneCounters,
+    ClientExpired,
+    ClientJoined,
+    Exhausted,
+    ServedClient,
+    StreamKnown,
+)
 from fyrehose_twisted.fyrehose.held import REPEAT_TIME, HeldPushes
 from fyrehose_twisted.fyrehose.messages import (
     ANY_ADDRESS,
@@ -23,6 +30,7 @@ from fyrehose_twisted.fyrehose.messages import (
     Deliver,
     Flags,
     Forward,
+    Holds,
     Keepalive,
     KeepaliveAck,
     Packet,
@@ -32,6 +40,7 @@ from fyrehose_twisted.fyrehose.messages import (
 from fyrehose_twisted.fyrehose.numbering import Numbering
 from fyrehose_twisted.fyrehose.pacing import Buckets
 from fyrehose_twisted.fyrehose.receiving import PacketNode
+from fyrehose_twisted.fyrehose.resending import REFUSALS, Resending
 from fyrehose_twisted.interfaces import Drained, IDatagramNode, IForwardPolicy
 from fyrehose_twisted.net.batch import Batch, Run
 
@@ -52,23 +61,11 @@ class Phase(Enum):
     EXHAUSTED = "the last number has been given"
 
 
-@dataclass(slots=True)
-class BackboneCounters:
-    """What happened since the start. Drops are counted by reason in :attr:`Backbone.drops`."""
-
-    datagrams: int = 0
-    published: int = 0
-    published_bytes: int = 0
-    delivered: int = 0
-    delivered_bytes: int = 0
-    keepalives: int = 0
-    requests: int = 0
-    forwards: int = 0
-
-
 @implementer(IDatagramNode)
 class Backbone(PacketNode):
     """One backbone as a node.
+
+    :ivar resending: its part in repairs.
 
     :param last: the last number given, 0 for none.
     :param bound: the highest number for which no new :class:`~fyrehose_twisted.fyrehose.numbering.Mark` is needed.
@@ -87,21 +84,23 @@ class Backbone(PacketNode):
         settle_until: float | None = None,
         ask: bool = False,
         own_address: Callable[[Address], Address] = lambda peer: ANY_ADDRESS,
+        now: float = 0.0,
     ) -> None:
         super().__init__()
         self.config = config
         self.numbering = Numbering(last, bound)
         self.phase = Phase.SERVING if settle_until is None else Phase.SETTLING
         self.counters = BackboneCounters()
-        self._policy = policy
         self._settle_until = settle_until
         self._ask = ask
         self._own_address = own_address
         self._asked: set[Address] = set()
         self._held = HeldPushes()
-        self._forwards: dict[Address, list[bytes]] = {}
         self._clients = Clients(config)
+        self.resending = Resending(config, policy, self._clients, self.counters, last, now)
+        self._now = now
         self._requests: Buckets[Address] = Buckets(config.request_rate, config.request_burst, config.max_clients)
+        self._tell_watchers = False
         self._persisted = self.numbering.mark
         if self.numbering.left == 0:
             self._exhaust()
@@ -118,13 +117,14 @@ class Backbone(PacketNode):
         self._clients.config = config
         self._requests.rate, self._requests.burst = config.request_rate, config.request_burst
         self._requests.limit = config.max_clients
+        self.resending.reconfigure(config)
 
     def receive_batch(self, batch: Batch, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IDatagramNode.receive_batch`."""
         self._expire(now)
         self.counters.datagrams += len(batch)
         for run in batch.runs:
-            pushes = self._pushes(batch, run)
+            pushes = self._pushes(batch, run, now)
             if pushes:
                 self._publish_run(batch, run, pushes, now)
             if pushes == run.rows:
@@ -142,6 +142,8 @@ class Backbone(PacketNode):
                 self.keepalive_received(packet, peer, now)
             case Request():
                 self.request_received(packet, peer, now)
+            case Holds():
+                self.holds_received(packet, peer, now)
             case Deliver(sequence) if self.phase is Phase.SETTLING and peer in self._asked:
                 self.phase = Phase.REFUSING
                 self._events.append(StreamKnown(peer, sequence))
@@ -159,6 +161,8 @@ class Backbone(PacketNode):
             self._drop("too_long", peer, f"PUSH of {len(push.data)} bytes cannot be delivered over IPv4", now)
         elif self._held.knows(push.data):
             self.drops.counts["held_already"] += 1
+        elif self.resending.backpressure.room(now) <= 0:
+            self.drops.counts["repairs_behind"] += 1
         elif self.phase is Phase.SETTLING:
             if not self._held.add(push, peer):
                 self._drop("not_numbering", peer, f"PUSH while {self.phase.value}, and too many wait already", now)
@@ -173,16 +177,31 @@ class Backbone(PacketNode):
         if refusal is not None:
             self._drop(refusal, peer, f"KEEPALIVE for {address[0]}:{address[1]} refused ({refusal})", now)
             return
-        joined = self._clients.keep(keepalive, address, peer, now)
+        joined = self._clients.keep(keepalive, address, peer, now, last=self.numbering.last)
         if joined is not None:
             self._events.append(ClientJoined(joined))
+        if keepalive.flags & Flags.EXTENSIONS:
+            # The client looks for its beginning as soon as it has the ACK, so it is told before where that is.
+            self._send(encode(self.resending.status(keepalive.token, self.numbering.last)), address)
         self._send(encode(KeepaliveAck(keepalive.token)), address)
         if self._ask and self.phase is Phase.SETTLING and not keepalive.flags & Flags.NOJOURNAL:
             self._asked.add(address)
             self._send(encode(Forward(self._own_address(address), 1, MAX_SEQUENCE)), address)
 
+    def holds_received(self, holds: Holds, peer: Address, now: float) -> None:
+        """A durable journal said what it has."""
+        client = self._clients.from_source(peer)
+        if client is None or not client.flags & Flags.DURABLE or client.token != holds.token:
+            self._drop("holds_of_stranger", peer, "HOLDS from an address that is no durable journal's", now)
+            return
+        self._tell_watchers |= client.holds is None or client.holds.holding != holds.holding
+        client.holds = holds
+
     def request_received(self, request: Request, peer: Address, now: float) -> None:
-        """Pass a REQUEST of a living client on to another one (000, backbone rule 4)."""
+        """Have the messages that a living client misses sent to it again (000, backbone rule 4).
+
+        What the backbone still has it sends itself; for older messages it asks other clients.
+        """
         self.counters.requests += 1
         address = _resolve(request.address, peer)
         if not self._clients.may_request(address, peer):
@@ -192,16 +211,15 @@ class Backbone(PacketNode):
         if not self._requests.bucket(address, now).take(1, now):
             self._drop("request_rate", peer, f"more than {self.config.request_rate:g} REQUESTs a second", now)
             return
-        journal = self._policy.choose(self._clients.journals, address)
-        if journal is None:
-            self._drop("request_unanswerable", peer, "REQUEST, and no other client keeps messages", now)
-            return
-        self.counters.forwards += 1
-        self._forwards.setdefault(journal, []).append(encode(Forward(address, request.first, request.last)))
+        refusal = self.resending.request(address, request.first, min(request.last, self.numbering.last), now)
+        if refusal is not None:
+            self._drop(refusal, peer, f"REQUEST for {request.first} to {request.last}: {REFUSALS[refusal]}", now)
 
     def tick(self, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
+        self._now = now
         self._expire(now)
+        self.resending.tick(now)
         due = self._due
         if due is None or now < due:
             return
@@ -214,10 +232,8 @@ class Backbone(PacketNode):
 
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
-        expiry, due = self._clients.next_expiry(), self._due
-        if expiry is None or due is None:
-            return expiry if due is None else due
-        return min(expiry, due)
+        deadlines = (self._clients.next_expiry(), self._due, self.resending.next_deadline(self._now))
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
     def _due(self) -> float | None:
@@ -230,7 +246,10 @@ class Backbone(PacketNode):
 
     def drain(self) -> Drained:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is a ``Mark``."""
-        self._let_forwards_go()
+        if self._tell_watchers:
+            self._tell_watchers = False
+            self.resending.tell_watchers(self.numbering.last)
+        self._let_replies_go()
         effects, self._effects = self._effects, []
         events, self._events = self._events, []
         mark = self.numbering.mark
@@ -238,7 +257,7 @@ class Backbone(PacketNode):
         self._persisted = mark
         return Drained(persist, effects, events)
 
-    def _pushes(self, batch: Batch, run: Run) -> int:
+    def _pushes(self, batch: Batch, run: Run, now: float) -> int:
         """Return how many messages at the beginning of a run can be numbered where they lie."""
         if self.phase is not Phase.SERVING or not self._clients.may_push(run.peer):
             return 0
@@ -248,7 +267,10 @@ class Backbone(PacketNode):
             if any(map(self._held.knows, data)):
                 return 0
         fit = pushes < self.numbering.left and run.size - DATA_HEADER.size <= MAX_DELIVERABLE
-        return pushes if fit else 0
+        if not fit:
+            return 0
+        room = self.resending.backpressure.room(now)
+        return pushes if room >= pushes * run.size else max(0, ceil(room / run.size))
 
     def _publish(self, push: Push, peer: Address, now: float) -> None:
         if self.phase is not Phase.SERVING:
@@ -256,6 +278,7 @@ class Backbone(PacketNode):
             return
         sequence = self.numbering.take(1, now)
         datagram = encode_deliver(sequence, push.data)
+        self.resending.published(sequence, datagram, len(datagram), now)
         self._deliver(datagram, 1, len(push.data))
         if push.confirm:
             self._confirm(datagram, peer)
@@ -266,14 +289,16 @@ class Backbone(PacketNode):
         start, size = run.start, run.size
         stop = start + count * size
         confirm = batch.buffer[start] & CONFIRM
-        number(batch.buffer, start, stop, size, self.numbering.take(count, now))
+        first = self.numbering.take(count, now)
+        number(batch.buffer, start, stop, size, first)
         burst = Burst(batch.view[start:stop], size)
+        self.resending.published(first, bytes(burst.data), size, now)
         self._deliver(burst, count, count * (size - DATA_HEADER.size))
         if confirm:
             self._confirm(burst, run.peer)
 
     def _deliver(self, datagrams: Datagram | Burst, count: int, data_bytes: int) -> None:
-        self._let_forwards_go()
+        self._let_replies_go()
         counters, subscribers = self.counters, self._clients.subscribers
         counters.published += count
         counters.published_bytes += data_bytes
@@ -289,19 +314,20 @@ class Backbone(PacketNode):
         if not self._clients.subscribes(peer):
             self._send(datagrams, peer)
 
-    def _let_forwards_go(self) -> None:
-        """Send FORWARDs that came of neighbouring REQUESTs, those for one journal together."""
-        if self._forwards:
-            self._effects += [Send(forwards, (journal,)) for journal, forwards in self._forwards.items()]
-            self._forwards = {}
+    def _let_replies_go(self) -> None:
+        """Send what came of neighbouring REQUESTs, all that is for one client together."""
+        replies = self.resending.take()
+        if replies:
+            self._effects += [Send(datagrams, (peer,)) for peer, datagrams in replies.items()]
 
     def _send(self, datagrams: Datagram | Burst, peer: Address) -> None:
-        self._let_forwards_go()
+        self._let_replies_go()
         self._effects.append(Send([datagrams], (peer,)))
 
     def _expire(self, now: float) -> None:
         for client in self._clients.expire(now):
             self._requests.forget(client.address)
+            self.resending.forget(client.address)
             self._events.append(ClientExpired(client))
 
     def _exhaust(self) -> None:

@@ -25,11 +25,13 @@ from fyrehose_twisted.fyrehose.events import (
 )
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.messages import (
+    Asked,
     Deliver,
     Forward,
     KeepaliveAck,
     Packet,
     Request,
+    Status,
 )
 from fyrehose_twisted.fyrehose.outbox import Outbox, Published, PublishFailed
 from fyrehose_twisted.fyrehose.presence import Presence
@@ -56,6 +58,7 @@ class Client(PacketNode):
     :param backbone: the backbone's address.
     :param rng: source of jitter, of tokens and of the publisher id.
     :param store: where messages are kept for others; by default in memory.
+    :param durable: ``store`` is a durable journal.
     :param receive_buffer: see :class:`~fyrehose_twisted.fyrehose.outbox.Outbox`.
     """
 
@@ -68,13 +71,14 @@ class Client(PacketNode):
         *,
         store: IMessageStore | None = None,
         receive_buffer: int | None = None,
+        durable: bool = False,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.config = config
         self.counters = ClientCounters()
         self._journals = config.journal and (config.subscribe or store is not None)
-        self.presence = Presence(config, rng, now, journals=self._journals)
+        self.presence = Presence(config, rng, now, journals=self._journals, durable=durable)
         self.outbox = Outbox(config.outbox, rng.randbytes(8), receive_buffer=receive_buffer)
         self._store: IMessageStore = History(config.history_bytes if config.journal else 0) if store is None else store
         self.answers = Answers(self._store)
@@ -203,6 +207,10 @@ class Client(PacketNode):
                 self.forward_received(packet, peer, now)
             case KeepaliveAck(token):
                 self.ack_received(token, peer, now)
+            case Status() | Asked() if peer == self.backbone and self.presence.sent(packet.token):
+                self.told(packet, now)
+            case Status() | Asked():
+                self._drop("stray_extension", peer, f"{type(packet).__name__.upper()} that answers none of ours", now)
             case _:
                 self._drop(
                     "unexpected",
@@ -223,6 +231,17 @@ class Client(PacketNode):
             if self._subscription is not None:
                 self._subscription.connected(now)
             self._events.append(Connected())
+
+    def told(self, extension: Status | Asked, now: float) -> None:
+        """The backbone said how things stand."""
+        subscription = self._subscription
+        if subscription is None or subscription.failure is not None:
+            return
+        match extension:
+            case Status(oldest=oldest, last=last):
+                subscription.reported(oldest, last)
+            case Asked(first=first, last=last, left=left):
+                subscription.searched(first, last, left)
 
     def forward_received(self, forward: Forward, peer: Address, now: float) -> None:
         """Somebody misses what we may have (000, client rule 4)."""

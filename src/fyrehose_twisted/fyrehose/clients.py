@@ -1,9 +1,10 @@
-"""The clients that a backbone serves: who is admitted, for how long, and who of them gets what."""
+"""The clients that a backbone serves: their admission, their expiry, and which of them get what."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.admission import token_is_valid
@@ -47,18 +48,29 @@ class Group:
         self._listed = None
 
 
+class _Holders(NamedTuple):
+    """The clients that answer FORWARDs."""
+
+    durable: list[ServedClient]
+    others: list[Address]
+    joined: list[int]
+
+
 class Clients:
     """A table of at most ``max_clients``, the one that expires first at the front.
 
     :ivar config: may be replaced at any time.
+    :ivar departures: how many clients have left, or stopped to keep messages, so far.
     """
 
     def __init__(self, config: BackboneConfig) -> None:
         self._subscribing = Group(Flags.NOSUBSCRIBE)
         self._journalling = Group(Flags.NOJOURNAL)
         self.config = config
+        self.departures = 0
         self._clients: OrderedDict[Address, ServedClient] = OrderedDict()
         self._sources: dict[Address, Address] = {}
+        self._holders: _Holders | None = None
 
     @property
     def subscribers(self) -> tuple[Address, ...]:
@@ -69,6 +81,35 @@ class Clients:
     def journals(self) -> tuple[Address, ...]:
         """Addresses of those without NOJOURNAL."""
         return self._journalling.addresses
+
+    @property
+    def durable(self) -> Sequence[ServedClient]:
+        """Those of the journals that are durable."""
+        return self._listed.durable
+
+    @property
+    def others(self) -> Sequence[Address]:
+        """Addresses of the journals that are not durable, in the order of :attr:`joined`."""
+        return self._listed.others
+
+    @property
+    def joined(self) -> Sequence[int]:
+        """For each of :attr:`others`, the last number that had been given when it joined."""
+        return self._listed.joined
+
+    def journals_at(self, address: Address) -> bool:
+        """Say whether there is a journal at ``address``."""
+        client = self._clients.get(address)
+        return client is not None and not client.flags & Flags.NOJOURNAL
+
+    def get(self, address: Address) -> ServedClient | None:
+        """Return the client at ``address``, if there is one."""
+        return self._clients.get(address)
+
+    def from_source(self, peer: Address) -> ServedClient | None:
+        """Return the client whose latest KEEPALIVE came from ``peer``, if there is one."""
+        address = self._sources.get(peer)
+        return None if address is None else self._clients.get(address)
 
     def refusal(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
         """Return why a client at ``address`` whose KEEPALIVE came from ``peer`` is not served; ``None`` if it is."""
@@ -87,18 +128,29 @@ class Clients:
             return "table_full"
         return None
 
-    def keep(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> ServedClient | None:
-        """Serve a client for the next 5 s; return it if it is new."""
+    def keep(
+        self, keepalive: Keepalive, address: Address, peer: Address, now: float, *, last: int = 0
+    ) -> ServedClient | None:
+        """Serve a client for the next 5 s; return it if it is new.
+
+        :param last: the last number given so far.
+        """
         client = self._clients.get(address)
         joined = client is None
         if client is None:
-            client = self._clients[address] = ServedClient(address, peer, keepalive.flags, keepalive.dialect, now)
+            client = self._clients[address] = ServedClient(
+                address, peer, keepalive.flags, keepalive.dialect, now, joined=last
+            )
         elif client.source != peer and self._sources.get(client.source) == address:
             del self._sources[client.source]
         self._sources[peer] = address
         if joined or client.flags != keepalive.flags:
             self._group(address, keepalive.flags)
+            self._holders = None
+            if not joined and keepalive.flags & Flags.NOJOURNAL:
+                self.departures += 1
         client.source, client.flags, client.dialect = peer, keepalive.flags, keepalive.dialect
+        client.token = keepalive.token
         client.expires_at = now + CLIENT_LIFETIME
         self._clients.move_to_end(address)
         return client if joined else None
@@ -124,6 +176,9 @@ class Clients:
             if self._sources.get(client.source) == client.address:
                 del self._sources[client.source]
             self._group(client.address, Flags.NOSUBSCRIBE | Flags.NOJOURNAL)
+            if not client.flags & Flags.NOJOURNAL:
+                self._holders = None
+                self.departures += 1
             expired.append(client)
         return expired
 
@@ -162,6 +217,19 @@ class Clients:
         # Or the client at the front, alive until the old time comes again, keeps the others from expiring.
         for client in self._clients.values():
             client.expires_at = min(client.expires_at, now + CLIENT_LIFETIME)
+
+    @property
+    def _listed(self) -> _Holders:
+        if self._holders is None:
+            journals = [client for client in self._clients.values() if not client.flags & Flags.NOJOURNAL]
+            journals.sort(key=lambda client: (client.joined, client.address))
+            others = [client for client in journals if not client.flags & Flags.DURABLE]
+            self._holders = _Holders(
+                [client for client in journals if client.flags & Flags.DURABLE],
+                [client.address for client in others],
+                [client.joined for client in others],
+            )
+        return self._holders
 
     def _group(self, address: Address, flags: int) -> None:
         self._subscribing.put(address, flags)

@@ -10,19 +10,24 @@ from socket import AF_INET, inet_ntoa, inet_pton
 
 from fyrehose_twisted.effects import Address, Datagram
 from fyrehose_twisted.errors import MalformedPacket, MessageTooLarge, UnencodableMessage
+from fyrehose_twisted.fyrehose.extension import decode_extension, encode_extension
 from fyrehose_twisted.fyrehose.messages import (
     CONFIRM,
     MAX_DATA,
     MAX_SEQUENCE,
+    TOKEN_SIZE,
+    Asked,
     Deliver,
     Dialect,
     Forward,
+    Holds,
     Keepalive,
     KeepaliveAck,
     Packet,
     PacketType,
     Push,
     Request,
+    Status,
 )
 
 DATA_HEADER = struct.Struct(">BHHI")
@@ -33,7 +38,6 @@ RANGE = struct.Struct(">B4sHHIHI")
 KEEPALIVE_V1 = struct.Struct(">B4sH")
 KEEPALIVE_V2 = struct.Struct(">B4sHHI16s")
 ACK_V2_SIZE = 17
-TOKEN_SIZE = 16
 
 
 def encode(packet: Packet) -> bytes:
@@ -57,6 +61,8 @@ def encode(packet: Packet) -> bytes:
             if len(token) not in (0, TOKEN_SIZE):
                 raise UnencodableMessage(f"token of {len(token)} bytes; it must have 16, or none in version 1")
             return bytes([PacketType.KEEPALIVE_ACK]) + token
+        case Holds() | Status() | Asked():
+            return encode_extension(packet)
 
 
 def encode_deliver(sequence: int, data: Datagram) -> bytes:
@@ -145,6 +151,8 @@ def decode(datagram: Datagram, *, truncated: bool = False) -> Packet:
             if len(datagram) not in (1, ACK_V2_SIZE):
                 raise MalformedPacket("size", f"KEEPALIVE-ACK of {len(datagram)} bytes; it has 17, or 1 in version 1")
             return KeepaliveAck(bytes(datagram[1:]))
+        case PacketType.EXTENSION:
+            return decode_extension(bytes(datagram))
         case unknown:
             raise MalformedPacket("unknown_type", f"type byte {unknown:#04x} is not one of the protocol's")
 

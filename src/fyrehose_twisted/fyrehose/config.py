@@ -16,6 +16,9 @@ from fyrehose_twisted.fyrehose.reassembly import DEFAULT_BUFFER
 from fyrehose_twisted.fyrehose.repair import RepairConfig
 from fyrehose_twisted.secret import check_secret
 
+MAX_RETRANSMIT = 2**40
+"""Bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class BackboneConfig:
@@ -28,6 +31,10 @@ class BackboneConfig:
     :ivar trust_addresses: take ADDR at its word, for clients behind address translation.
     :ivar request_rate: REQUESTs a second honoured for each client.
     :ivar request_burst: REQUESTs at once.
+    :ivar retransmit: bytes of memory for the latest messages, from which the backbone answers REQUESTs itself.
+    :ivar min_rate: bytes a second that publishers are allowed in any case. Above that rate they are slowed down while a
+        subscriber has yet to be repaired from the older half of that memory and no durable journal holds what it
+        misses. ``None`` never to slow them down.
     """
 
     max_clients: int = 1_024
@@ -37,10 +44,18 @@ class BackboneConfig:
     trust_addresses: bool = False
     request_rate: float = 4_000.0
     request_burst: float = 8_000.0
+    retransmit: int = 32 * 2**20
+    min_rate: float | None = 2**20
 
     def __post_init__(self) -> None:
         if self.max_clients < 1:
             raise ConfigurationError(f"a table of {self.max_clients} clients serves nobody; allow at least 1")
+        if not 0 <= self.retransmit <= MAX_RETRANSMIT:
+            raise ConfigurationError(
+                f"retransmit memory of {self.retransmit} bytes; it must lie in 0 to {MAX_RETRANSMIT}"
+            )
+        if self.min_rate is not None and self.min_rate <= 0:
+            raise ConfigurationError(f"a minimum rate of {self.min_rate:g} bytes a second stops publishers for good")
         if self.secret is not None:
             check_secret(self.secret)
 

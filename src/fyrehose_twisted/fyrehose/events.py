@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import NamedTuple, overload
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.messages import Dialect
+from fyrehose_twisted.fyrehose.messages import Dialect, Holds
 from fyrehose_twisted.record import Record
 
 
@@ -122,13 +122,22 @@ class Failed(NamedTuple):
 
 @dataclass(slots=True)
 class ServedClient:
-    """Somebody who sent a KEEPALIVE in the last 5 s."""
+    """A client that sent a KEEPALIVE in the last 5 s.
+
+    :ivar source: where its latest KEEPALIVE came from.
+    :ivar joined: the last number that had been given when it joined.
+    :ivar token: TOKEN of its latest KEEPALIVE.
+    :ivar holds: what it keeps, if it is a durable journal that has said so.
+    """
 
     address: Address
     source: Address
     flags: int
     dialect: Dialect
     expires_at: float
+    joined: int = 0
+    token: bytes = b""
+    holds: Holds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +165,28 @@ class StreamKnown:
 @dataclass(frozen=True, slots=True)
 class Exhausted:
     """Event: all numbers have been given."""
+
+
+@dataclass(slots=True)
+class BackboneCounters:
+    """What happened since the start. Drops are counted by reason in ``drops``.
+
+    :ivar answered: REQUESTs answered from memory alone.
+    :ivar routed: REQUESTs passed on to clients, in whole or in part, with :attr:`forwards` FORWARDs in all.
+    :ivar beyond: REQUESTs for numbers that have not been given yet.
+    """
+
+    datagrams: int = 0
+    published: int = 0
+    published_bytes: int = 0
+    delivered: int = 0
+    delivered_bytes: int = 0
+    keepalives: int = 0
+    requests: int = 0
+    answered: int = 0
+    routed: int = 0
+    beyond: int = 0
+    forwards: int = 0
 
 
 @dataclass(slots=True)

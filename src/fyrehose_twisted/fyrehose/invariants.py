@@ -234,6 +234,7 @@ class Served(FyrehoseInvariant):
         self._joining: tuple[float, set[Address]] = (0.0, set())
         self._disturbed_until = 0.0
         self._wanted: dict[int, set[Address]] = {}
+        self._last = 0
         self._before: tuple[float, set[Address]] = (0.0, set())
 
     def sent(self, packet: Packet) -> None:
@@ -243,6 +244,9 @@ class Served(FyrehoseInvariant):
         sequence = delivered(packet.data)[0]
         wanted = self._wanted.get(sequence)
         if wanted is None:
+            if sequence <= self._last:
+                return  # It is sent again, to a client that missed it.
+            self._last = sequence
             wanted = self._subscribers()
             if self._before[0] == self.network.now:
                 wanted &= self._before[1]  # Others joined later in the same batch.

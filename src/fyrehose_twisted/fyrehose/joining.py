@@ -31,6 +31,7 @@ class Joining:
     :param reorder_delay: seconds to wait, after the first message, for one that it overtook.
     :ivar early: what came meanwhile; the lowest of it is the beginning.
     :ivar live: the numbers of it that came from the backbone.
+    :ivar last: numbers up to this one exist, as far as the backbone has said.
     """
 
     def __init__(self, start: Start, limit: int, reorder_delay: float) -> None:
@@ -46,6 +47,14 @@ class Joining:
         self._pause = FIRST_PAUSE
         self._confirm: int | None = None
         self._doubt_until: float | None = None
+        self._told: int | None = None
+        self.last = 0
+
+    def known(self, oldest: int, last: int) -> None:
+        """The backbone says that durable journals begin at ``oldest``, 0 if there are none, and where the stream is."""
+        if self._oldest:
+            self.last = last
+            self._told = oldest or None
 
     def begin(self, now: float) -> None:
         """The backbone is there: start asking."""
@@ -75,7 +84,7 @@ class Joining:
             suspect, self._confirm = self._confirm, None
             self._wait_until = self._doubt_until
             return max(1, suspect - NEIGHBOURS), suspect
-        if not self._asks or self._wait_until is None or now < self._wait_until:
+        if self._told is not None or not self._asks or self._wait_until is None or now < self._wait_until:
             return None
         self._asks -= 1
         self._wait_until = now + ASK_INTERVAL * (1 if self._asks else PATIENCE)
@@ -100,6 +109,8 @@ class Joining:
 
     def done(self, now: float) -> int | None:
         """Return the number to begin with, once it is known."""
+        if self._told is not None:
+            return self._told
         if self._asks or self._wait_until is None or now < self._wait_until:
             return None
         beginning = self.beginning(now)

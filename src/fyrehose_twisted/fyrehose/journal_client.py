@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from fyrehose_twisted.effects import Address
+from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.fyrehose.client import Client
+from fyrehose_twisted.fyrehose.codec import encode
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.journal_store import EPOCH, JournalStore
+from fyrehose_twisted.fyrehose.messages import Asked, Holding, Holds, Status
 from fyrehose_twisted.fyrehose.reassembly import Lost
 from fyrehose_twisted.interfaces import Drained, IJournal
+
+HOLDS_INTERVAL = 0.002
+"""Seconds between two HOLDS at least."""
 
 
 class JournalClient(Client):
@@ -26,7 +31,13 @@ class JournalClient(Client):
             config = replace(config, start=max(1, bounds.next))
         self.store = JournalStore(journal)
         self._begun = bounds is not None
-        super().__init__(backbone, config, rng, now, store=self.store)
+        losses = [] if bounds is None else journal.losses(EPOCH, bounds.first, bounds.next - 1)
+        self._since = losses[-1][1] + 1 if losses else 1
+        self._told: tuple[int, Holding] | None = None
+        self._told_at = now
+        self._tell_at: float | None = None
+        self._understood = False
+        super().__init__(backbone, config, rng, now, store=self.store, durable=True)
         if bounds is not None and self._subscription is not None:
             self._subscription.known_up_to(bounds.last)
 
@@ -40,4 +51,32 @@ class JournalClient(Client):
         for event in events:
             if isinstance(event, Lost):
                 self.store.lose(event.first, event.last)
+                self._since = max(self._since, event.last + 1)
+        effects += self._holds()
         return Drained(self.store.take(), effects, events)
+
+    def told(self, extension: Status | Asked, now: float) -> None:
+        """See :meth:`Client.told`; a STATUS is answered with HOLDS, for the last HOLDS may be lost."""
+        super().told(extension, now)
+        if isinstance(extension, Status):
+            self._understood, self._told = True, None
+
+    def next_deadline(self) -> float | None:
+        """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
+        deadlines = (super().next_deadline(), self._tell_at)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _holds(self) -> list[Send]:
+        """Tell the backbone what is durable if that has changed, every :data:`HOLDS_INTERVAL` at most."""
+        self._tell_at = None
+        bounds = self.store.journal.bounds(EPOCH) if self._understood else None
+        if bounds is None:
+            return []
+        holds = bounds.first, Holding(max(bounds.first, self._since), bounds.next - 1)
+        if holds == self._told:
+            return []
+        if self._told is not None and 0 <= self._now - self._told_at < HOLDS_INTERVAL:
+            self._tell_at = self._told_at + HOLDS_INTERVAL
+            return []
+        self._told, self._told_at = holds, self._now
+        return [Send([encode(Holds(self.presence.token, *holds))], (self.backbone,))]

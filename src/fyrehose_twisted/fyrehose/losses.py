@@ -144,6 +144,23 @@ class NoNeedlessLoss(FyrehoseInvariant):
                 held[:] = [promise for promise in held if promise.journal is not host]
 
 
+class Found(FyrehoseInvariant):
+    """A number is not reported as lost while a client that runs holds it; for scenarios in which packets get lost, but
+    no host stops and no link is cut."""
+
+    name: ClassVar[str] = "what a living client holds is found"
+
+    def told(self, host: Host, event: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if not isinstance(event, Lost):
+            return
+        others = [one for one in self.cast.participants if one.host is not host and one.host.up]
+        for sequence in range(event.first, event.last + 1):
+            for one in others:
+                if one.application.config.journal and one.application.history.get(sequence) is not None:
+                    self.violated(f"{sequence} reported as lost, and {one.name} holds it", host, one.host)
+
+
 class Forwarded(FyrehoseInvariant):
     """The backbone passes on every REQUEST of a client that it serves, if there is anybody else to answer it. It counts
     those that it does not pass on, and lets nobody else be sent anything."""
@@ -185,8 +202,9 @@ class Forwarded(FyrehoseInvariant):
             return
         counters, drops = self.cast.backbone.node.counters, self.cast.backbone.node.drops.counts
         refused = drops["request_for_stranger"] + drops["request_unanswerable"]
-        if counters.requests != counters.forwards + refused + drops["request_rate"]:
-            self.violated(f"{counters.requests} REQUESTs, {counters.forwards} passed on, {refused} refused", host)
+        seen_to = counters.answered + counters.routed + counters.beyond
+        if counters.requests != seen_to + refused + drops["request_rate"]:
+            self.violated(f"{counters.requests} REQUESTs, {seen_to} seen to, {refused} refused", host)
         if refused > self._excused:
             self.violated(f"{refused} REQUESTs refused, and only {self._excused} could not be passed on", host)
 

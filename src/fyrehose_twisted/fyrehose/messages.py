@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
+from typing import NamedTuple
 
 from fyrehose_twisted.effects import Address
 
@@ -20,8 +21,15 @@ ANY_ADDRESS: Address = ("0.0.0.0", 0)
 """In ADDR and PORT: wherever this packet came from."""
 
 
+TOKEN_SIZE = 16
+"""Bytes of a TOKEN."""
+
+MAX_HOLDINGS = 16
+"""Journals that one STATUS describes at most."""
+
+
 class PacketType(IntEnum):
-    """The first byte of a packet. Every value is a single bit; :data:`CONFIRM` is the one left over."""
+    """The first byte of a packet. Every value is a single bit; :data:`CONFIRM` is the one that is no type."""
 
     DELIVER = 0x01
     PUSH = 0x02
@@ -29,6 +37,8 @@ class PacketType(IntEnum):
     FORWARD = 0x08
     KEEPALIVE = 0x10
     KEEPALIVE_ACK = 0x20
+    EXTENSION = 0x40
+    """Of this library, and sent to none but those that set a flag of this library: HOLDS, STATUS and ASKED."""
 
 
 CONFIRM = 0x80
@@ -36,11 +46,17 @@ CONFIRM = 0x80
 
 
 class Flags(IntFlag):
-    """FLAGS of a KEEPALIVE (000)."""
+    """FLAGS of a KEEPALIVE: two of document 000, and this library's own, which other implementations ignore."""
 
     NONE = 0
     NOSUBSCRIBE = 0x1
     NOJOURNAL = 0x2
+    DURABLE = 0x4
+    """The client keeps the stream in a durable journal, and says with HOLDS what it has."""
+    EXTENSIONS = 0x8
+    """The client understands STATUS and ASKED."""
+    WATCHES = 0x10
+    """The client wants a STATUS whenever a journal has made more of the stream durable."""
 
 
 class Dialect(IntEnum):
@@ -102,4 +118,65 @@ class KeepaliveAck:
     token: bytes
 
 
-Packet = Deliver | Push | Request | Forward | Keepalive | KeepaliveAck
+class Holding(NamedTuple):
+    """What one durable journal has."""
+
+    since: int
+    """From here on it lost nothing."""
+    durable: int
+    """Up to here all of it would survive a power failure; ``since - 1`` for nothing."""
+
+    def keeps(self, sequence: int) -> bool:
+        """Say whether ``sequence`` is durable for certain."""
+        return self.since <= sequence <= self.durable
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """Extension: a journal tells its backbone what it has.
+
+    :ivar token: that of its latest KEEPALIVE.
+    :ivar oldest: the first number that it keeps.
+    """
+
+    token: bytes
+    oldest: int
+    holding: Holding
+
+    def covers(self, sequence: int) -> bool:
+        """Say whether this journal has made ``sequence`` durable, unless it lost it before ``holding.since``."""
+        return self.oldest <= sequence <= self.holding.durable
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Extension: the backbone tells a client where its stream is.
+
+    :ivar token: that of the client's latest KEEPALIVE.
+    :ivar oldest: the oldest number that a durable journal has; 0 if there is none.
+    :ivar last: the last number given.
+    :ivar holdings: of the durable journals, :data:`MAX_HOLDINGS` at most.
+    """
+
+    token: bytes
+    oldest: int
+    last: int
+    holdings: tuple[Holding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Extension: the backbone tells a client how far it has got with its REQUEST.
+
+    :ivar token: that of the client's latest KEEPALIVE.
+    :ivar left: clients that may hold ``first`` to ``last`` and have not been asked yet.
+    """
+
+    token: bytes
+    first: int
+    last: int
+    left: int
+
+
+Extension = Holds | Status | Asked
+Packet = Deliver | Push | Request | Forward | Keepalive | KeepaliveAck | Extension

@@ -21,6 +21,9 @@ _BACKBONE = {
     "delivered_bytes": "Bytes of DATA in them",
     "keepalives": "KEEPALIVEs received",
     "requests": "REQUESTs received",
+    "answered": "REQUESTs answered from memory alone",
+    "routed": "REQUESTs passed on to clients, in whole or in part",
+    "beyond": "REQUESTs for numbers that had not been given yet",
     "forwards": "FORWARDs sent",
 }
 
@@ -64,6 +67,22 @@ class BackboneCollector(Collector):
                 f"Clients alive that are {name}",
                 value=sum(not client.flags & flag for client in clients),
             )
+        durable = sum(bool(client.flags & Flags.DURABLE) for client in clients)
+        yield GaugeMetricFamily(
+            "fyrehose_backbone_durable_journals", "Clients alive that are durable journals", value=durable
+        )
+        resending = node.resending
+        yield CounterMetricFamily(
+            "fyrehose_backbone_retransmitted", "Messages sent again from memory", value=resending.sent
+        )
+        yield GaugeMetricFamily(
+            "fyrehose_backbone_retransmit_bytes", "Bytes of the latest messages in memory", value=resending.size
+        )
+        yield GaugeMetricFamily(
+            "fyrehose_backbone_rate_limit_bytes",
+            "Bytes a second that publishers are slowed down to, 0 for none",
+            value=resending.backpressure.rate or 0.0,
+        )
         yield GaugeMetricFamily("fyrehose_backbone_sequence", "The last number given", value=node.numbering.last)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from random import Random
 
 from fyrehose_twisted.fyrehose.admission import make_token
-from fyrehose_twisted.fyrehose.codec import TOKEN_SIZE, encode
+from fyrehose_twisted.fyrehose.codec import encode
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.messages import Dialect, Flags, Keepalive
+from fyrehose_twisted.fyrehose.messages import TOKEN_SIZE, Dialect, Flags, Keepalive
 
 SILENCE = 5.0
 """Seconds without a KEEPALIVE-ACK after which the backbone counts as gone, as it then counts this client."""
+
+TOKENS = 8
+"""KEEPALIVEs whose tokens are remembered, answered or not."""
 
 UNANSWERED = 64
 """KEEPALIVEs to remember until they are answered."""
@@ -24,32 +27,48 @@ class Presence:
     """When to send which KEEPALIVE (000, client rule 1).
 
     :ivar connected: whether the backbone answered lately.
+    :ivar token: that of the latest KEEPALIVE.
     :ivar round_trip: seconds until the latest answer came; ``None`` before the first.
     :param journals: whether this client answers FORWARDs.
+    :param durable: whether it answers them from a durable journal.
     :ivar due_at: when the next KEEPALIVE is due.
     """
 
-    def __init__(self, config: ClientConfig, rng: Random, now: float, *, journals: bool = True) -> None:
+    def __init__(
+        self, config: ClientConfig, rng: Random, now: float, *, journals: bool = True, durable: bool = False
+    ) -> None:
         self.connected = False
+        self.token = b""
         self.round_trip: float | None = None
         self.due_at = now
         self._config = config
         self._rng = rng
         self._sent_at: OrderedDict[bytes, float] = OrderedDict()
         self._answered_at = now
+        self._tokens: deque[bytes] = deque(maxlen=TOKENS)
         self._flags = Flags.NONE if config.subscribe else Flags.NOSUBSCRIBE
         if not journals:
             self._flags |= Flags.NOJOURNAL
+        if config.dialect is Dialect.V2:
+            self._flags |= Flags.EXTENSIONS
+            if durable:
+                self._flags |= Flags.DURABLE
 
     def keepalive(self, now: float) -> bytes:
         """Return the KEEPALIVE to send now and plan the next."""
         self.due_at = now + (self._config.keepalive_interval if self.connected else FIRST_RETRY)
         token, datagram = self._encode(self._flags, now)
+        self.token = token
+        self._tokens.append(token)
         self._sent_at[token] = now
         self._sent_at.move_to_end(token)
         if len(self._sent_at) > UNANSWERED:
             self._sent_at.popitem(last=False)
         return datagram
+
+    def sent(self, token: bytes) -> bool:
+        """Say whether ``token`` is that of a KEEPALIVE sent lately."""
+        return token in self._tokens
 
     def farewell(self, now: float) -> bytes | None:
         """Return a KEEPALIVE that asks for nothing more; ``None`` where the dialect cannot say that."""

@@ -131,8 +131,8 @@ class Reassembly:
         return True
 
     def exists(self, sequence: int) -> None:
-        """Miss everything up to ``sequence`` that is not here."""
-        if sequence > self.highest:
+        """Miss everything up to ``sequence`` that is not here, unless there are too many gaps already."""
+        if sequence > self.highest and len(self.missing) < self._max_gaps:
             self._miss(self.highest + 1, sequence)
             self.highest = sequence
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -23,6 +24,9 @@ DOUBT_INTERVAL = 3.0
 """Seconds between REQUESTs for numbers of which it is not certain that they exist."""
 
 MAX_REMEMBERED_RANGES = 65_536
+
+LONGEST_SEARCH = 64
+"""REQUESTs for a number at most, while the backbone still has clients to ask."""
 
 MAX_PLANNED = 131_072
 """Entries of the schedule from which on it is planned anew, with one for each gap."""
@@ -69,6 +73,7 @@ class Repairs:
         self._unanswered = RangeSet()
         self._refused = RangeSet()
         self._doubted = RangeSet()
+        self._searched = RangeSet()
         self._arrivals = 0
         self._asked = RangeSet()
         self._asked_before = RangeSet()
@@ -87,6 +92,14 @@ class Repairs:
         self._doubted.add(first, last)
         again_at = min(now + DOUBT_INTERVAL, until)
         heapq.heappush(self._schedule, (again_at, first, last, self.config.attempts - 1, -1))
+
+    def searched(self, first: int, last: int, left: int) -> None:
+        """``left`` clients have yet to be asked for ``first`` to ``last``: while there are any, do not give up."""
+        if left:
+            self._searched.add(first, last)
+        else:
+            self._searched.discard(first, last)
+        self._limit_searched()
 
     def settled(self, first: int, last: int) -> None:
         """``first`` to ``last`` are given up, in doubt or not."""
@@ -110,9 +123,10 @@ class Repairs:
             self._arrivals += 1
             self._in_flight.discard(sequence)
             self._unanswered.discard(sequence)
-        for doubtful in (self._refused, self._doubted):
+        for doubtful in (self._refused, self._doubted, self._searched):
             if doubtful:
                 doubtful.discard(sequence)
+        self._limit_searched()
         return asked
 
     def refused(self, sequence: int) -> None:
@@ -156,7 +170,7 @@ class Repairs:
                     self._held.append((held, last, attempt))
                 last = held - 1
             for start, end in missing.intersection(first, last):
-                if attempt >= self.config.attempts:
+                if attempt >= self.config.attempts and not self._goes_on(start, end, attempt):
                     self._give_up(start, end, now, due)
                     continue
                 position = self._ask(start, end, attempt, now, due, silent)
@@ -190,14 +204,28 @@ class Repairs:
         wait = min(self.config.first_retry * 2.0**attempt, self.config.last_retry)
         return wait * (0.75 + 0.5 * self._rng.random())
 
+    def _limit_searched(self) -> None:
+        if len(self._searched) > MAX_REMEMBERED_RANGES:
+            self._searched.clear()  # What is asked for again is told again.
+
     def _plan_anew(self, missing: RangeSet, now: float) -> None:
-        """Plan from what is missing, all attempts: numbers that came and were pushed out by others, again and again and
-        each on its own, have an entry for every time."""
+        """Plan one attempt for each gap: numbers that came and were pushed out by others, again and again and each on
+        its own, have an entry for every time. A gap has had as many attempts as its first number."""
+        planned = sorted([entry[1:4] for entry in self._schedule] + self._held)
         self._held.clear()
         self._in_flight, self._unanswered = RangeSet(), RangeSet()
-        self._schedule = [(now, first, last, 0, -1) for first, last in missing]
+        self._schedule = []
+        for first, last in missing:
+            position = bisect_right(planned, first, key=lambda entry: entry[0]) - 1
+            attempt = planned[position][2] if position >= 0 and planned[position][1] >= first else 0
+            self._schedule.append((now, first, last, attempt, -1))
+
+    def _goes_on(self, start: int, end: int, attempt: int) -> bool:
+        """Say whether clients have yet to be asked for a part of ``start`` to ``end``."""
+        return attempt < LONGEST_SEARCH and any(self._searched.intersection(start, end))
 
     def _give_up(self, start: int, end: int, now: float, due: Due) -> None:
+        self._searched.discard(start, end)
         due.given_up.extend(self._refused.gaps(start, end))
         for first, last in list(self._refused.intersection(start, end)):
             self._refused.discard(first, last)

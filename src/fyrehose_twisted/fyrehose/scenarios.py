@@ -17,6 +17,7 @@ from fyrehose_twisted.fyrehose.events import StreamKnown
 from fyrehose_twisted.fyrehose.guests import Guest
 from fyrehose_twisted.fyrehose.invariants import STRANGER, Cast, GoesOn, Numbers
 from fyrehose_twisted.fyrehose.keepers import Keeper
+from fyrehose_twisted.fyrehose.losses import Found
 from fyrehose_twisted.fyrehose.numbering import Mark
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.participants import BACKBONE
@@ -26,7 +27,6 @@ from fyrehose_twisted.fyrehose.workload import SILENCE, FyrehoseScenario, Role
 from fyrehose_twisted.sim import mishaps
 from fyrehose_twisted.sim.crash import Boot, Crash
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.scenario import Scenario
 
 
 class Storm(FyrehoseScenario):
@@ -150,6 +150,42 @@ class Crowd(FyrehoseScenario):
             (1.0, mishaps.pauses(self._clients, longest=12.0)),
             (3.0, mishaps.bad_links(self._names, hub="backbone")),
         )
+
+
+class Bystanders(FyrehoseScenario):
+    """One client holds the whole stream, many others joined late and hold its end, and packets get lost: whoever wants
+    the beginning gets it. In half of the runs the holder keeps a durable journal, in the others memory."""
+
+    name: ClassVar[str] = "fyrehose.bystanders"
+    pauses: ClassVar[int] = 0
+    fault_counts: ClassVar[tuple[int, int]] = (0, 0)
+    roles: ClassVar[Sequence[Role]] = (
+        Role("publisher", ClientConfig(history_bytes=4_000), publishes=True),
+        *(Role(f"bystander-{number}", begins=300.0 + number) for number in range(12)),
+        Role("late-numbered", ClientConfig(start=1), begins=450.0),
+        Role("late-oldest", ClientConfig(start=Start.OLDEST), begins=455.0),
+        Role("late-journal", ClientConfig(start=Start.OLDEST), keeps=True, begins=460.0),
+    )
+    HOLDERS: ClassVar[Sequence[Role]] = (Role("holder", keeps=True), Role("holder"))
+
+    def build(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        holder = Random(f"{self.seed}/holder").choice(self.HOLDERS)
+        self.roles = (holder, *type(self).roles)  # type: ignore[misc]
+        super().build()
+
+    def backbone_config(self) -> BackboneConfig:
+        """See :class:`FyrehoseScenario`."""
+        return replace(super().backbone_config(), retransmit=4_000)
+
+    def make_link(self, rng: Random) -> Link:
+        """See :class:`FyrehoseScenario`."""
+        return replace(super().make_link(rng), loss=rng.uniform(0.0, 0.05))
+
+    def add_invariants(self, cast: Cast) -> None:
+        """See :class:`FyrehoseScenario`."""
+        super().add_invariants(cast)
+        self.add_invariant(Found(cast))
 
 
 class Garbage(FyrehoseScenario):
@@ -288,5 +324,16 @@ class Limits(FyrehoseScenario):
         return Guest(BACKBONE, config, rng, boot.now, boot.now + self.duration - 40)
 
 
-SCENARIOS: tuple[type[Scenario], ...] = (Storm, Restarts, Amnesia, Partitions, Journals, Rot, Crowd, Limits, Garbage)
+SCENARIOS: tuple[type[FyrehoseScenario], ...] = (
+    Storm,
+    Restarts,
+    Amnesia,
+    Partitions,
+    Journals,
+    Rot,
+    Crowd,
+    Bystanders,
+    Limits,
+    Garbage,
+)
 """What ``fyrehose simulate --list`` shows."""

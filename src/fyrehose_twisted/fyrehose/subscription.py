@@ -62,6 +62,7 @@ class Subscription:
         self._joining: Joining | None = None
         self.began = 1
         self._suspect: tuple[int, bytes, float] | None = None
+        self._reported = 0
         self._probe_at = now
         self._probed = MAX_SEQUENCE
         self._probe_interval = config.keepalive_interval
@@ -84,6 +85,19 @@ class Subscription:
         if self.stream is not None:
             self.tide.known_up_to(self.stream.next - 1)
             self.stream.exists(sequence)
+
+    def reported(self, oldest: int, last: int) -> None:
+        """The backbone says that durable journals begin at ``oldest``, 0 if there are none, and the stream ends at
+        ``last``."""
+        self._reported = last
+        if self._joining is not None:
+            self._joining.known(oldest, last)
+        elif self.stream is not None:
+            self.stream.exists(last)
+
+    def searched(self, first: int, last: int, left: int) -> None:
+        """The backbone has yet to ask ``left`` clients for ``first`` to ``last``."""
+        self._repairs.searched(first, last, left)
 
     def asked_for(self, sequence: int, now: float) -> bool:
         """Say whether a repair of ``sequence`` is welcome."""
@@ -186,6 +200,7 @@ class Subscription:
         beginning = joining.done(now)
         if beginning is not None:
             stream, confirmed = self._follow(beginning), joining.confirmed()
+            stream.exists(joining.last)
             for sequence, data in sorted(joining.early.items()):
                 live, ahead = sequence in joining.live, sequence - stream.highest
                 if ahead <= LEAP or (live and ahead <= PLAUSIBLE_JUMP and sequence in confirmed):
@@ -256,6 +271,8 @@ class Subscription:
         held = self._store.get(sequence)
         if held == data or (held is None and self._repairs.was_asked(sequence, now)):
             return
+        if held is None and self._reported >= self.tide.floor > 0:
+            return  # By its own account the backbone does not count anew: it repairs what was asked for long ago.
         if not (self.tide.falls(sequence) if held is None else self.tide.contradicts(sequence)):
             return
         self.failure = SequenceRegressed(

@@ -15,7 +15,7 @@ from twisted.python import usage
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.admission import AddressList
 from fyrehose_twisted.fyrehose.backbone import SETTLE_TIME
-from fyrehose_twisted.fyrehose.config import BackboneConfig, check_exposure
+from fyrehose_twisted.fyrehose.config import MAX_RETRANSMIT, BackboneConfig, check_exposure
 from fyrehose_twisted.fyrehose.forwarding import RandomForward, RoundRobinForward
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.options import (
@@ -38,6 +38,8 @@ LIMITS = {
     "allow-push": texts,
     "request-rate": positive,
     "request-burst": positive,
+    "retransmit": whole(0, MAX_RETRANSMIT >> 20),
+    "min-rate": positive,
 }
 """What the file with limits may say."""
 
@@ -71,7 +73,21 @@ class Options(ServiceOptions):
         ],
         ["secret-file", None, None, "file with the secret that clients must know"],
         ["max-subscribers", "m", 1_024, "clients to serve at once", integer("max-subscribers", 1, 1_000_000)],
-        ["forward", "f", "random", "who gets a REQUEST: random or round-robin"],
+        ["forward", "f", "random", "order among clients equally likely to hold a message: random or round-robin"],
+        [
+            "retransmit",
+            None,
+            32,
+            "MiB of the latest messages to keep and send again",
+            integer("retransmit", 0, MAX_RETRANSMIT >> 20),
+        ],
+        [
+            "min-rate",
+            None,
+            1_024,
+            "KiB a second that publishers are allowed however far repairs are behind; 0 never to slow them down",
+            integer("min-rate", 0, 2**30),
+        ],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
         ["limits", None, None, "TOML file with limits, which go before these options; read anew on SIGHUP"],
         ["systemd", None, None, "take the UDP socket of that FileDescriptorName= from systemd, and bind none"],
@@ -148,6 +164,8 @@ class Options(ServiceOptions):
             trust_addresses=bool(self["trust-addresses"]),
             request_rate=found.get("request-rate", BackboneConfig().request_rate),
             request_burst=found.get("request-burst", BackboneConfig().request_burst),
+            retransmit=found.get("retransmit", self["retransmit"]) * 2**20,
+            min_rate=found.get("min-rate", self["min-rate"]) * 2**10 or None,
         )
 
 

@@ -132,6 +132,11 @@ class Tide:
             self._floor, self._mark, self._marked_at = max(self._floor, self._mark), self._proven, now
             self._hearsay.discard(0, self._floor)
 
+    @property
+    def floor(self) -> int:
+        """The backbone was beyond this number long ago."""
+        return self._floor
+
     def falls(self, sequence: int) -> bool:
         """Say whether the backbone counts anew: several old numbers in rising order, and nothing new between them.
 

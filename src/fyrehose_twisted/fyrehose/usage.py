@@ -18,6 +18,8 @@ from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
 from fyrehose_twisted.fyrehose.presence import UNANSWERED
 from fyrehose_twisted.fyrehose.reassembly import MAX_GAPS, MESSAGE_OVERHEAD
 from fyrehose_twisted.fyrehose.repair import MAX_PLANNED, MAX_REMEMBERED_RANGES
+from fyrehose_twisted.fyrehose.retransmit import MAX_RANGES as MAX_RANGES_WAITING
+from fyrehose_twisted.fyrehose.routing import MAX_SEARCHES
 from fyrehose_twisted.sim.host import Host
 
 ONE_MESSAGE = MAX_DELIVERABLE + MESSAGE_OVERHEAD
@@ -36,6 +38,10 @@ def backbone_usage(backbone: Backbone) -> Iterator[Usage]:
     limit = backbone.config.max_clients
     yield Usage("clients", len(backbone.clients), limit)
     yield Usage("budgets for REQUESTs", len(backbone._requests), limit)
+    resending = backbone.resending
+    yield Usage("bytes to send again", resending._retransmissions.buffer.size, backbone.config.retransmit)
+    yield Usage("ranges to send again", resending._retransmissions.ranges, MAX_RANGES_WAITING)
+    yield Usage("searches", len(resending._routing), MAX_SEARCHES)
     yield Usage("messages held back", len(backbone._held._pushes), HELD_MESSAGES)
     yield Usage("bytes held back", backbone._held._bytes, HELD_BYTES)
     yield Usage("sources reported", len(backbone.drops._reported), SOURCES_REMEMBERED)
@@ -66,11 +72,13 @@ def client_usage(client: Client, history: History | JournalStore) -> Iterator[Us
     yield Usage("bytes waiting for others", client.buffered, config.buffer_bytes + ONE_MESSAGE)
     repairs, joining, stream = subscription._repairs, subscription._joining, subscription.stream
     yield Usage("ranges asked for", len(repairs._asked) + len(repairs._asked_before), 2 * MAX_REMEMBERED_RANGES)
+    yield Usage("ranges searched for", len(repairs._searched), MAX_REMEMBERED_RANGES)
     if stream is not None:
         # Planned anew when the first is due, so there may be more for a moment: what an answer to a tail probe lacks.
         yield Usage("repairs planned", len(repairs), 4 * max(MAX_PLANNED, 2 * len(stream.missing)))
         # What waits in the middle of a gap makes two of it, and so does what was asked for and finds no room.
-        ranges = MAX_GAPS + 1 + config.buffer_bytes // MESSAGE_OVERHEAD + config.repair.in_flight
+        # What is planned on its own may be given up before its neighbours are.
+        ranges = MAX_GAPS + 1 + config.buffer_bytes // MESSAGE_OVERHEAD + config.repair.in_flight + MAX_PLANNED
         yield Usage("gaps", len(stream.missing), ranges)
         yield Usage("ranges given up", len(stream._lost), ranges)
     if joining is not None:

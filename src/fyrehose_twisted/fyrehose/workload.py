@@ -47,6 +47,10 @@ LAST_WORDS = 3
 """Messages of each publisher once faults are over, so that everybody can know how far the stream goes."""
 
 
+RETRANSMIT = (0, 4_000, BackboneConfig().retransmit)
+"""Bytes that a backbone keeps to send again: nothing, a few dozen messages, or all."""
+
+
 class Role(NamedTuple):
     """A client of a scenario."""
 
@@ -106,8 +110,9 @@ class FyrehoseScenario(Scenario):
         self.add_invariants(Cast(self.network, self.backbone, self.participants))
 
     def backbone_config(self) -> BackboneConfig:
-        """Return what the backbone is told."""
-        return BackboneConfig(secret=self.secret)
+        """Return what the backbone is told: in two runs of three it soon needs clients to answer REQUESTs."""
+        retransmit = Random(f"{self.seed}/retransmit").choice(RETRANSMIT)
+        return BackboneConfig(secret=self.secret, retransmit=retransmit)
 
     def make_network(self, split_seed: int) -> Network:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""

@@ -1,0 +1,173 @@
+"""The messages that a backbone sent last, and the REQUESTs that it answers from them itself."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+
+from fyrehose_twisted.effects import Address, Burst, Datagram
+from fyrehose_twisted.fyrehose.pacing import Buckets, TokenBucket
+from fyrehose_twisted.ranges import RangeSet
+
+CHUNK_OVERHEAD = 128
+"""Bytes that a chunk costs beside its datagrams, so that the limit means memory."""
+
+MAX_RANGES, MAX_RANGES_EACH = 65_536, 8_192
+"""Separate ranges that wait to be sent, to all clients together and to one."""
+
+ANSWER_LIMIT = 1_024
+"""Messages with which one REQUEST is answered at most."""
+
+BYTE_RATE, BYTE_BURST = 16.0 * 2**20, 256.0 * 2**10
+"""Bytes of answers a second, and at once, for one client."""
+
+TOTAL_RATE, TOTAL_BURST = 64.0 * 2**20, 2.0 * 2**20
+"""The same for all clients together."""
+
+
+class RetransmitBuffer:
+    """DELIVERs with consecutive numbers as they were sent, up to ``limit`` bytes of them; the oldest go first.
+
+    :param last: the last number given before the first that is kept.
+    :ivar limit: may be replaced at any time.
+    """
+
+    def __init__(self, limit: int, last: int = 0) -> None:
+        self.limit = limit
+        self.end = last + 1
+        """The number after the last."""
+        self._chunks: list[tuple[bytes, int]] = []
+        self._firsts: list[int] = []
+        self._starts: list[int] = []
+        self._gone = 0
+        self._written = 0
+
+    @property
+    def first(self) -> int:
+        """The oldest number here; :attr:`end` if there is none."""
+        return self._firsts[self._gone] if self._gone < len(self._firsts) else self.end
+
+    @property
+    def size(self) -> int:
+        """Bytes in use."""
+        return self._written - self._starts[self._gone] if self._gone < len(self._starts) else 0
+
+    def put(self, first: int, datagrams: bytes, size: int) -> None:
+        """Keep DELIVERs of ``size`` bytes each, of which the first has number ``first``."""
+        if first != self.end:
+            self.clear()
+        self.end = first + len(datagrams) // size
+        self._chunks.append((datagrams, size))
+        self._firsts.append(first)
+        self._starts.append(self._written)
+        self._written += len(datagrams) + CHUNK_OVERHEAD
+        while self.size > self.limit:
+            self._chunks[self._gone] = b"", 1
+            self._gone += 1
+        if self._gone > 1_024 and 2 * self._gone > len(self._chunks):
+            del self._chunks[: self._gone], self._firsts[: self._gone], self._starts[: self._gone]
+            self._gone = 0
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._chunks.clear()
+        self._firsts.clear()
+        self._starts.clear()
+        self._gone = 0
+
+    def age(self, sequence: int) -> float:
+        """Return how close ``sequence`` is to being dropped: 0 for the latest, 1 for what goes next."""
+        return (self._written - self._starts[self._position(sequence)]) / self.limit
+
+    def take(self, first: int, last: int, room: float) -> tuple[list[Datagram | Burst], int, int]:
+        """Return the datagrams of ``first`` to ``last``, all of them here, that fit ``room`` bytes: one at least.
+
+        :return: the datagrams, the number after the last of them, and their bytes.
+        """
+        taken: list[Datagram | Burst] = []
+        position, spent = self._position(first), 0
+        while first <= last and (not taken or spent < room):
+            data, size = self._chunks[position]
+            row = first - self._firsts[position]
+            rows = min(len(data) // size - row, last + 1 - first, max(1, int((room - spent) // size)))
+            part = memoryview(data)[row * size : (row + rows) * size]
+            taken.append(Burst(part, size) if rows > 1 else part)
+            spent += len(part)
+            first += rows
+            if row + rows < len(data) // size:
+                break
+            position += 1
+        return taken, first, spent
+
+    def _position(self, sequence: int) -> int:
+        return bisect_right(self._firsts, sequence, self._gone) - 1
+
+
+class Retransmissions:
+    """What a backbone still has to send again, to whom: paced, the lowest numbers first.
+
+    :ivar sent: messages sent again since the start.
+    """
+
+    def __init__(self, limit: int, clients: int, last: int, now: float) -> None:
+        self.buffer = RetransmitBuffer(limit, last)
+        self.sent = 0
+        self._waiting: OrderedDict[Address, RangeSet] = OrderedDict()
+        self._budgets: Buckets[Address] = Buckets(BYTE_RATE, BYTE_BURST, clients)
+        self._total = TokenBucket(TOTAL_RATE, TOTAL_BURST, now)
+
+    @property
+    def ranges(self) -> int:
+        """How many ranges wait."""
+        return sum(map(len, self._waiting.values()))
+
+    def resize(self, limit: int, clients: int) -> None:
+        """Go by other limits from now on."""
+        self.buffer.limit, self._budgets.limit = limit, clients
+
+    def request(self, requester: Address, first: int, last: int) -> bool:
+        """Queue ``first`` to ``last``, all of them in the buffer, 1,024 at most; say whether there was room."""
+        if self.ranges >= MAX_RANGES:
+            return False
+        waiting = self._waiting.setdefault(requester, RangeSet())
+        if len(waiting) >= MAX_RANGES_EACH:
+            return False
+        waiting.add(first, min(last, first + ANSWER_LIMIT - 1))
+        return True
+
+    def due(self, now: float) -> list[tuple[Address, list[Datagram | Burst]]]:
+        """Return what may be sent now."""
+        return [(requester, sent) for requester in list(self._waiting) if (sent := self.due_to(requester, now))]
+
+    def due_to(self, requester: Address, now: float) -> list[Datagram | Burst]:
+        """Return what may be sent to one client now."""
+        waiting, budget = self._waiting.get(requester), self._budgets.bucket(requester, now)
+        sent: list[Datagram | Burst] = []
+        while waiting and (room := min(budget.available(now), self._total.available(now))) > 0:
+            start, end = next(iter(waiting))
+            first = max(start, self.buffer.first)
+            if first > end:
+                waiting.discard(start, end)  # Dropped while it waited; the client asks again.
+                continue
+            datagrams, after, spent = self.buffer.take(first, end, room)
+            waiting.discard(start, after - 1)
+            budget.spend(spent)
+            self._total.spend(spent)
+            self.sent += after - first
+            sent += datagrams
+        if waiting is not None and not waiting:
+            del self._waiting[requester]
+        return sent
+
+    def next_deadline(self, now: float) -> float | None:
+        """Return when :meth:`due` may go on, ``None`` if nothing waits."""
+        if not self._waiting:
+            return None
+        # A little credit first, so that a long answer leaves in bursts and not message by message.
+        own = min(self._budgets.bucket(requester, now).ready_at(BYTE_BURST / 8) for requester in self._waiting)
+        return max(own, self._total.ready_at(BYTE_BURST / 8))
+
+    def forget(self, requester: Address) -> None:
+        """Send nothing more to a client that is gone."""
+        self._waiting.pop(requester, None)
+        self._budgets.forget(requester)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from math import inf
+
+from fyrehose_twisted.fyrehose.backpressure import STEP, Backpressure
+
+START = 1_700_000_000.0
+SIZE = 1_000
+
+
+def publish(pressure: Backpressure, start: float, seconds: float, rate: float, *, behind: bool = False) -> int:
+    """Offer messages at ``rate`` bytes a second; return the bytes that were numbered."""
+    numbered = 0
+    for step in range(int(seconds * rate / SIZE)):
+        now = start + step * SIZE / rate
+        if behind:
+            pressure.fell_behind(now)
+        if pressure.room(now) > 0:
+            pressure.published(SIZE, now)
+            numbered += SIZE
+    return numbered
+
+
+def test_nothing_is_limited_while_repairs_keep_up() -> None:
+    pressure = Backpressure(10_000, START)
+    assert publish(pressure, START, 2, 1e6) == 2_000_000
+    assert (pressure.rate, pressure.room(START + 2)) == (None, inf)
+
+
+def test_the_rate_falls_to_the_minimum_while_a_subscriber_stays_behind() -> None:
+    pressure = Backpressure(100_000, START)
+    publish(pressure, START, 1, 1e6)
+    publish(pressure, START + 1, 2, 1e6, behind=True)
+    assert pressure.rate == 100_000
+    numbered = publish(pressure, START + 3, 2, 1e6, behind=True)
+    assert 0.9 * 200_000 < numbered < 1.2 * 200_000
+
+
+def test_the_rate_rises_once_none_is_behind_until_there_is_no_limit() -> None:
+    pressure = Backpressure(10_000, START)
+    publish(pressure, START, 1, 1e6)
+    publish(pressure, START + 1, 0.5, 1e6, behind=True)
+    assert pressure.rate is not None
+    slowed = publish(pressure, START + 1.5, 0.5, 1e6)
+    later = publish(pressure, START + 2, 2, 1e6)
+    assert slowed / 0.5 < later / 2
+    publish(pressure, START + 4, 2, 1e4)
+    assert pressure.rate is None
+
+
+def test_one_step_changes_the_rate_once_however_many_are_behind() -> None:
+    pressure = Backpressure(1, START)
+    publish(pressure, START, 1, 1e6)
+    for _ in range(100):
+        pressure.fell_behind(START + 1)
+    rate = pressure.rate
+    assert rate is not None
+    assert rate > 0.5e6
+    pressure.room(START + 1 + 1.5 * STEP)
+    assert pressure.rate is not None
+    assert rate > pressure.rate > 0.6 * rate
+
+
+def test_without_a_minimum_publishers_are_never_slowed_down() -> None:
+    pressure = Backpressure(None, START)
+    assert publish(pressure, START, 2, 1e6, behind=True) == 2_000_000
+    pressure.minimum = 10_000
+    publish(pressure, START + 2, 1, 1e6, behind=True)
+    assert pressure.rate is not None
+    pressure.minimum = None
+    assert pressure.room(START + 4) == inf

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
+from fyrehose_twisted.fyrehose.codec import decode, encode
+from fyrehose_twisted.fyrehose.extension import Kind
+from fyrehose_twisted.fyrehose.messages import (
+    MAX_HOLDINGS,
+    MAX_SEQUENCE,
+    Asked,
+    Extension,
+    Holding,
+    Holds,
+    PacketType,
+    Status,
+)
+
+TOKEN = bytes(range(16))
+
+numbers = st.integers(0, MAX_SEQUENCE + 1)
+tokens = st.binary(min_size=16, max_size=16)
+holdings = st.builds(Holding, numbers, numbers)
+extensions: st.SearchStrategy[Extension] = st.one_of(
+    st.builds(Holds, tokens, numbers, holdings),
+    st.builds(Status, tokens, numbers, numbers, st.lists(holdings, max_size=MAX_HOLDINGS).map(tuple)),
+    st.tuples(numbers, numbers).flatmap(
+        lambda pair: st.builds(Asked, tokens, st.just(min(pair)), st.just(max(pair)), st.integers(0, 2**32 - 1))
+    ),
+)
+
+
+def reason(datagram: bytes) -> str:
+    with pytest.raises(MalformedPacket) as caught:
+        decode(datagram)
+    return caught.value.reason
+
+
+@given(extensions)
+def test_what_is_encoded_is_decoded_again(packet: Extension) -> None:
+    assert decode(encode(packet)) == packet
+
+
+@given(extensions, st.data())
+def test_one_that_is_cut_off_is_malformed(packet: Extension, data: st.DataObject) -> None:
+    datagram = encode(packet)
+    assert reason(datagram[: data.draw(st.integers(1, len(datagram) - 1))]) in ("checksum", "unknown_type")
+
+
+@given(extensions, st.data())
+def test_one_bit_that_flips_makes_it_malformed(packet: Extension, data: st.DataObject) -> None:
+    datagram = bytearray(encode(packet))
+    bit = data.draw(st.integers(8, 8 * len(datagram) - 1))
+    datagram[bit // 8] ^= 1 << bit % 8
+    assert reason(bytes(datagram)) in ("checksum", "unknown_type")
+
+
+@given(st.sampled_from(Kind), st.binary(max_size=300))
+def test_arbitrary_bytes_raise_nothing_else(kind: Kind, noise: bytes) -> None:
+    body = bytes((PacketType.EXTENSION, kind)) + noise
+    with suppress(MalformedPacket):
+        decode(body + crc32(body).to_bytes(4, "big"))
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        Holds(b"short", 1, Holding(1, 1)),
+        Holds(TOKEN, MAX_SEQUENCE + 2, Holding(1, 1)),
+        Status(TOKEN, 1, -1),
+        Status(TOKEN, 1, 1, (Holding(1, 1),) * (MAX_HOLDINGS + 1)),
+    ],
+)
+def test_a_field_out_of_range_is_refused(packet: Extension) -> None:
+    with pytest.raises(UnencodableMessage):
+        encode(packet)
