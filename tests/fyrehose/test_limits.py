@@ -57,6 +57,8 @@ SMALL: dict[str, tuple[ModuleType, int]] = {
 
 REACHED = 0.4
 """Of a limit, for some are generous to the last message."""
+REACHED_OF = {"gaps": 0.2, "ranges given up": 0.1}
+"""Of those that are generous by as much as is planned."""
 
 
 class Closely(Bounded):
@@ -142,7 +144,7 @@ def test_every_limit_is_reached_and_none_exceeded(
         assert outcome.violation is None, f"seed {seed}: {outcome.violation}"
         for what, peak in scenario.bounded.peaks.items():
             peaks[what] = max(peaks.get(what, 0.0), peak)
-        low = {what: peak for what, peak in peaks.items() if peak < REACHED}
+        low = {what: peak for what, peak in peaks.items() if peak < REACHED_OF.get(what, REACHED)}
         if not low:
             return
     pytest.fail(f"the workload does not get near {low}")
