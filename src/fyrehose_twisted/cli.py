@@ -170,6 +170,13 @@ def _parser() -> argparse.ArgumentParser:
     pub.add_argument("file", nargs="?", metavar="FILE", help="where to read; standard input if not given or -")
     pub.add_argument("--raw", action="store_true", help="no envelope: for subscribers that do not know it")
     pub.add_argument(
+        "--kept",
+        type=count,
+        default=0,
+        metavar="N",
+        help="count a message as published once N durable journals have synced it to disk",
+    )
+    pub.add_argument(
         "--timeout", type=positive, default=30.0, metavar="S", help="give a message up after S seconds [%(default)g]"
     )
     sub = command("sub", _subscribe, "Print messages in order, gaps repaired.")

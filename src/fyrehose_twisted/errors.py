@@ -65,6 +65,23 @@ class PublishTimeout(OperationalError):
     """A message did not come back from the backbone in time; it may or may not have been published."""
 
 
+class MessageNotKept(OperationalError):
+    """A message was published, and fewer durable journals than wanted had it in time.
+
+    :ivar sequence: its number.
+    :ivar had: journals that had made it durable.
+    :ivar wanted: journals that were to.
+    """
+
+    def __init__(self, sequence: int, had: int, wanted: int, seconds: float) -> None:
+        super().__init__(
+            f"message {sequence} is published, and {had} of {wanted} durable journals had it after {seconds:g} s"
+        )
+        self.sequence = sequence
+        self.had = had
+        self.wanted = wanted
+
+
 class NotConnected(OperationalError):
     """The backbone does not answer, or the protocol is not (or no longer) running."""
 

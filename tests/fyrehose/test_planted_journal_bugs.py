@@ -8,11 +8,14 @@ from typing import Any, ClassVar
 import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
-from fyrehose_twisted.fyrehose.durability import Durable, Unchanged
+from fyrehose_twisted.fyrehose import journal_client
+from fyrehose_twisted.fyrehose.durability import Durable, KeptAsTold, Unchanged
 from fyrehose_twisted.fyrehose.duties import Kept
 from fyrehose_twisted.fyrehose.invariants import Numbers, OneContent
 from fyrehose_twisted.fyrehose.journal_client import JournalClient
 from fyrehose_twisted.fyrehose.journal_store import JournalStore, Unsaved
+from fyrehose_twisted.fyrehose.keeping import Keeping
+from fyrehose_twisted.fyrehose.messages import Holding
 from fyrehose_twisted.fyrehose.scenarios import Journals, Rot
 from fyrehose_twisted.interfaces import Drained
 from fyrehose_twisted.journal import recovery, scan, segment
@@ -154,6 +157,15 @@ def keeps_nothing_but_repairs(patch: Patch) -> None:
     patch.setattr(JournalClient, "drain", drain)
 
 
+def says_more_than_is_durable(patch: Patch) -> None:
+    patch.setattr(journal_client, "Holding", lambda since, durable: Holding(since, durable + 2))
+
+
+def counts_one_journal_too_many(patch: Patch) -> None:
+    original = Keeping._count
+    patch.setattr(Keeping, "_count", lambda self, sequence: original(self, sequence) + 1)
+
+
 BUGS = [
     Bug(never_syncs, (Durable.name,), FailingSyncs, seed=0, message="was durable, and is gone"),
     Bug(syncs_the_mark_alone, (Durable.name,), Journals, seed=0, message="was durable, and is gone"),
@@ -165,6 +177,8 @@ BUGS = [
     Bug(keeps_what_nobody_sent, (Durable.name,), Journals, seed=0, message="nobody sent that"),
     Bug(believes_every_byte, (Unchanged.name,), Rot, seed=0, message="and is b"),
     Bug(forgets_what_is_lost, (Durable.name,), BriefJournals, seed=0, message="is whole up to"),
+    Bug(says_more_than_is_durable, (KeptAsTold.name,), Journals, seed=0, message="is told to be kept by"),
+    Bug(counts_one_journal_too_many, (KeptAsTold.name,), Journals, seed=0, message="is told to be kept by"),
     Bug(keeps_nothing_but_repairs, (Kept.name,), BriefJournals, seed=0, message="is not held"),
 ]
 

@@ -52,6 +52,10 @@ RESTART_TIME = 1.25
 that nobody would get."""
 
 
+STATUS_TIME = 50e-6
+"""Seconds of rest after each STATUS to a client that watches the journals: 20,000 a second at most."""
+
+
 class Phase(Enum):
     """What a backbone is doing."""
 
@@ -101,6 +105,7 @@ class Backbone(PacketNode):
         self._now = now
         self._requests: Buckets[Address] = Buckets(config.request_rate, config.request_burst, config.max_clients)
         self._tell_watchers = False
+        self._watchers_at = now
         self._persisted = self.numbering.mark
         if self.numbering.left == 0:
             self._exhaust()
@@ -121,6 +126,7 @@ class Backbone(PacketNode):
 
     def receive_batch(self, batch: Batch, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IDatagramNode.receive_batch`."""
+        self._now = now
         self._expire(now)
         self.counters.datagrams += len(batch)
         for run in batch.runs:
@@ -232,7 +238,8 @@ class Backbone(PacketNode):
 
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
-        deadlines = (self._clients.next_expiry(), self._due, self.resending.next_deadline(self._now))
+        told_at = self._watchers_at if self._tell_watchers else None
+        deadlines = (self._clients.next_expiry(), self._due, self.resending.next_deadline(self._now), told_at)
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
@@ -246,8 +253,9 @@ class Backbone(PacketNode):
 
     def drain(self) -> Drained:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is a ``Mark``."""
-        if self._tell_watchers:
+        if self._tell_watchers and self._now >= self._watchers_at:
             self._tell_watchers = False
+            self._watchers_at = self._now + STATUS_TIME * len(self._clients.watchers)
             self.resending.tell_watchers(self.numbering.last)
         self._let_replies_go()
         effects, self._effects = self._effects, []

@@ -10,6 +10,7 @@ from random import Random
 from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address, Burst, Datagram, Send
+from fyrehose_twisted.errors import ConfigurationError, PublishQueueFull
 from fyrehose_twisted.fyrehose.answers import Answers
 from fyrehose_twisted.fyrehose.batch import delivered, encode_pushes
 from fyrehose_twisted.fyrehose.codec import encode
@@ -24,9 +25,12 @@ from fyrehose_twisted.fyrehose.events import (
     Failed,
 )
 from fyrehose_twisted.fyrehose.history import History
+from fyrehose_twisted.fyrehose.keeping import Keeping, NotKept
 from fyrehose_twisted.fyrehose.messages import (
+    MAX_HOLDINGS,
     Asked,
     Deliver,
+    Dialect,
     Forward,
     KeepaliveAck,
     Packet,
@@ -82,6 +86,7 @@ class Client(PacketNode):
         self.outbox = Outbox(config.outbox, rng.randbytes(8), receive_buffer=receive_buffer)
         self._store: IMessageStore = History(config.history_bytes if config.journal else 0) if store is None else store
         self.answers = Answers(self._store)
+        self.keeping = Keeping()
         self._subscription: Subscription | None = None
         if config.subscribe:
             self._subscription = Subscription(
@@ -136,17 +141,25 @@ class Client(PacketNode):
 
     # Commands
 
-    def publish(self, payload: bytes, now: float) -> int:
-        """Queue a message; return the ticket under which :class:`Published` or :class:`PublishFailed` report it.
+    def publish(self, payload: bytes, now: float, *, kept: int = 0) -> int:
+        """Queue a message; return the ticket under which an event reports it.
 
+        :param kept: durable journals that must have the message before it counts as published.
         :raises MessageTooLarge: if it does not fit a datagram.
         :raises PublishQueueFull: if too much waits already.
+        :raises ConfigurationError: if ``kept`` cannot be known: it is too high, or the dialect is v1.
         """
-        return self.publish_many((payload,), now)[0]
+        return self.publish_many((payload,), now, kept=kept)[0]
 
-    def publish_many(self, payloads: Sequence[bytes], now: float) -> range:
+    def publish_many(self, payloads: Sequence[bytes], now: float, *, kept: int = 0) -> range:
         """Queue messages, at least one, all or none; return their tickets. See :meth:`publish` for what it raises."""
+        if kept:
+            self._check_kept(kept, len(payloads))
         tickets = self.outbox.add(payloads, now)
+        if kept:
+            until = now + self.config.outbox.timeout
+            self.keeping.want(tickets, kept, until)
+            self.presence.watch(now, until)
         if self._push_at is None:
             self._push(now)
             # Whatever else is published before the tick leaves with it, in bursts.
@@ -234,6 +247,8 @@ class Client(PacketNode):
 
     def told(self, extension: Status | Asked, now: float) -> None:
         """The backbone said how things stand."""
+        if isinstance(extension, Status) and len(self.keeping):
+            self._report(self.keeping.heard(extension.holdings))
         subscription = self._subscription
         if subscription is None or subscription.failure is not None:
             return
@@ -300,7 +315,12 @@ class Client(PacketNode):
         expired = self.outbox.expired(now)
         if expired:
             self.counters.publish_failed += len(expired)
+            self.keeping.failed(expired)
             self._events.append(PublishFailed(expired))
+        unkept = self.keeping.expired(now) if len(self.keeping) else []
+        if unkept:
+            self.counters.unkept += len(unkept)
+            self._events.append(NotKept(unkept))
         # What depends on time is decided here alone: were it decided with each batch, it would matter where one ends.
         if self.presence.connected:
             if self._subscription is not None:
@@ -318,6 +338,7 @@ class Client(PacketNode):
             None if self._left else self.presence.due_at,
             self.answers.next_deadline(self._now),
             self.outbox.next_expiry(),
+            self.keeping.next_deadline(),
         ]
         if self.presence.connected:
             deadlines += [self.presence.silent_at, self.outbox.next_timeout()]
@@ -368,11 +389,27 @@ class Client(PacketNode):
         if not found:
             return
         self.counters.published += len(found)
+        self._report(self.keeping.published(found))
+
+    def _report(self, published: list[tuple[int, int]]) -> None:
+        if not published:
+            return
         last = self._events[-1] if self._events else None
         if isinstance(last, Published):
-            last.messages.extend(found)
+            last.messages.extend(published)
         else:
-            self._events.append(Published(found))
+            self._events.append(Published(published))
+
+    def _check_kept(self, kept: int, count: int) -> None:
+        if not 0 < kept <= MAX_HOLDINGS:
+            raise ConfigurationError(f"kept={kept}: a backbone tells of 1 to {MAX_HOLDINGS} journals")
+        if self.config.dialect is Dialect.V1:
+            raise ConfigurationError(f"kept={kept} needs dialect v2: version 1 has no way to ask what journals have")
+        if len(self.keeping) + count > self.config.outbox.queue_messages:
+            raise PublishQueueFull(
+                f"{len(self.keeping):,} messages wait to be kept by journals;"
+                " wait for some of them before publishing more"
+            )
 
     def _go_on(self) -> None:
         # Only when all that was taken is handed over, or it would pile up here, outside the buffer's limit.

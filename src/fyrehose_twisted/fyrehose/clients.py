@@ -48,12 +48,13 @@ class Group:
         self._listed = None
 
 
-class _Holders(NamedTuple):
-    """The clients that answer FORWARDs."""
+class _Listed(NamedTuple):
+    """Clients by what they do for others or want to know of them."""
 
     durable: list[ServedClient]
     others: list[Address]
     joined: list[int]
+    watchers: list[ServedClient]
 
 
 class Clients:
@@ -70,7 +71,7 @@ class Clients:
         self.departures = 0
         self._clients: OrderedDict[Address, ServedClient] = OrderedDict()
         self._sources: dict[Address, Address] = {}
-        self._holders: _Holders | None = None
+        self._lists: _Listed | None = None
 
     @property
     def subscribers(self) -> tuple[Address, ...]:
@@ -86,6 +87,11 @@ class Clients:
     def durable(self) -> Sequence[ServedClient]:
         """Those of the journals that are durable."""
         return self._listed.durable
+
+    @property
+    def watchers(self) -> Sequence[ServedClient]:
+        """Those that want to be told at once what becomes durable."""
+        return self._listed.watchers
 
     @property
     def others(self) -> Sequence[Address]:
@@ -146,7 +152,7 @@ class Clients:
         self._sources[peer] = address
         if joined or client.flags != keepalive.flags:
             self._group(address, keepalive.flags)
-            self._holders = None
+            self._lists = None
             if not joined and keepalive.flags & Flags.NOJOURNAL:
                 self.departures += 1
         client.source, client.flags, client.dialect = peer, keepalive.flags, keepalive.dialect
@@ -176,8 +182,8 @@ class Clients:
             if self._sources.get(client.source) == client.address:
                 del self._sources[client.source]
             self._group(client.address, Flags.NOSUBSCRIBE | Flags.NOJOURNAL)
+            self._lists = None
             if not client.flags & Flags.NOJOURNAL:
-                self._holders = None
                 self.departures += 1
             expired.append(client)
         return expired
@@ -219,17 +225,18 @@ class Clients:
             client.expires_at = min(client.expires_at, now + CLIENT_LIFETIME)
 
     @property
-    def _listed(self) -> _Holders:
-        if self._holders is None:
+    def _listed(self) -> _Listed:
+        if self._lists is None:
             journals = [client for client in self._clients.values() if not client.flags & Flags.NOJOURNAL]
             journals.sort(key=lambda client: (client.joined, client.address))
             others = [client for client in journals if not client.flags & Flags.DURABLE]
-            self._holders = _Holders(
+            self._lists = _Listed(
                 [client for client in journals if client.flags & Flags.DURABLE],
                 [client.address for client in others],
                 [client.joined for client in others],
+                [client for client in self._clients.values() if client.flags & Flags.WATCHES],
             )
-        return self._holders
+        return self._lists
 
     def _group(self, address: Address, flags: int) -> None:
         self._subscribing.put(address, flags)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from fyrehose_twisted.fyrehose.invariants import Cast, FyrehoseInvariant, Numbers
 from fyrehose_twisted.fyrehose.journal_store import EPOCH, Unsaved
 from fyrehose_twisted.fyrehose.keepers import Keeper
+from fyrehose_twisted.fyrehose.outbox import Published
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.reader import JournalReader
@@ -80,6 +81,41 @@ class Durable(_OfJournals):
         for number, payload in found.items():
             if self._content.truth.get(number) != payload:
                 self.violated(f"{number} is kept as {payload!r}, and nobody sent that", keeper.host)
+
+
+class KeptAsTold(_OfJournals):
+    """A message that a publisher was told is kept by so many journals has been durable in so many."""
+
+    name: ClassVar[str] = "what is told to be kept is durable"
+
+    def __init__(self, cast: Cast) -> None:
+        super().__init__(cast)
+        self._durable: dict[Host, set[int]] = {host: set() for host in self.keepers}
+        self.told_kept = 0
+
+    def persisted(self, host: Host, what: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if isinstance(what, Unsaved):
+            self._durable[host].update(record.sequence for record in what.records)
+
+    def started(self, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if host in self.keepers:  # It may have stopped when it had written, and before that was seen.
+            journal = self.keepers[host].journal
+            bounds = journal.bounds(EPOCH)
+            held = [] if bounds is None else journal.held(EPOCH, bounds.first, bounds.last)
+            self._durable[host].update(number for first, last in held for number in range(first, last + 1))
+
+    def told(self, host: Host, event: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if not isinstance(event, Published):
+            return
+        wanted = self.by_host[host].kept
+        for _, sequence in event.messages if wanted else ():
+            self.told_kept += 1
+            have = sum(sequence in durable for durable in self._durable.values())
+            if have < wanted:
+                self.violated(f"{sequence} is told to be kept by {wanted}, and {have} have made it durable", host)
 
 
 class Unchanged(_OfJournals):

@@ -203,3 +203,4 @@ class ClientCounters:
     pushes: int = 0
     published: int = 0
     publish_failed: int = 0
+    unkept: int = 0

@@ -195,7 +195,8 @@ class Acknowledged(FyrehoseInvariant):
         live = [one for one in self.cast.participants if one.live]
         for one in live:
             silent = one.application.payloads.keys() - one.application.published.keys() - one.application.unpublished
-            if silent and not len(one.application.client.outbox):
+            client = one.application.client
+            if silent and not (len(client.outbox) or len(client.keeping)):
                 self.violated(f"of message {min(silent)} it was never told what became of it", one.host)
         for publisher in self.cast.participants:
             for application in publisher.applications:

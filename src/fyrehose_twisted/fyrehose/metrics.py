@@ -38,6 +38,7 @@ _CLIENT = {
     "pushes": "PUSHes sent, those sent again included",
     "published": "Messages of its own that came back with a number",
     "publish_failed": "Messages of its own that did not come back in time",
+    "unkept": "Messages of its own that too few journals kept in time",
 }
 
 
@@ -115,6 +116,7 @@ def _now(node: Client) -> Iterator[tuple[str, str, float]]:
     yield "missing", "Numbers that are missing now, and not given up", node.missing
     yield "waiting_bytes", "Bytes that wait for missing messages, or for the application", node.buffered
     yield "pending", "Messages of its own that have not come back yet", len(node.outbox)
+    yield "keeping", "Messages of its own that wait until journals keep them", len(node.keeping)
     if node.next_sequence is not None:
         yield "sequence", "Number of the last message handed over", node.next_sequence - 1
 

@@ -15,6 +15,7 @@ from fyrehose_twisted.fyrehose.events import Delivered, Failed
 from fyrehose_twisted.fyrehose.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.journal_store import JournalStore
+from fyrehose_twisted.fyrehose.keeping import NotKept
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
 from fyrehose_twisted.fyrehose.reassembly import Lost
 from fyrehose_twisted.ranges import RangeSet
@@ -65,7 +66,7 @@ class Application:
     :ivar envelopes: envelopes of messages handed over.
     :ivar payloads: what it published, by ticket.
     :ivar published: sequence numbers of acknowledged messages, by ticket.
-    :ivar unpublished: tickets of messages that timed out.
+    :ivar unpublished: tickets of messages that were not published, or not kept, in time.
     :ivar failure: why the client stopped for good, if it did.
     """
 
@@ -109,6 +110,8 @@ class Application:
                 self.published.update(pairs)
             case PublishFailed(tickets):
                 self.unpublished.update(tickets)
+            case NotKept(messages):
+                self.unpublished.update(one.ticket for one in messages)
             case Failed(error):
                 self.failure = error
 
@@ -129,6 +132,7 @@ class Participant:
     :param resumes: whether its application remembers, through crashes, where in the stream it was.
     :ivar application: what its application saw since the last start.
     :ivar former: what it saw before, one for each crash.
+    :ivar kept: how many durable journals are to have what it publishes.
     """
 
     def __init__(
@@ -145,6 +149,7 @@ class Participant:
         self.name = name
         self.config = config
         self.resumes = resumes
+        self.kept = 0
         self.former: list[Application] = []
         self.application: Application
         self._rng = rng

@@ -46,6 +46,7 @@ class Presence:
         self._sent_at: OrderedDict[bytes, float] = OrderedDict()
         self._answered_at = now
         self._tokens: deque[bytes] = deque(maxlen=TOKENS)
+        self._watch_until = now
         self._flags = Flags.NONE if config.subscribe else Flags.NOSUBSCRIBE
         if not journals:
             self._flags |= Flags.NOJOURNAL
@@ -57,7 +58,7 @@ class Presence:
     def keepalive(self, now: float) -> bytes:
         """Return the KEEPALIVE to send now and plan the next."""
         self.due_at = now + (self._config.keepalive_interval if self.connected else FIRST_RETRY)
-        token, datagram = self._encode(self._flags, now)
+        token, datagram = self._encode(self._flags | (Flags.WATCHES if now < self._watch_until else 0), now)
         self.token = token
         self._tokens.append(token)
         self._sent_at[token] = now
@@ -65,6 +66,12 @@ class Presence:
         if len(self._sent_at) > UNANSWERED:
             self._sent_at.popitem(last=False)
         return datagram
+
+    def watch(self, now: float, until: float) -> None:
+        """Ask to be told at once what becomes durable."""
+        if now >= self._watch_until:
+            self.due_at = now
+        self._watch_until = max(self._watch_until, until)
 
     def sent(self, token: bytes) -> bool:
         """Say whether ``token`` is that of a KEEPALIVE sent lately."""

@@ -12,7 +12,13 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.errors import NotConnected, PublishTimeout, SequenceExhausted, StreamAlreadyNumbered
+from fyrehose_twisted.errors import (
+    MessageNotKept,
+    NotConnected,
+    PublishTimeout,
+    SequenceExhausted,
+    StreamAlreadyNumbered,
+)
 from fyrehose_twisted.fyrehose.backbone import RESTART_TIME, SETTLE_TIME, Backbone
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
@@ -30,6 +36,7 @@ from fyrehose_twisted.fyrehose.events import (
     StreamKnown,
 )
 from fyrehose_twisted.fyrehose.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.keeping import NotKept
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS
 from fyrehose_twisted.fyrehose.numbering import Mark, VolatileSequence
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
@@ -272,39 +279,47 @@ class PublisherProtocol(SubscriberProtocol):
         """Messages that have not come back yet."""
         return len(self._publishing)
 
-    def publish(self, data: bytes) -> Deferred[int]:
+    def publish(self, data: bytes, *, kept: int = 0) -> Deferred[int]:
         """Publish a message.
 
+        :param kept: durable journals that must have synced the message to disk before the Deferred fires. Without it,
+            published means numbered and sent to all subscribers, and nothing is said of who has it.
         :return: Deferred of its sequence number; fails with
-            :class:`~fyrehose_twisted.errors.PublishTimeout` if it does not come back in time, and with
+            :class:`~fyrehose_twisted.errors.PublishTimeout` if it does not come back in time, with
+            :class:`~fyrehose_twisted.errors.MessageNotKept` if it does and too few journals keep it in time, and with
             :class:`~fyrehose_twisted.errors.NotConnected` if the protocol stops before.
         :raises MessageTooLarge: if it does not fit a datagram.
         :raises PublishQueueFull: if too much waits already; see :meth:`when_room`.
         :raises NotConnected: if the protocol is not running.
         """
         published: Deferred[int] = Deferred()
-        self._publish((data,), lambda sequences: published.callback(sequences[0]), published.errback)
+        self._publish((data,), kept, lambda sequences: published.callback(sequences[0]), published.errback)
         return published
 
-    def publish_many(self, messages: Sequence[bytes]) -> Deferred[list[int]]:
+    def publish_many(self, messages: Sequence[bytes], *, kept: int = 0) -> Deferred[list[int]]:
         """Publish messages: all of them, or, if this raises, none. Cheaper for each than :meth:`publish`.
 
+        :param kept: see :meth:`publish`.
         :return: Deferred of their sequence numbers, in the same order; others may have numbers between them. It
             fails if one of them does, whatever becomes of the rest. See :meth:`publish` for how, and what it raises.
         """
         if not messages:
             return succeed([])
         published: Deferred[list[int]] = Deferred()
-        self._publish(messages, published.callback, published.errback)
+        self._publish(messages, kept, published.callback, published.errback)
         return published
 
     def _publish(
-        self, messages: Sequence[bytes], done: Callable[[list[int]], None], failed: Callable[[Exception], None]
+        self,
+        messages: Sequence[bytes],
+        kept: int,
+        done: Callable[[list[int]], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         node, driver = self.node, self.driver
         if node is None or driver is None or self.transport is None:
             raise NotConnected("publish() on a publisher that is not running; join() a backbone first")
-        tickets = node.publish_many(messages, driver.now())
+        tickets = node.publish_many(messages, driver.now(), kept=kept)
         publication = _Publication(tickets, done, failed)
         self._publishing.update(dict.fromkeys(tickets, publication))
         driver.flush()
@@ -330,6 +345,10 @@ class PublisherProtocol(SubscriberProtocol):
                 for ticket in tickets:
                     late = PublishTimeout(f"message did not come back from the backbone within {seconds:g} s")
                     self._publishing.pop(ticket).fail(late)
+            case NotKept(unkept):
+                seconds = self.config.outbox.timeout
+                for ticket, sequence, had, wanted in unkept:
+                    self._publishing.pop(ticket).fail(MessageNotKept(sequence, had, wanted, seconds))
             case _:
                 super().event_received(event)
                 return
@@ -353,7 +372,9 @@ class PublisherProtocol(SubscriberProtocol):
 
     def _has_room(self) -> bool:
         node = self.node
-        return node is not None and node.outbox.fill < 0.5
+        if node is None:
+            return False
+        return node.outbox.fill < 0.5 and len(node.keeping) < 0.5 * self.config.outbox.queue_messages
 
 
 class _Publication:

@@ -7,6 +7,7 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
+from fyrehose_twisted.errors import MessageNotKept
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
@@ -19,15 +20,16 @@ from fyrehose_twisted.terminal import LinePublisher, complain, open_input, secre
 class MessagePublisher(LinePublisher):
     """Publishes lines to a backbone."""
 
-    def __init__(self, publisher: PublisherProtocol) -> None:
+    def __init__(self, publisher: PublisherProtocol, kept: int) -> None:
         super().__init__(MAX_DELIVERABLE if publisher.config.outbox.raw else MAX_ENVELOPED, "messages")
         self._publisher = publisher
+        self._kept = kept
 
     async def when_room(self) -> None:
         await self._publisher.when_room()
 
     def publish(self, line: bytes) -> Deferred[int]:
-        return self._publisher.publish(line)
+        return self._publisher.publish(line, kept=self._kept)
 
 
 async def publish(options: argparse.Namespace, reactor: Any) -> int:
@@ -35,7 +37,7 @@ async def publish(options: argparse.Namespace, reactor: Any) -> int:
     descriptor = open_input(options.file)
     config = ClientConfig(outbox=OutboxConfig(raw=options.raw, timeout=options.timeout), secret=secret_of(options))
     publisher = await join(reactor, PublisherProtocol(config), options.backbone, timeout=options.connect_timeout)
-    lines = MessagePublisher(publisher)
+    lines = MessagePublisher(publisher, options.kept)
     publisher.stopped.addErrback(lambda failure: lines.stop(failure.value))
     try:
         await lines.read(descriptor, reactor)
@@ -44,5 +46,6 @@ async def publish(options: argparse.Namespace, reactor: Any) -> int:
     missing = lines.seen - lines.published
     await publisher.leave()
     if lines.problem is not None:
-        return complain(f"{missing:,} of {lines.seen:,} messages not published: {lines.problem}")
+        what = "not kept" if isinstance(lines.problem, MessageNotKept) else "not published"
+        return complain(f"{missing:,} of {lines.seen:,} messages {what}: {lines.problem}")
     return 0

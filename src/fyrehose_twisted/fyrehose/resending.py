@@ -98,9 +98,8 @@ class Resending:
 
     def tell_watchers(self, last: int) -> None:
         """Send a STATUS to all clients that watch the journals."""
-        for client in self._clients:
-            if client.flags & Flags.WATCHES:
-                self._reply(client.address, encode(self.status(client.token, last)))
+        for client in self._clients.watchers:
+            self._reply(client.address, encode(self.status(client.token, last)))
 
     def tick(self, now: float) -> None:
         """Send what had to wait."""

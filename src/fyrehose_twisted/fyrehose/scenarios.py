@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from fyrehose_twisted.fyrehose.backbone import Phase
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
-from fyrehose_twisted.fyrehose.durability import Durable, Unchanged
+from fyrehose_twisted.fyrehose.durability import Durable, KeptAsTold, Unchanged
 from fyrehose_twisted.fyrehose.duties import Admitted
 from fyrehose_twisted.fyrehose.events import StreamKnown
 from fyrehose_twisted.fyrehose.guests import Guest
@@ -88,14 +88,16 @@ class Journals(FyrehoseScenario):
         Role("journal-late", ClientConfig(start=Start.OLDEST), keeps=True, begins=150.0),
         Role("subscriber", resumes=True),
         Role("subscriber-forgetful", ClientConfig(journal=False)),
-        Role("publisher", publishes=True),
-        Role("publisher-only", ClientConfig(subscribe=False), publishes=True),
+        Role("publisher", publishes=True, kept=1),
+        Role("publisher-only", ClientConfig(subscribe=False), publishes=True, kept=2),
         Role("late-oldest", ClientConfig(start=Start.OLDEST), begins=300.0),
     )
 
     def add_invariants(self, cast: Cast) -> None:
         """See :class:`FyrehoseScenario`."""
         super().add_invariants(cast)
+        self.kept_as_told = KeptAsTold(cast)
+        self.add_invariant(self.kept_as_told)
         self.add_invariant(Durable(cast, self.content))
         self.add_invariant(Unchanged(cast))
 

@@ -57,6 +57,7 @@ def client_usage(client: Client, history: History | JournalStore) -> Iterator[Us
         yield Usage("bytes read from the journal", history._read_bytes, 3 * READ_BYTES)
     yield Usage("messages to publish", len(outbox), config.outbox.queue_messages)
     yield Usage("bytes to publish", outbox._size, config.outbox.queue_bytes + ENVELOPE_SIZE)
+    yield Usage("messages to be kept", len(client.keeping), config.outbox.queue_messages)
     yield Usage("requesters waiting", len(answers._queues), REQUESTERS)
     yield Usage("answers waiting for one", max(map(len, answers._queues.values()), default=0), QUEUE_LIMIT)
     yield Usage("bytes waiting for one", max(answers._queued.values(), default=0), QUEUE_BYTES)

@@ -61,6 +61,8 @@ class Role(NamedTuple):
     begins: float = 0.0
     keeps: bool = False
     """Whether it keeps a durable journal."""
+    kept: int = 0
+    """How many durable journals are to have what it publishes."""
 
 
 RAW = ClientConfig(raw=True, outbox=OutboxConfig(raw=True))
@@ -230,7 +232,8 @@ class FyrehoseScenario(Scenario):
 
         def publish(client: Client, now: float) -> None:
             try:
-                publisher.application.payloads[client.publish(payload, now)] = payload
+                ticket = client.publish(payload, now, kept=publisher.kept)
+                publisher.application.payloads[ticket] = payload
             except PublishQueueFull:
                 self.network.counts["refused to publish"] += 1
 
@@ -242,9 +245,11 @@ class FyrehoseScenario(Scenario):
             config = replace(config, secret=self.secret, address=address)
         if role.keeps:
             return Keeper(self.network, role.name, address, config, self._rng(), begins=role.begins)
-        return Participant(
+        participant = Participant(
             self.network, role.name, address, config, self._rng(), resumes=role.resumes, begins=role.begins
         )
+        participant.kept = role.kept
+        return participant
 
     def _rng(self) -> Random:
         return Random(self.rng.getrandbits(64))

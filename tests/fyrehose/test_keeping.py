@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.fyrehose.keeping import Keeping, Unkept
+from fyrehose_twisted.fyrehose.messages import Holding
+
+START = 1_700_000_000.0
+
+
+def keeping(*wanted: int, timeout: float = 30.0) -> Keeping:
+    """Messages with tickets from 0 on, of which each is to be kept by so many journals."""
+    made = Keeping()
+    for ticket, one in enumerate(wanted):
+        made.want(range(ticket, ticket + 1), one, START + timeout)
+    return made
+
+
+def test_a_message_that_no_journal_is_to_keep_is_done_when_it_is_published() -> None:
+    assert Keeping().published([(0, 7)]) == [(0, 7)]
+    assert keeping(1).published([(1, 7)]) == [(1, 7)]
+
+
+def test_it_is_done_when_so_many_journals_are_durable_up_to_it() -> None:
+    kept = keeping(1, 2)
+    assert kept.published([(0, 7), (1, 8)]) == []
+    assert kept.heard([Holding(1, 6), Holding(1, 5)]) == []
+    assert kept.heard([Holding(1, 9), Holding(1, 7)]) == [(0, 7)]
+    assert kept.heard([Holding(1, 9), Holding(1, 8)]) == [(1, 8)]
+    assert len(kept) == 0
+
+
+def test_it_is_done_at_once_if_it_was_durable_before_it_came_back() -> None:
+    kept = keeping(2)
+    kept.heard([Holding(1, 9), Holding(1, 8)])
+    assert kept.published([(0, 8)]) == [(0, 8)]
+
+
+def test_a_journal_that_lost_it_does_not_count() -> None:
+    kept = keeping(1, 1)
+    kept.published([(0, 7), (1, 8)])
+    assert kept.heard([Holding(8, 9)]) == [(1, 8)]
+    assert kept.expired(START + 30) == [Unkept(0, 7, 0, 1)]
+    assert len(kept) == 0
+
+
+def test_one_that_is_not_kept_in_time_is_given_up_and_told_how_many_have_it() -> None:
+    kept = keeping(3)
+    kept.published([(0, 7)])
+    kept.heard([Holding(1, 9), Holding(1, 7), Holding(1, 6)])
+    assert kept.next_deadline() == START + 30
+    assert kept.expired(START + 29.9) == []
+    assert kept.expired(START + 30) == [Unkept(0, 7, 2, 3)]
+    assert (kept.next_deadline(), len(kept)) == (None, 0)
+    assert kept.heard([Holding(1, 9)] * 3) == []
+
+
+def test_one_that_was_not_published_is_not_waited_for() -> None:
+    kept = keeping(1)
+    kept.failed([0])
+    assert kept.expired(START + 30) == []
+    assert kept.published([(0, 7)]) == [(0, 7)]
+
+
+@given(
+    wanted=st.lists(st.integers(1, 3), min_size=1, max_size=20),
+    steps=st.lists(
+        st.lists(st.tuples(st.integers(1, 12), st.integers(0, 30)), max_size=3) | st.integers(1, 5), max_size=30
+    ),
+)
+def test_each_message_is_told_once_and_only_while_enough_journals_have_it(
+    wanted: list[int], steps: list[list[tuple[int, int]] | int]
+) -> None:
+    kept, told, numbered = keeping(*wanted), list[tuple[int, int]](), 0
+    holdings: Sequence[Holding] = []
+    for step in steps:
+        if isinstance(step, int):
+            new = [(ticket, ticket + 1) for ticket in range(numbered, min(numbered + step, len(wanted)))]
+            numbered += len(new)
+            done = kept.published(new)
+        else:
+            holdings = [Holding(*pair) for pair in step]
+            done = kept.heard(holdings)
+        for ticket, sequence in done:
+            assert sum(holding.keeps(sequence) for holding in holdings) >= wanted[ticket]
+        told += done
+    late = kept.expired(START + 30)
+    tickets = [ticket for ticket, _ in told] + [one.ticket for one in late]
+    assert sorted(tickets) == list(range(numbered))
+    for one in late:
+        assert one.had == sum(holding.keeps(one.sequence) for holding in holdings)

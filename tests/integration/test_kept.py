@@ -1,0 +1,73 @@
+"""Messages that a publisher knows to be on the disks of journals."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+import pytest_twisted
+
+from fyrehose_twisted.errors import ConfigurationError, MessageNotKept
+from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.messages import Dialect
+from fyrehose_twisted.fyrehose.outbox import OutboxConfig
+from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
+from fyrehose_twisted.fyrehose.service import join
+
+COUNT = 2_000
+LINES = b"".join(b"%0*d\n" % (1_000, number) for number in range(COUNT))
+
+
+def test_what_pub_says_is_kept_survives_the_death_of_all(start: Any, backbone: Any, start_journal: Any) -> None:
+    journals = [start_journal(backbone, name) for name in ("one", "two")]
+    backbone.wait_for_clients(2)
+    publisher = start("fyrehose", "pub", "-b", backbone.text, "--kept", 2)
+    assert publisher.finish(LINES) == 0, publisher
+    for journal in journals:
+        journal.kill()
+    backbone.kill()
+    for journal in journals:
+        assert b"".join(line + b"\n" for line in sorted(journal.lines())) == LINES
+
+
+def test_a_journal_that_stands_still_is_not_counted(start: Any, backbone: Any, start_journal: Any) -> None:
+    journals = [start_journal(backbone, name) for name in ("one", "two")]
+    backbone.wait_for_clients(2)
+    first = start("fyrehose", "pub", "-b", backbone.text, "--kept", 2)
+    assert first.finish(b"both\n") == 0, first
+    journals[0].program.signal(signal.SIGSTOP)
+    try:
+        publisher = start("fyrehose", "pub", "-b", backbone.text, "--kept", 2, "--timeout", 2)
+        assert publisher.finish(b"one\ntwo\n") == 1
+        said = "2 of 2 messages not kept: message 2 is published, and 1 of 2 durable journals had it after 2 s"
+        assert said in publisher.err
+        alone = start("fyrehose", "pub", "-b", backbone.text, "--kept", 1)
+        assert alone.finish(b"one is enough\n") == 0, alone
+    finally:
+        journals[0].program.signal(signal.SIGCONT)
+
+
+@pytest_twisted.ensureDeferred
+async def test_the_deferred_fails_with_how_many_have_it(backbone: Any, in_time: Any, leaving: list[Any]) -> None:
+    from twisted.internet import reactor
+
+    config = ClientConfig(subscribe=False, journal=False, outbox=OutboxConfig(timeout=1.0))
+    publisher = await join(reactor, PublisherProtocol(config), backbone.text)
+    leaving.append(publisher)
+    with pytest.raises(MessageNotKept) as caught:
+        await in_time(publisher.publish_many([b"one", b"two"], kept=1))
+    assert (caught.value.sequence, caught.value.had, caught.value.wanted) == (1, 0, 1)
+    assert await in_time(publisher.publish(b"three")) == 3
+    with pytest.raises(ConfigurationError):
+        publisher.publish(b"four", kept=17)
+
+
+@pytest_twisted.ensureDeferred
+async def test_version_1_cannot_ask_for_it(backbone: Any, leaving: list[Any]) -> None:
+    from twisted.internet import reactor
+
+    publisher = await join(reactor, PublisherProtocol(ClientConfig(dialect=Dialect.V1)), backbone.text)
+    leaving.append(publisher)
+    with pytest.raises(ConfigurationError, match="needs dialect v2"):
+        publisher.publish(b"one", kept=1)
