@@ -593,6 +593,43 @@ class TestRequest:
         assert bench.to(STRANGER) == [Forward(BOB, 1, 1)]
 
 
+class TestAgain:
+    @SIZES
+    def test_a_message_that_has_a_number_gets_no_second_one(self, size: int) -> None:
+        bench = Bench()
+        bench.join(CAROL)
+        messages = [wrap(b"12345678", counter, b"x") for counter in range(size)]
+        bench.hear(ALICE, *(Push(data, confirm=True) for data in messages))
+        bench.forget()
+        bench.hear(ALICE, *(Push(data, again=True) for data in messages))
+        assert bench.to(ALICE) == [Deliver(number, data) for number, data in enumerate(messages, 1)]
+        assert bench.to(CAROL) == []
+        assert (bench.node.numbering.last, bench.node.counters.repeated) == (size, size)
+
+    def test_one_that_has_none_gets_one(self) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.hear(ALICE, Push(wrap(b"12345678", 1, b"x"), again=True))
+        bench.hear(ALICE, Push(wrap(b"12345678", 1, b"another"), again=True))
+        assert bench.sequences(ALICE) == [1, 2]
+
+    def test_without_an_envelope_every_push_is_a_message(self) -> None:
+        bench = Bench()
+        bench.join(ALICE)
+        bench.hear(ALICE, Push(b"short"), Push(b"short", again=True), Push(bytes(100)), Push(bytes(100), again=True))
+        assert bench.sequences(ALICE) == [1, 2, 3, 4]
+
+    def test_one_that_the_backbone_has_no_longer_gets_a_new_one(self) -> None:
+        bench = Bench(retransmit=2_000)
+        bench.join(ALICE)
+        messages = [wrap(b"12345678", counter, bytes(100)) for counter in range(50)]
+        for data in messages:
+            bench.hear(ALICE, Push(data))
+        bench.forget()
+        bench.hear(ALICE, Push(messages[0], again=True), Push(messages[-1], again=True))
+        assert bench.sequences(ALICE) == [51, 50]
+
+
 class TestConfirm:
     @SIZES
     @pytest.mark.parametrize("dialect", Dialect)

@@ -40,7 +40,7 @@ addresses = st.tuples(st.ip_addresses(v=4).map(str), st.integers(0, 65_535))
 tokens = st.binary(min_size=16, max_size=16)
 packets: st.SearchStrategy[Packet] = st.one_of(
     st.builds(Deliver, sequences, data),
-    st.builds(Push, data, st.sampled_from(Dialect), st.booleans()),
+    st.builds(Push, data, st.sampled_from(Dialect), st.booleans(), st.booleans()),
     st.builds(lambda address, limits: Request(address, *limits), addresses, ranges),
     st.builds(lambda address, limits: Forward(address, *limits), addresses, ranges),
     st.builds(Keepalive, addresses, st.integers(0, 2**48 - 1), tokens),
@@ -220,10 +220,10 @@ class TestDecoding:
 
     @pytest.mark.parametrize("size", [1, 3, 7, 9, 17, 19, 29])
     def test_every_other_type_byte_is_unknown(self, size: int) -> None:
-        for kind in set(range(256)) - set(TYPE_BYTES):
+        for kind in set(range(256)) - set(TYPE_BYTES) - {0x42, 0xC2}:
             assert reason(bytes([kind]) + bytes(size - 1)) == "unknown_type"
 
-    @pytest.mark.parametrize("kind", [0x01, 0x02, 0x82])
+    @pytest.mark.parametrize("kind", [0x01, 0x02, 0x42, 0x82, 0xC2])
     @pytest.mark.parametrize("length", [MAX_DATA + 1, 65_535])
     def test_data_over_the_documents_maximum_is_malformed(self, kind: int, length: int) -> None:
         assert reason(bytes([kind]) + length.to_bytes(2, "big") + bytes(6 + length)) == "length"

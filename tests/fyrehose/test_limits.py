@@ -12,6 +12,7 @@ import pytest
 
 from fyrehose_twisted.fyrehose import (
     answers,
+    client,
     drops,
     envelope,
     held,
@@ -45,6 +46,7 @@ SMALL: dict[str, tuple[ModuleType, int]] = {
     "MAX_RANGES_WAITING": (usage, 8),
     "MAX_REMEMBERED_RANGES": (repair, 4),
     "MAX_SEARCHES": (routing, 8),
+    "MAX_UNSETTLED": (client, 2),
     "MAX_SEARCHES_EACH": (routing, 5),
     "ONE_MESSAGE": (usage, 20_300),
     "PUBLISHERS_REMEMBERED": (envelope, 2),

@@ -14,7 +14,7 @@ from fyrehose_twisted.fyrehose.answers import Answers
 from fyrehose_twisted.fyrehose.backbone import Backbone
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.clients import Clients
-from fyrehose_twisted.fyrehose.duties import Admitted, Begins, Kept, NoneWasted
+from fyrehose_twisted.fyrehose.duties import Admitted, Begins, Kept, NoneWasted, ToldAsSeen
 from fyrehose_twisted.fyrehose.envelope import Seen
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.invariants import Acknowledged, ExactlyOnce, GoesOn, InOrder, OneContent, Served
@@ -24,6 +24,7 @@ from fyrehose_twisted.fyrehose.numbering import Numbering
 from fyrehose_twisted.fyrehose.outbox import Outbox
 from fyrehose_twisted.fyrehose.reassembly import Arrival, Reassembly, Run
 from fyrehose_twisted.fyrehose.repair import Repairs
+from fyrehose_twisted.fyrehose.resending import Resending
 from fyrehose_twisted.fyrehose.routing import Route, Routing
 from fyrehose_twisted.fyrehose.scenarios import Amnesia, Bystanders, Garbage, Limits, Restarts, Storm
 from fyrehose_twisted.fyrehose.subscription import Subscription
@@ -253,6 +254,15 @@ def takes_hearsay_for_the_backbone(patch: Patch) -> None:
     patch.setattr(Tide, "was_hearsay", lambda self, sequence: False)
 
 
+def numbers_again_what_has_a_number(patch: Patch) -> None:
+    patch.setattr(Resending, "send_again", lambda self, data, peer: False)
+    patch.setattr(Client, "_unsettle", lambda self, ticket, ahead: False)
+
+
+def tells_the_first_number_that_comes(patch: Patch) -> None:
+    patch.setattr(Client, "_unsettle", lambda self, ticket, ahead: False)
+
+
 def trusts_the_length(patch: Patch) -> None:
     def decode_deliver(datagram: Any) -> Deliver:
         _, _, high, low = codec.DATA_HEADER.unpack_from(datagram)
@@ -362,9 +372,11 @@ BUGS = [
     Bug(waits_for_too_much, (Bounded.name,), Heavy, seed=0, message="bytes waiting for others"),
     Bug(drops_clients_early, (Served.name,), Storm, seed=0, message="is not served"),
     Bug(serves_the_dead, (Served.name,), Storm, seed=1, message="no KEEPALIVE came for long"),
-    Bug(never_probes_the_tail, (GoesOn.name,), Lossy, seed=1, message="waits for"),
+    Bug(never_probes_the_tail, (GoesOn.name,), Lossy, seed=3, message="waits for"),
     Bug(stops_at_one_contradiction, (GoesOn.name,), Garbage, seed=4, message="stopped for good"),
     Bug(takes_hearsay_for_the_backbone, (GoesOn.name,), Garbage, seed=5, message="stopped for good"),
+    Bug(numbers_again_what_has_a_number, (ToldAsSeen.name,), Lossy, seed=0, message="subscribers see it as"),
+    Bug(tells_the_first_number_that_comes, (ToldAsSeen.name,), Lossy, seed=0, message="subscribers see it as"),
     Bug(wastes_numbers, (NoneWasted.name,), Storm, seed=0, message="numbers given since the start"),
     Bug(wastes_numbers_without_telling, (NoneWasted.name,), Storm, seed=0, message="and subscribers were there"),
     Bug(reserves_too_much, (NoneWasted.name,), Storm, seed=0, message="are reserved"),

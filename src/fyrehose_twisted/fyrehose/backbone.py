@@ -167,6 +167,8 @@ class Backbone(PacketNode):
             self._drop("too_long", peer, f"PUSH of {len(push.data)} bytes cannot be delivered over IPv4", now)
         elif self._held.knows(push.data):
             self.drops.counts["held_already"] += 1
+        elif push.again and self.resending.send_again(push.data, peer):
+            self.counters.repeated += 1
         elif self.resending.backpressure.room(now) <= 0:
             self.drops.counts["repairs_behind"] += 1
         elif self.phase is Phase.SETTLING:
@@ -188,7 +190,7 @@ class Backbone(PacketNode):
             self._events.append(ClientJoined(joined))
         if keepalive.flags & Flags.EXTENSIONS:
             # The client looks for its beginning as soon as it has the ACK, so it is told before where that is.
-            self._send(encode(self.resending.status(keepalive.token, self.numbering.last)), address)
+            self._send(encode(self.resending.status(keepalive.token, self._last_told)), address)
         self._send(encode(KeepaliveAck(keepalive.token)), address)
         if self._ask and self.phase is Phase.SETTLING and not keepalive.flags & Flags.NOJOURNAL:
             self._asked.add(address)
@@ -243,6 +245,11 @@ class Backbone(PacketNode):
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
+    def _last_told(self) -> int:
+        """The last number, once this backbone has given one: until then it may have skipped the latest."""
+        return self.numbering.last if self.counters.published else 0
+
+    @property
     def _due(self) -> float | None:
         """When it has settled, and then when it forgets what had waited."""
         if self._settle_until is not None and self.phase is Phase.SETTLING:
@@ -256,7 +263,7 @@ class Backbone(PacketNode):
         if self._tell_watchers and self._now >= self._watchers_at:
             self._tell_watchers = False
             self._watchers_at = self._now + STATUS_TIME * len(self._clients.watchers)
-            self.resending.tell_watchers(self.numbering.last)
+            self.resending.tell_watchers(self._last_told)
         self._let_replies_go()
         effects, self._effects = self._effects, []
         events, self._events = self._events, []

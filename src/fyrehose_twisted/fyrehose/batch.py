@@ -66,11 +66,11 @@ def number(buffer: bytearray, start: int, stop: int, size: int, first: int) -> N
     buffer[position + 1 : stop : size] = _LAST_BYTES[near : near + count]
 
 
-def encode_pushes(messages: Sequence[bytes], dialect: Dialect, confirm: bool) -> list[Burst]:
+def encode_pushes(messages: Sequence[bytes], dialect: Dialect, confirm: bool, again: bool = False) -> list[Burst]:
     """Return a burst of PUSHes for each stretch of ``messages`` of one length; each of them must fit a datagram."""
     bursts = []
     for length, equal in groupby(messages, len):
-        header = push_header(length, dialect, confirm)
+        header = push_header(length, dialect, confirm, again)
         bursts.append(Burst(header.join((b"", *equal)), len(header) + length))
     return bursts
 

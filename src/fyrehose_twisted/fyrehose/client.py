@@ -42,9 +42,13 @@ from fyrehose_twisted.fyrehose.presence import Presence
 from fyrehose_twisted.fyrehose.reassembly import Lost, Reassembly, Run
 from fyrehose_twisted.fyrehose.receiving import PacketNode
 from fyrehose_twisted.fyrehose.subscription import Subscription
+from fyrehose_twisted.fyrehose.unsettled import Unsettled
 from fyrehose_twisted.fyrehose.unwrapping import Unwrapping
 from fyrehose_twisted.interfaces import Drained, IDatagramNode, IMessageStore
 from fyrehose_twisted.net.batch import Batch
+
+MAX_UNSETTLED = 65_536
+"""Messages of its own that were sent again, and wait to be told their number."""
 
 
 class Phase(Enum):
@@ -87,6 +91,8 @@ class Client(PacketNode):
         self._store: IMessageStore = History(config.history_bytes if config.journal else 0) if store is None else store
         self.answers = Answers(self._store)
         self.keeping = Keeping()
+        self._unsettled = Unsettled()
+        self._understood = False
         self._subscription: Subscription | None = None
         if config.subscribe:
             self._subscription = Subscription(
@@ -247,6 +253,7 @@ class Client(PacketNode):
 
     def told(self, extension: Status | Asked, now: float) -> None:
         """The backbone said how things stand."""
+        self._understood = True
         if isinstance(extension, Status) and len(self.keeping):
             self._report(self.keeping.heard(extension.holdings))
         subscription = self._subscription
@@ -308,6 +315,7 @@ class Client(PacketNode):
             self._send(self.presence.keepalive(now))
         if self.presence.connected and self.presence.silent(now):
             self.presence.connected = False
+            self._understood = False
             self._events.append(Disconnected())
         if self._subscription is not None:
             self._subscription.tide.time_passed(now)
@@ -371,7 +379,7 @@ class Client(PacketNode):
     # Handing over
 
     def _run_returned(self, first: int, messages: Sequence[bytes], now: float) -> None:
-        if not len(self.outbox):
+        if not len(self.outbox) and not len(self._unsettled):
             return
         found: list[tuple[int, int]] = []
         if self.config.outbox.raw:
@@ -383,9 +391,22 @@ class Client(PacketNode):
             for envelope, count in enveloped(messages):
                 if envelope is not None and envelope.publisher == self.outbox.publisher:
                     counter, ahead = envelope.counter, first - envelope.counter
+                    self._unsettled.seen(range(counter, counter + count), ahead)
                     tickets = self.outbox.returned(range(counter, counter + count), now)
-                    found += [(ticket, ticket + ahead) for ticket in tickets]
+                    found += [(ticket, ticket + ahead) for ticket in tickets if not self._unsettle(ticket, ahead)]
                 first += count
+        self._number(found)
+
+    def _unsettle(self, ticket: int, ahead: int) -> bool:
+        """Wait until no lower number can be this message's, if it was sent more than once; say whether."""
+        stream = self._stream
+        if stream is None or not self.outbox.sent_again(ticket) or len(self._unsettled) >= MAX_UNSETTLED:
+            return False
+        self._unsettled.add(ticket, ticket + ahead)
+        return True
+
+    def _number(self, found: list[tuple[int, int]]) -> None:
+        """These messages have these numbers."""
         if not found:
             return
         self.counters.published += len(found)
@@ -423,6 +444,8 @@ class Client(PacketNode):
         if subscription is not None:
             subscription.settle(now)
             self._take(subscription)
+            if len(self._unsettled):
+                self._number(self._unsettled.settled(subscription.complete_up_to))
 
     def _take(self, subscription: Subscription) -> None:
         ready, subscription.ready = subscription.ready, []
@@ -455,7 +478,9 @@ class Client(PacketNode):
         messages = self.outbox.due(now)
         if messages:
             self.counters.pushes += len(messages)
-            pushes = encode_pushes(messages, self.config.dialect, not self.config.subscribe)
+            dialect, confirm, again = self.config.dialect, not self.config.subscribe, self.outbox.again
+            pushes = encode_pushes(messages[:again], dialect, confirm, again=self._understood) if again else []
+            pushes += encode_pushes(messages[again:], dialect, confirm)
             self._effects.append(Send(pushes, (self.backbone,)))
 
     def _send(self, datagram: bytes) -> None:

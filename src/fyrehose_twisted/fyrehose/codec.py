@@ -12,6 +12,7 @@ from fyrehose_twisted.effects import Address, Datagram
 from fyrehose_twisted.errors import MalformedPacket, MessageTooLarge, UnencodableMessage
 from fyrehose_twisted.fyrehose.extension import decode_extension, encode_extension
 from fyrehose_twisted.fyrehose.messages import (
+    AGAIN,
     CONFIRM,
     MAX_DATA,
     MAX_SEQUENCE,
@@ -49,8 +50,8 @@ def encode(packet: Packet) -> bytes:
     match packet:
         case Deliver(sequence, data):
             return encode_deliver(sequence, data)
-        case Push(data, dialect, confirm):
-            return encode_push(data, dialect, confirm)
+        case Push(data, dialect, confirm, again):
+            return encode_push(data, dialect, confirm, again)
         case Request(address, first, last):
             return _encode_range(PacketType.REQUEST, address, first, last)
         case Forward(address, first, last):
@@ -70,14 +71,14 @@ def encode_deliver(sequence: int, data: Datagram) -> bytes:
     return _data_header(PacketType.DELIVER, len(data), sequence) + data
 
 
-def encode_push(data: Datagram, dialect: Dialect = Dialect.V2, confirm: bool = False) -> bytes:
+def encode_push(data: Datagram, dialect: Dialect = Dialect.V2, confirm: bool = False, again: bool = False) -> bytes:
     """Return a PUSH; see :func:`encode` for what it raises."""
-    return push_header(len(data), dialect, confirm) + data
+    return push_header(len(data), dialect, confirm, again) + data
 
 
-def push_header(size: int, dialect: Dialect, confirm: bool) -> bytes:
+def push_header(size: int, dialect: Dialect, confirm: bool, again: bool = False) -> bytes:
     """Return what comes before ``size`` bytes of DATA in a PUSH. :raises MessageTooLarge: if they do not fit."""
-    kind = PacketType.PUSH | CONFIRM if confirm else PacketType.PUSH
+    kind = PacketType.PUSH | CONFIRM * confirm | AGAIN * again
     if dialect is Dialect.V2:
         return _data_header(kind, size, 0)
     if size > MAX_DATA:
@@ -137,10 +138,8 @@ def decode(datagram: Datagram, *, truncated: bool = False) -> Packet:
     match datagram[0]:
         case PacketType.DELIVER:
             return _decode_deliver(datagram)
-        case PacketType.PUSH:
-            return _decode_push(datagram, confirm=False)
-        case 0x82:
-            return _decode_push(datagram, confirm=True)
+        case 0x02 | 0x42 | 0x82 | 0xC2:
+            return _decode_push(datagram)
         case PacketType.REQUEST:
             return Request(*_decode_range(datagram))
         case PacketType.FORWARD:
@@ -168,11 +167,11 @@ def _decode_deliver(datagram: Datagram) -> Deliver:
     return Deliver(high << 32 | low, bytes(datagram[DATA_HEADER.size :]))
 
 
-def _decode_push(datagram: Datagram, confirm: bool) -> Push:
+def _decode_push(datagram: Datagram) -> Push:
     size = len(datagram)
     if size < PUSH_V1_HEADER.size:
         raise MalformedPacket("size", f"PUSH of {size} bytes; its header alone has 9, or 3 in version 1")
-    _, length = PUSH_V1_HEADER.unpack_from(datagram)
+    kind, length = PUSH_V1_HEADER.unpack_from(datagram)
     # A whole PUSH is never ambiguous: LENGTH can equal only one of the two remainders.
     if length == size - DATA_HEADER.size:
         dialect, start = Dialect.V2, DATA_HEADER.size
@@ -182,7 +181,7 @@ def _decode_push(datagram: Datagram, confirm: bool) -> Push:
         raise MalformedPacket("length", f"PUSH of {size} bytes says {length} bytes of DATA, which fits neither version")
     if length > MAX_DATA:
         raise MalformedPacket("length", f"PUSH of {length} bytes of DATA is over {MAX_DATA}")
-    return Push(bytes(datagram[start:]), dialect, confirm)
+    return Push(bytes(datagram[start:]), dialect, bool(kind & CONFIRM), bool(kind & AGAIN))
 
 
 def _decode_range(datagram: Datagram) -> tuple[Address, int, int]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, ClassVar
 
+from fyrehose_twisted.fyrehose.codec import decode
 from fyrehose_twisted.fyrehose.config import Start
 from fyrehose_twisted.fyrehose.events import Delivered
 from fyrehose_twisted.fyrehose.history import MESSAGE_OVERHEAD
 from fyrehose_twisted.fyrehose.invariants import STRANGER, Cast, FyrehoseInvariant, Numbers, delivered
 from fyrehose_twisted.fyrehose.journal_store import JournalStore
-from fyrehose_twisted.fyrehose.messages import CONFIRM, PacketType
+from fyrehose_twisted.fyrehose.messages import AGAIN, CONFIRM, PacketType, Push
 from fyrehose_twisted.fyrehose.numbering import MINIMUM_RESERVE, Mark
 from fyrehose_twisted.fyrehose.tide import LEAP
 from fyrehose_twisted.sim.host import Host
@@ -64,6 +66,43 @@ class NoneWasted(FyrehoseInvariant):
         given = node.numbering.last - self._began
         if given != node.counters.published:
             self.violated(f"{given} numbers given since the start to {node.counters.published} messages", host)
+
+
+class ToldAsSeen(FyrehoseInvariant):
+    """A publisher that subscribes is told the lowest number under which its message stands, for that is the one under
+    which subscribers see it. It cannot know of a number that it was told is lost, nor of one of a PUSH that it
+    sent once and the network doubled."""
+
+    name: ClassVar[str] = "the number that is told is the number that is seen"
+
+    def __init__(self, cast: Cast, content: Numbers) -> None:
+        super().__init__(cast)
+        self._content = content
+        self._pushes: Counter[bytes] = Counter()
+
+    def sent(self, packet: Packet) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if packet.source in self.by_host and packet.data[0] & ~(CONFIRM | AGAIN) == PacketType.PUSH:
+            push = decode(packet.data)
+            if isinstance(push, Push):
+                self._pushes[push.data] += 1
+
+    def check(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        lowest: dict[bytes, int] = {}
+        for sequence, data in sorted(self._content.truth.items()):
+            lowest.setdefault(data, sequence)
+        for one in self.cast.participants:
+            if not one.config.subscribe or one.config.raw or one.config.outbox.raw:
+                continue
+            for application in one.applications:
+                for ticket, told in application.published.items():
+                    data = application.sent_as(ticket)
+                    seen = lowest.get(data, told)
+                    excused = application.first is None or seen < application.first or seen in application.lost
+                    if seen < told and not excused and self._pushes[data] > 1:
+                        what = f"message {ticket} is told to be {told}, and subscribers see it as {seen}"
+                        self.violated(what, one.host)
 
 
 class Kept(FyrehoseInvariant):
@@ -139,7 +178,7 @@ class Admitted(FyrehoseInvariant):
 
     def arrived(self, packet: Packet, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.source.name == STRANGER and packet.data and packet.data[0] & ~CONFIRM == PacketType.PUSH:
+        if packet.source.name == STRANGER and packet.data and packet.data[0] & ~(CONFIRM | AGAIN) == PacketType.PUSH:
             self._pushed.add(packet.data[-20:])
 
     def sent(self, packet: Packet) -> None:

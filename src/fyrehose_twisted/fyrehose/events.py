@@ -171,6 +171,7 @@ class Exhausted:
 class BackboneCounters:
     """What happened since the start. Drops are counted by reason in ``drops``.
 
+    :ivar repeated: PUSHes of messages that had a number already, which was told again.
     :ivar answered: REQUESTs answered from memory alone.
     :ivar routed: REQUESTs passed on to clients, in whole or in part, with :attr:`forwards` FORWARDs in all.
     :ivar beyond: REQUESTs for numbers that have not been given yet.
@@ -183,6 +184,7 @@ class BackboneCounters:
     delivered_bytes: int = 0
     keepalives: int = 0
     requests: int = 0
+    repeated: int = 0
     answered: int = 0
     routed: int = 0
     beyond: int = 0

@@ -10,7 +10,7 @@ from fyrehose_twisted.errors import MalformedPacket
 from fyrehose_twisted.fyrehose.codec import DATA_HEADER, decode
 from fyrehose_twisted.fyrehose.envelope import Envelope, unwrap
 from fyrehose_twisted.fyrehose.events import Delivered, Failed, Message
-from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, CONFIRM, Flags, Keepalive, PacketType, Push
+from fyrehose_twisted.fyrehose.messages import AGAIN, ANY_ADDRESS, CONFIRM, Flags, Keepalive, PacketType, Push
 from fyrehose_twisted.fyrehose.numbering import Mark
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
 from fyrehose_twisted.fyrehose.participants import Application, BackboneHost, Participant
@@ -83,7 +83,7 @@ class OneContent(Numbers):
 
     def arrived(self, packet: Packet, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host is self.cast.backbone.host and packet.data and packet.data[0] & ~CONFIRM == PacketType.PUSH:
+        if host is self.cast.backbone.host and packet.data and packet.data[0] & ~(CONFIRM | AGAIN) == PacketType.PUSH:
             push = _read(packet)
             if isinstance(push, Push):
                 self._pushed.add(push.data)

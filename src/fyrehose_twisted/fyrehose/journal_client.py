@@ -36,7 +36,6 @@ class JournalClient(Client):
         self._told: tuple[int, Holding] | None = None
         self._told_at = now
         self._tell_at: float | None = None
-        self._understood = False
         super().__init__(backbone, config, rng, now, store=self.store, durable=True)
         if bounds is not None and self._subscription is not None:
             self._subscription.known_up_to(bounds.last)
@@ -59,7 +58,7 @@ class JournalClient(Client):
         """See :meth:`Client.told`; a STATUS is answered with HOLDS, for the last HOLDS may be lost."""
         super().told(extension, now)
         if isinstance(extension, Status):
-            self._understood, self._told = True, None
+            self._told = None
 
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""

@@ -45,6 +45,11 @@ CONFIRM = 0x80
 """Set in the type byte of a PUSH whose sender wants the DELIVER back at its own address (001, rule 5)."""
 
 
+AGAIN = 0x40
+"""Extension: set in the type byte of a PUSH that was sent before. A backbone that has numbered the message lately gives
+no second number, and sends the DELIVER again."""
+
+
 class Flags(IntFlag):
     """FLAGS of a KEEPALIVE: two of document 000, and this library's own, which other implementations ignore."""
 
@@ -81,6 +86,8 @@ class Push:
     data: bytes
     dialect: Dialect = Dialect.V2
     confirm: bool = False
+    again: bool = False
+    """Extension: it was sent before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +161,7 @@ class Status:
 
     :ivar token: that of the client's latest KEEPALIVE.
     :ivar oldest: the oldest number that a durable journal has; 0 if there is none.
-    :ivar last: the last number given.
+    :ivar last: the last number given; 0 if none has been since the backbone started.
     :ivar holdings: of the durable journals, :data:`MAX_HOLDINGS` at most.
     """
 

@@ -21,6 +21,7 @@ _BACKBONE = {
     "delivered_bytes": "Bytes of DATA in them",
     "keepalives": "KEEPALIVEs received",
     "requests": "REQUESTs received",
+    "repeated": "PUSHes of messages that had a number already, which was told again",
     "answered": "REQUESTs answered from memory alone",
     "routed": "REQUESTs passed on to clients, in whole or in part",
     "beyond": "REQUESTs for numbers that had not been given yet",

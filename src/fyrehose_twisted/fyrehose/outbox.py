@@ -62,6 +62,7 @@ class Outbox:
     :param receive_buffer: bytes that the kernel keeps for our socket, and so probably for those of others: no more than
         they hold is under way. ``None`` for no such limit.
     :ivar retransmissions: PUSHes that were sent again.
+    :ivar again: how many of those that :meth:`due` returned last were sent before.
     :ivar window: congestion window and timer.
     """
 
@@ -71,6 +72,7 @@ class Outbox:
         self.publisher = publisher
         self.window = Window(config.window)
         self.retransmissions = 0
+        self.again = 0
         self._lowest = self._unsent = self._next_ticket = 0
         self._size = 0
         self._waiting: dict[int, bytes] = {}
@@ -124,11 +126,12 @@ class Outbox:
         return tickets
 
     def due(self, now: float) -> list[bytes]:
-        """Return the DATA to be pushed now: what got lost first, then what the window lets out."""
+        """Return the DATA to be pushed now: :attr:`again` that got lost first, then what the window lets out."""
         room = ceil(self._allowed() - len(self._flights) - self._retries.under_way)
         ready: list[bytes] = []
         while len(ready) < room and (lost := self._retries.send_next(now)) is not None:
             ready.append(self._waiting[lost])
+        self.again = len(ready)
         self.retransmissions += len(ready)
         self._settle_lowest()
         # A publisher's counters in flight span less than the window in which subscribers recognise repeats.
@@ -141,6 +144,10 @@ class Outbox:
             self._flights.send(tickets, span, now)
             ready += [self._waiting[ticket] for ticket in tickets]
         return ready
+
+    def sent_again(self, ticket: int) -> bool:
+        """Say whether a message that has returned was sent more than once, so that it may have several numbers."""
+        return ticket in self._may_come_twice
 
     def raw_returned(self, data: bytes, now: float) -> int | None:
         """A DELIVER came, and nothing says whose it is; return the ticket if it is the first return of one of ours."""

@@ -16,6 +16,7 @@ from fyrehose_twisted.fyrehose.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.journal_store import JournalStore
 from fyrehose_twisted.fyrehose.keeping import NotKept
+from fyrehose_twisted.fyrehose.numbering import Mark
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
 from fyrehose_twisted.fyrehose.reassembly import Lost
 from fyrehose_twisted.ranges import RangeSet
@@ -53,6 +54,7 @@ class BackboneHost:
                 own_address=lambda peer: BACKBONE,
             )
         last = mark.last if boot.after is Crash.KILLED else mark.bound
+        self.host.persisted = Mark(last, mark.bound)
         return Backbone(self.config, policy, last=last, bound=mark.bound, settle_until=boot.now + RESTART_TIME)
 
 

@@ -90,6 +90,15 @@ class Resending:
             return self._send_again(requester, max(first, buffer.first), last, now)
         return None
 
+    def send_again(self, data: bytes, peer: Address) -> bool:
+        """Send the DELIVER of a message that ``peer`` has pushed before to it alone; say whether it is known."""
+        buffer = self._retransmissions.buffer
+        sequence = buffer.find(data)
+        if sequence is None:
+            return False
+        self._reply(peer, *buffer.take(sequence, sequence, 0)[0])
+        return True
+
     def status(self, token: bytes, last: int) -> Status:
         """Return what to tell a client of the stream, whose last number is ``last``."""
         holds = [client.holds for client in self._clients.durable if client.holds is not None]

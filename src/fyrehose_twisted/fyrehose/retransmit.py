@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections import OrderedDict
 
 from fyrehose_twisted.effects import Address, Burst, Datagram
+from fyrehose_twisted.fyrehose.codec import DATA_HEADER
+from fyrehose_twisted.fyrehose.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, MAGIC
 from fyrehose_twisted.fyrehose.pacing import Buckets, TokenBucket
 from fyrehose_twisted.ranges import RangeSet
 
@@ -41,6 +43,8 @@ class RetransmitBuffer:
         self._starts: list[int] = []
         self._gone = 0
         self._written = 0
+        self._indexed = 0
+        self._by_envelope: dict[bytes, int] = {}
 
     @property
     def first(self) -> int:
@@ -78,6 +82,39 @@ class RetransmitBuffer:
     def age(self, sequence: int) -> float:
         """Return how close ``sequence`` is to being dropped: 0 for the latest, 1 for what goes next."""
         return (self._written - self._starts[self._position(sequence)]) / self.limit
+
+    def find(self, data: bytes) -> int | None:
+        """Return the number of the message with the envelope and the text of ``data``, the lowest if there are two.
+
+        The latest :data:`COUNTER_WINDOW` messages are indexed when this is asked for the first time, and the others as
+        they come. A stream on which nothing is sent again pays nothing.
+        """
+        self._index()
+        sequence = self._by_envelope.get(data[:ENVELOPE_SIZE])
+        if sequence is None or sequence < self.first:
+            return None
+        (sent,), _, _ = self.take(sequence, sequence, 0)
+        found = bytes(sent.data if isinstance(sent, Burst) else sent)
+        return sequence if found[DATA_HEADER.size :] == data else None
+
+    def _index(self) -> None:
+        first = max(self._indexed, self.first, self.end - COUNTER_WINDOW)
+        index = self._by_envelope
+        if len(index) > 2 * COUNTER_WINDOW:
+            oldest = self.end - COUNTER_WINDOW
+            index = self._by_envelope = {envelope: at for envelope, at in index.items() if at >= oldest}
+        while first < self.end:
+            position = self._position(first)
+            data, size = self._chunks[position]
+            start = (first - self._firsts[position]) * size + DATA_HEADER.size
+            if size < DATA_HEADER.size + ENVELOPE_SIZE:
+                first = self._firsts[position] + len(data) // size
+                continue
+            for at in range(start, len(data), size):
+                if data.startswith(MAGIC, at):
+                    index.setdefault(data[at : at + ENVELOPE_SIZE], first)
+                first += 1
+        self._indexed = first
 
     def take(self, first: int, last: int, room: float) -> tuple[list[Datagram | Burst], int, int]:
         """Return the datagrams of ``first`` to ``last``, all of them here, that fit ``room`` bytes: one at least.

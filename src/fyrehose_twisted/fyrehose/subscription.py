@@ -71,6 +71,14 @@ class Subscription:
         else:
             self._joining = Joining(config.start, config.buffer_bytes, config.repair.reorder_delay)
 
+    @property
+    def complete_up_to(self) -> int:
+        """All numbers up to this one are here or given up, from the beginning on."""
+        stream = self.stream
+        if stream is None:
+            return MAX_SEQUENCE
+        return stream.missing.first - 1 if stream.missing else max(stream.highest, self.began - 1)
+
     def connected(self, now: float) -> None:
         """The backbone is there, for the first time or again."""
         self._probe_at = now

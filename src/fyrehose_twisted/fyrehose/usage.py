@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 from fyrehose_twisted.fyrehose.answers import QUEUE_BYTES, QUEUE_LIMIT, REQUESTERS
 from fyrehose_twisted.fyrehose.backbone import Backbone
-from fyrehose_twisted.fyrehose.client import Client
+from fyrehose_twisted.fyrehose.client import MAX_UNSETTLED, Client
 from fyrehose_twisted.fyrehose.drops import SOURCES_REMEMBERED
 from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAX_RANGES, PUBLISHERS_REMEMBERED
 from fyrehose_twisted.fyrehose.held import HELD_BYTES, HELD_MESSAGES
@@ -57,6 +57,7 @@ def client_usage(client: Client, history: History | JournalStore) -> Iterator[Us
         yield Usage("bytes read from the journal", history._read_bytes, 3 * READ_BYTES)
     yield Usage("messages to publish", len(outbox), config.outbox.queue_messages)
     yield Usage("bytes to publish", outbox._size, config.outbox.queue_bytes + ENVELOPE_SIZE)
+    yield Usage("messages to be told their number", len(client._unsettled), MAX_UNSETTLED)
     yield Usage("messages to be kept", len(client.keeping), config.outbox.queue_messages)
     yield Usage("requesters waiting", len(answers._queues), REQUESTERS)
     yield Usage("answers waiting for one", max(map(len, answers._queues.values()), default=0), QUEUE_LIMIT)

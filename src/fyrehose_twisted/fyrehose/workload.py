@@ -15,7 +15,7 @@ from fyrehose_twisted.errors import MalformedPacket, PublishQueueFull
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.codec import decode
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
-from fyrehose_twisted.fyrehose.duties import Begins, Kept, NoneWasted
+from fyrehose_twisted.fyrehose.duties import Begins, Kept, NoneWasted, ToldAsSeen
 from fyrehose_twisted.fyrehose.events import Acknowledged as AckReceived
 from fyrehose_twisted.fyrehose.events import Delivered
 from fyrehose_twisted.fyrehose.invariants import (
@@ -147,6 +147,7 @@ class FyrehoseScenario(Scenario):
             Served(cast),
             NoneWasted(cast),
             Kept(cast, self.content),
+            ToldAsSeen(cast, self.content),
             Begins(cast),
             Bounded(cast),
         ):
