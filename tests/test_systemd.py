@@ -125,5 +125,5 @@ def test_sockets_have_the_names_that_services_ask_for() -> None:
 def test_limits_are_those_by_default(name: str, known: Any) -> None:
     found = read_limits(UNITS / name, known)
     assert found
-    defaults = {**vars(QueryConfig()), **vars(FrontendConfig()), "max_subscribers": 1_024}
+    defaults = {**vars(QueryConfig()), **vars(FrontendConfig()), "max_clients": 1_024}
     assert json.loads(json.dumps(found)) == {key: defaults[key.replace("-", "_")] for key in found}

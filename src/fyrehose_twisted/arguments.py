@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, without the usage above them."""
+
+    def error(self, message: str) -> NoReturn:
+        """argparse: report an option that is wrong, and exit with 2."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def seconds(text: str) -> float:

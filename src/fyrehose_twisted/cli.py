@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from fyrehose_twisted.arguments import count, positive, seconds
+from fyrehose_twisted.arguments import ArgumentParser, count, positive, seconds
 from fyrehose_twisted.doctor import command as doctor
 from fyrehose_twisted.freenet import command as freenet
 from fyrehose_twisted.hydra import command as hydra
@@ -149,7 +149,7 @@ def _bare(stream: str, payloads: list[bytes]) -> list[bytes]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = ArgumentParser(
         prog="fyrehose",
         description="Publish to a backbone or a cluster, follow what is published, speak on IRC through a network of"
         " nodes, simulate all that, and look at journals.",

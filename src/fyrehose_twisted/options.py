@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from errno import EADDRINUSE
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from twisted.internet.interfaces import IStreamServerEndpointStringParser
+from twisted.plugin import getPlugins
 from twisted.python import usage
 from twisted.python.reflect import namedAny
 from twisted.python.usage import UsageError
@@ -34,11 +37,37 @@ def fill_standard_descriptors() -> None:
 
 
 class ServiceOptions(usage.Options):
-    """Options of a service under ``twistd``, which are read before the reactor or the service opens anything."""
+    """Options of a service under ``twistd``, which are read before the reactor or the service opens anything.
+
+    :cvar aliases: current name of an option by its former one, which is still accepted and no longer in ``--help``.
+    """
+
+    aliases: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self) -> None:
         fill_standard_descriptors()
         super().__init__()
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """Twisted: read the command line.
+
+        :raises UsageError: if an option is wrong.
+        :raises SystemExit: instead, under ``twistd``, which would print the error below the whole of ``--help``.
+        """
+        given = sys.argv[1:] if options is None else options
+        try:
+            super().parseOptions([self._current(argument) for argument in given])
+        except UsageError as error:
+            if self.parent is None:
+                raise
+            name = self.parent.subCommand
+            problem = str(error).removeprefix("Parameter type enforcement failed: ")
+            raise SystemExit(f"{name}: {problem}; see twistd {name} --help") from None
+
+    def _current(self, argument: str) -> str:
+        option, equals, value = argument.partition("=")
+        name = self.aliases.get(option.removeprefix("--")) if option.startswith("--") else None
+        return argument if name is None else f"--{name}{equals}{value}"
 
 
 def integer(option: str, low: int, high: int) -> Any:
@@ -127,7 +156,15 @@ def parse_listen(option: str, text: str, example: str, *, datagrams: bool = Fals
             return Listening(text, None, is_local(found))
     if kind == "udp" and not datagrams:
         raise ConfigurationError(f"--{option} {text!r} is on UDP, where nobody would be heard; choose {example}")
-    if kind not in ("tcp", "tcp4", "tcp6", "ssl", "udp"):
+    if kind.startswith("["):
+        raise ConfigurationError(
+            f"--{option} {text!r} is not an endpoint: over IPv6 it is one such as tcp6:8480:interface=\\:\\:1"
+        )
+    if kind not in ("tcp", "tcp6", "ssl", "udp"):
+        if kind not in _endpoint_types():
+            raise ConfigurationError(
+                f"--{option} {text!r}: unknown endpoint type {kind!r}; choose one such as {example}"
+            )
         return Listening(text, None, False)
     port = named.get("port") or (placed[0] if placed else "")
     # Of very many digits, Python makes no number.
@@ -139,6 +176,11 @@ def parse_listen(option: str, text: str, example: str, *, datagrams: bool = Fals
         text += ":interface=" + interface.replace(":", "\\:")
     local = version_of(interface) is not None and ip_address(interface).is_loopback
     return Listening(text, (interface, int(port)), local, kind == "udp")
+
+
+def _endpoint_types() -> set[str]:
+    """Return the types of server endpoints that Twisted and its plugins know beside ``tcp``, ``ssl`` and ``unix``."""
+    return {parser.prefix for parser in getPlugins(IStreamServerEndpointStringParser)}
 
 
 def check_exposed(option: str, listening: Listening, protected: bool, how: str) -> None:

@@ -20,6 +20,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from twisted.logger import Logger
@@ -61,10 +62,13 @@ def texts(value: Any) -> list[str]:
     return value
 
 
-def read_limits(path: Path, known: Mapping[str, Check]) -> dict[str, Any]:
+def read_limits(
+    path: Path, known: Mapping[str, Check], aliases: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """Return what a TOML file says, checked.
 
     :param known: which names there may be, and how the value of each is checked.
+    :param aliases: current name by former name; a former one is still read.
     :raises ConfigurationError: if it cannot be read, or says something else.
     """
     try:
@@ -78,13 +82,16 @@ def read_limits(path: Path, known: Mapping[str, Check]) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"limits file {path} is not TOML: {error}") from None
     found = {}
-    for name, value in said.items():
+    for given, value in said.items():
+        name = aliases.get(given, given)
+        if name != given and name in said:
+            raise ConfigurationError(f"limits file {path}: {given} is the former name of {name}; leave it out")
         if name not in known:
-            raise ConfigurationError(f"limits file {path}: there is no limit {name!r}; there are {', '.join(known)}")
+            raise ConfigurationError(f"limits file {path}: there is no limit {given!r}; there are {', '.join(known)}")
         try:
             found[name] = known[name](value)
         except ValueError as error:
-            raise ConfigurationError(f"limits file {path}: {name} is {error}, and not {value!r:.60}") from None
+            raise ConfigurationError(f"limits file {path}: {given} is {error}, and not {value!r:.60}") from None
     return found
 
 

@@ -212,7 +212,7 @@ def test_wrong_usage(arguments: str, complaint: str, capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit) as stopped:
         main(arguments.split())
     assert stopped.value.code == 2
-    assert capsys.readouterr().err.endswith(f"error: {complaint}\n")
+    assert capsys.readouterr().err.splitlines()[0].partition(": ")[2].startswith(f"{complaint}; see fyrehose ")
 
 
 def test_a_keepalive_is_what_a_command_sends_first(start: Any, peer: Any) -> None:

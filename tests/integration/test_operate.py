@@ -30,17 +30,17 @@ def passed(descriptor: int, name: str) -> tuple[list[str], dict[str, Any]]:
 
 def test_limits_are_read_anew(start_backbone: Any, peer: Any, tmp_path: Path) -> None:
     limits = tmp_path / "limits.toml"
-    limits.write_text("max-subscribers = 1\n")
+    limits.write_text("max-clients = 1\n")
     backbone = start_backbone("--limits", limits)
     first, second = peer(backbone), peer(backbone)
     first.keepalive()
     second.refused()
     backbone.program.wait_for(r"dropped \(table_full\)")
-    limits.write_text("max-subscribers = 2\n")
+    limits.write_text("max-clients = 2\n")
     backbone.program.signal(signal.SIGHUP).wait_for("SIGHUP: max-clients 1 -> 2")
     second.keepalive()
-    limits.write_text("max-subscribers = 0\n")
-    backbone.program.signal(signal.SIGHUP).wait_for("SIGHUP: nothing is changed: .* max-subscribers is a whole number")
+    limits.write_text("max-clients = 0\n")
+    backbone.program.signal(signal.SIGHUP).wait_for("SIGHUP: nothing is changed: .* max-clients is a whole number")
     first.keepalive()
     second.keepalive()
     backbone.stop()

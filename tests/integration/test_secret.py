@@ -89,7 +89,7 @@ async def test_allowed_networks(start_backbone: Any, peer: Any) -> None:
 
 @pytest_twisted.ensureDeferred
 async def test_no_more_subscribers_than_told(start_backbone: Any, peer: Any) -> None:
-    backbone = start_backbone("--max-subscribers", 2, "--metrics", "tcp:0")
+    backbone = start_backbone("--max-clients", 2, "--metrics", "tcp:0")
     first, second, third = peer(backbone), peer(backbone), peer(backbone)
     first.keepalive()
     second.keepalive()

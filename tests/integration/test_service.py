@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import socket
@@ -36,13 +37,15 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("--port banana", r"--port 'banana' is not a whole number"),
         ("--port 65536", r"--port 65536 is outside 0 to 65535"),
-        ("--max-subscribers 0", r"--max-subscribers 0 is outside 1 to 1000000"),
+        ("--max-clients 0", r"--max-clients 0 is outside 1 to 1000000"),
         ("--start-at 0", r"--start-at 0 is outside 1 to 281474976710655"),
         ("--settle-time soon", r"--settle-time 'soon' is not a number"),
         ("--settle-time nan", r"--settle-time nan: choose 0 to 60 s"),
         ("--name A", r"--name 'A': use lower-case letters"),
         ("--forward all", r"--forward 'all': choose random or round-robin"),
         ("--interface localhost", r"--interface 'localhost' is not an IPv4 address"),
+        ("--interface ::1", r"--interface '::1': a backbone uses IPv4 only, so give an IPv4 address"),
+        ("--interface [::1]", r"--interface '\[::1\]': a backbone uses IPv4 only, so give an IPv4 address"),
         (
             "--interface 0.0.0.0",
             r"--interface 0.0.0.0 is not loopback, .* --secret-file FILE, --allow CIDR, or --open for everybody",
@@ -78,6 +81,10 @@ def test_options_of_the_backbone(arguments: str, complaint: str) -> None:
             r"--protocol .*BackboneProtocol is not a subclass of .*ClientProtocol",
         ),
         (f"--protocol {SUBSCRIBER} --backbone here", r"'here' is not HOST:PORT, such as 127.0.0.1:2323"),
+        (
+            f"--protocol {SUBSCRIBER} --backbone [::1]:2323",
+            r"'\[::1\]:2323' is an IPv6 address, and fyrehose uses IPv4",
+        ),
         (f"--protocol {SUBSCRIBER} --from then", r"start at 'then': it is neither live, oldest nor a number"),
         (f"--protocol {SUBSCRIBER} --from 0", r"start at number 0; numbers go from 1 to"),
         (f"--protocol {SUBSCRIBER} --secret-file short", r"secret file short: the secret has 5 bytes"),
@@ -106,11 +113,43 @@ def test_the_secret_is_no_option(start: Any) -> None:
     assert "--secret=" not in helped.out
 
 
-def test_a_wrong_option_is_said_last(launch: Any) -> None:
-    refused = launch("--interface", "0.0.0.0")
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("--interface 0.0.0.0", r"--interface 0.0.0.0 is .* --allow CIDR, or --open for everybody"),
+        ("--port banana", "--port 'banana' is not a whole number"),
+        ("--banana", "option --banana not recognized"),
+    ],
+)
+def test_a_wrong_option_is_reported_in_one_line_without_the_usage(launch: Any, options: str, problem: str) -> None:
+    refused = launch(*options.split())
     assert refused.finish() == 1
-    assert refused.out.rstrip().endswith("--secret-file FILE, --allow CIDR, or --open for everybody")
-    assert "Traceback" not in refused.out
+    assert re.fullmatch(rf"fyrehose-backbone: {problem}; see twistd fyrehose-backbone --help\n", refused.out)
+
+
+def test_a_backbone_that_may_not_bind_is_not_told_of_another_backbone(launch: Any) -> None:
+    refused = launch("--port", 0, "--interface", "192.0.2.1", "--open")
+    assert refused.finish() == 1
+    assert refused.out == "fyrehose-backbone: cannot listen on 192.0.2.1:0: Cannot assign requested address\n"
+
+
+def test_max_subscribers_is_still_accepted_for_max_clients(start: Any, tmp_path: Path) -> None:
+    limits = tmp_path / "limits"
+    for arguments, limit in ((["--max-subscribers", "7"], 7), (["--max-subscribers=8"], 8), (["-m", "9"], 9)):
+        parsed = tap.Options()
+        parsed.parseOptions(arguments)
+        assert parsed["config"].max_clients == limit
+    limits.write_text("max-subscribers = 10")
+    parsed = tap.Options()
+    parsed.parseOptions(["--limits", str(limits)])
+    assert parsed["config"].max_clients == 10
+    limits.write_text("max-subscribers = 10\nmax-clients = 11")
+    with pytest.raises(UsageError, match="max-subscribers is the former name of max-clients; leave it out"):
+        tap.Options().parseOptions(["--limits", str(limits)])
+    helped = start("twistd", "fyrehose-backbone", "--help")
+    assert helped.finish() == 0
+    assert "--max-clients=" in helped.out
+    assert "max-subscribers" not in helped.out
 
 
 @pytest.mark.extended

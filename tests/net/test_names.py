@@ -33,6 +33,12 @@ def test_what_is_no_host_and_port(text: str) -> None:
         parse_host_port(text)
 
 
+@pytest.mark.parametrize("text", ["[::1]:2323", "::1", "::1:2323", "[::1]"])
+def test_an_ipv6_address_is_refused_with_its_reason(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="is an IPv6 address, and fyrehose uses IPv4 only: give an IPv4 add"):
+        parse_host_port(text)
+
+
 @pytest_twisted.ensureDeferred
 async def test_resolving() -> None:
     assert await resolve(Resolver(), "known.example:7") == ("192.0.2.1", 7)

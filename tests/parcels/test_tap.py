@@ -120,6 +120,8 @@ def test_endpoints_name_loopback_unless_they_name_something_else(text: str, list
         ("--cluster= ", r"cluster '' of 0 bytes: use 1 to 64 bytes"),
         ("--listen tcp:here", r"--listen 'tcp:here' has no port from 0 to 65535, such as tcp:7878"),
         ("--listen tcp:70000", r"--listen 'tcp:70000' has no port"),
+        ("--listen foo:1", r"--listen 'foo:1': unknown endpoint type 'foo'; choose one such as tcp:7878"),
+        ("--listen [::1]:7878", r"--listen '\[::1\]:7878' is not an endpoint: over IPv6 it is one such as tcp6:8480:"),
         ("--advertise 127.0.0.1", r"'127.0.0.1' is not HOST:PORT, such as 127.0.0.1:7878 or \[::1\]:7878"),
         ("--advertise 127.0.0.1:0", r"'127.0.0.1:0' is not HOST:PORT"),
         ("--neighbour ::1:7878", r"'::1:7878' is not HOST:PORT"),
@@ -190,9 +192,7 @@ def test_an_address_that_this_machine_does_not_have() -> None:
 
 
 def test_something_that_is_no_endpoint() -> None:
-    assert "--listen 'carrier-pigeon:1' is not an endpoint" in refusal_of(
-        "--listen carrier-pigeon:1 --advertise 127.0.0.1:1 --open"
-    )
+    assert "--listen 'haproxy:x' is not an endpoint" in refusal_of("--listen haproxy:x --advertise 127.0.0.1:1 --open")
 
 
 def test_a_journal_that_somebody_else_writes(tmp_path: Path) -> None:

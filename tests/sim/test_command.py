@@ -460,8 +460,8 @@ class TestList:
         status, _, err = simulate("toy.tickler")
         assert status == 2
         assert err.endswith(
-            "error: there is no scenario 'toy.tickler'; did you mean toy.ticker?"
-            " There are toy.ticker, toy.raising, toy.interrupted, and your own as my_package.my_scenarios:Ticker\n"
+            "simulate: there is no scenario 'toy.tickler'; did you mean toy.ticker? There are toy.ticker, toy.raising,"
+            " toy.interrupted, and your own as my_package.my_scenarios:Ticker; see fyrehose simulate --help\n"
         )
 
 
@@ -489,8 +489,9 @@ class TestWrongUsage:
     def test_it_is_said_in_one_line(self, simulate: Simulate, arguments: str, complaint: str) -> None:
         status, out, err = simulate(*arguments.split())
         assert (status, out) == (2, "")
-        prefix, _, found = err.splitlines()[-1].partition(" error: ")
-        assert prefix == "fyrehose simulate:"
+        [line] = err.splitlines()
+        assert line.startswith("fyrehose simulate: ")
+        found = line.removeprefix("fyrehose simulate: ").removesuffix("; see fyrehose simulate --help")
         assert found == complaint if not complaint.endswith(".*") else found.startswith(complaint[:-2])
 
     @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 from twisted.python.usage import UsageError
+
+from fyrehose_twisted.net.dialling import version_of
 
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 
@@ -26,6 +29,16 @@ def check_name(name: str) -> None:
     """Check the value of ``--name``. :raises UsageError: if no stream can be called that."""
     if not name or len(name) > 128 or not set(name) <= _NAME_CHARACTERS or name.startswith("."):
         raise UsageError(f"--name {name!r}: use lower-case letters, digits, '-', '_' and '.', at most 128")
+
+
+def ipv4_interface(text: str) -> IPv4Address:
+    """Return the value of ``--interface``. :raises UsageError: if it is not an IPv4 address."""
+    try:
+        return IPv4Address(text)
+    except ValueError:
+        ipv6 = version_of(text.strip("[]")) == 6
+        hint = ": a backbone uses IPv4 only, so give an IPv4 address" if ipv6 else " is not an IPv4 address"
+        raise UsageError(f"--interface {text!r}{hint}") from None
 
 
 def existing_directory(path: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import tempfile
+from errno import EADDRINUSE
 from ipaddress import IPv4Address
 from pathlib import Path
 from random import SystemRandom
@@ -21,6 +22,7 @@ from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.options import (
     check_name,
     existing_directory,
+    ipv4_interface,
     number,
 )
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
@@ -33,7 +35,7 @@ from fyrehose_twisted.reload import positive, read_limits, texts, whole
 from fyrehose_twisted.secret import read_secret
 
 LIMITS = {
-    "max-subscribers": whole(1, 1_000_000),
+    "max-clients": whole(1, 1_000_000),
     "allow": texts,
     "allow-push": texts,
     "request-rate": positive,
@@ -43,10 +45,14 @@ LIMITS = {
 }
 """What the file with limits may say."""
 
+FORMER_NAMES = {"max-subscribers": "max-clients"}
+"""Current name by former name, of options and limits alike."""
+
 
 class Options(ServiceOptions):
     """What an operator can say."""
 
+    aliases = FORMER_NAMES
     synopsis = "[options]"
     longdesc = (
         "Gives every message a number and sends it to all subscribers. Listens on loopback unless told otherwise;"
@@ -72,7 +78,7 @@ class Options(ServiceOptions):
             number("settle-time"),
         ],
         ["secret-file", None, None, "file with the secret that clients must know"],
-        ["max-subscribers", "m", 1_024, "clients to serve at once", integer("max-subscribers", 1, 1_000_000)],
+        ["max-clients", "m", 1_024, "clients to serve at once", integer("max-clients", 1, 1_000_000)],
         ["forward", "f", "random", "order among clients equally likely to hold a message: random or round-robin"],
         [
             "retransmit",
@@ -121,10 +127,7 @@ class Options(ServiceOptions):
     def _check(self) -> None:
         name = self["name"]
         check_name(name)
-        try:
-            interface = IPv4Address(self["interface"])
-        except ValueError:
-            raise usage.UsageError(f"--interface {self['interface']!r} is not an IPv4 address") from None
+        interface = ipv4_interface(self["interface"])
         if self["forward"] not in ("random", "round-robin"):
             raise usage.UsageError(f"--forward {self['forward']!r}: choose random or round-robin")
         if not 0 <= self["settle-time"] <= 60:
@@ -153,11 +156,11 @@ class Options(ServiceOptions):
 
         :raises ConfigurationError: if the file will not do.
         """
-        found = read_limits(self["limits"], LIMITS) if self["limits"] else {}
+        found = read_limits(self["limits"], LIMITS, FORMER_NAMES) if self["limits"] else {}
         allow = found.get("allow", self["allow"])
         allow_push = found.get("allow-push", self["allow-push"])
         return BackboneConfig(
-            max_clients=found.get("max-subscribers", self["max-subscribers"]),
+            max_clients=found.get("max-clients", self["max-clients"]),
             allow=AddressList(allow) if allow else None,
             allow_push=AddressList(allow_push) if allow_push else None,
             secret=self["secret"],
@@ -219,7 +222,7 @@ def _try_port(interface: str, port: int) -> None:
         try:
             probe.bind((interface, port))
         except OSError as error:
+            hint = "; is another backbone running?" if error.errno == EADDRINUSE else ""
             raise SystemExit(
-                f"fyrehose-backbone: cannot listen on {interface}:{port}: {error.strerror};"
-                " is another backbone running?"
+                f"fyrehose-backbone: cannot listen on {interface}:{port}: {error.strerror}{hint}"
             ) from None

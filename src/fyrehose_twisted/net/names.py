@@ -10,11 +10,14 @@ from twisted.internet.interfaces import IStreamServerEndpoint
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
+from fyrehose_twisted.net.dialling import version_of
 
 
 def parse_host_port(text: str) -> Address:
     """Return host and port of ``HOST:PORT``. :raises ConfigurationError: if it is not that."""
     host, colon, port = text.rpartition(":")
+    if version_of(host.strip("[]")) == 6 or version_of(text.strip("[]")) == 6:
+        raise ConfigurationError(f"{text!r} is an IPv6 address, and fyrehose uses IPv4 only: give an IPv4 address")
     # Of very many digits, Python makes no number.
     if not colon or not host or not port.isdecimal() or len(port) > 5 or not 1 <= int(port) <= 65_535:
         raise ConfigurationError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:2323")

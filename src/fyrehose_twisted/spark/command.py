@@ -21,8 +21,7 @@ PARTS = ("pipeline.command", "verify.command", "sql", "report.command")
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(IMPOSSIBLE, f"fyrehose-pipeline: {message}\n")
+        self.exit(IMPOSSIBLE, f"fyrehose-pipeline: {message}; see {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

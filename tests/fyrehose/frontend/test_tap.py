@@ -135,5 +135,5 @@ def test_what_is_made_of_it() -> None:
 
 
 def test_an_endpoint_that_is_none() -> None:
-    with pytest.raises(SystemExit, match=r"fyrehose-frontend: --http 'carrier:pigeon' is not an endpoint such as"):
-        service_of("--http carrier:pigeon --open --lines none")
+    with pytest.raises(SystemExit, match=r"fyrehose-frontend: --http 'haproxy:x' is not an endpoint such as"):
+        service_of("--http haproxy:x --open --lines none")

@@ -22,8 +22,7 @@ PARTS = ("sweep_command", "report_command")
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(IMPOSSIBLE, f"fyrehose-experiments: {message}\n")
+        self.exit(IMPOSSIBLE, f"fyrehose-experiments: {message}; see {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
