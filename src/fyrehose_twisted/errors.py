@@ -6,6 +6,8 @@ peer were, :class:`OperationalError` that the world did not cooperate (disk, add
 
 from __future__ import annotations
 
+from fyrehose_twisted.wording import counted
+
 
 class FyrehoseError(Exception):
     """Root of every exception that this library raises on purpose."""
@@ -129,7 +131,7 @@ class TooManyStreams(LocalError):
     """A node has as many streams as it may."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"this node has {limit:,} streams already; unsubscribe from one first, or allow more")
+        super().__init__(f"this node has {counted(limit, 'stream')} already; unsubscribe from one first, or allow more")
         self.limit = limit
 
 

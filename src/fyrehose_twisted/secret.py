@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.wording import counted
 
 SECRET_MINIMUM = 16
 """Bytes that a shared secret must have at least."""
@@ -13,7 +14,7 @@ SECRET_MINIMUM = 16
 def check_secret(secret: bytes) -> bytes:
     """Return ``secret``. :raises ConfigurationError: if it is too short to be one."""
     if len(secret) < SECRET_MINIMUM:
-        raise ConfigurationError(f"the secret has {len(secret)} bytes; it needs at least {SECRET_MINIMUM}")
+        raise ConfigurationError(f"the secret has {counted(len(secret), 'byte')}; it needs at least {SECRET_MINIMUM}")
     return secret
 
 

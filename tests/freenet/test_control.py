@@ -206,8 +206,8 @@ def test_mistakes_are_explained(client: Client, service: Service) -> None:
         ({}, "unknown question"),
         ({"ask": "publish", "key": "xyz", "data": "", "id": 1}, "'xyz' is no key"),
         ({"ask": "publish", "key": KEY.hex(), "data": "", "number": 2**63, "id": 1}, "is no packet number"),
-        ({"ask": "publish", "key": FULL.hex(), "data": "", "id": 1}, "this node has 1 streams already"),
-        ({"ask": "next", "key": FULL.hex()}, "this node has 1 streams already"),
+        ({"ask": "publish", "key": FULL.hex(), "data": "", "id": 1}, "this node has 1 stream already"),
+        ({"ask": "next", "key": FULL.hex()}, "this node has 1 stream already"),
     ):
         (answer,) = client.ask(question)
         assert complaint in answer["error"], question

@@ -53,7 +53,7 @@ SHOWN = """\
 network default of 3 nodes, seen from a (7)
 cohort in term 1,234: 9 took it in
 b?[2J (9) leads; 2 have to agree
-IRC is closed; 0 lines wait for it; the next from there is 17
+IRC is closed; 0 lines to be said there; the next from there is 17
 
 nodes
   tag    id  hops  by way of   heard of

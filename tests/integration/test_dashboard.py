@@ -240,7 +240,7 @@ def test_a_token_is_asked_for(open_browser: Any, guarded: Any, tmp_path: Path) -
         journal.append([Record(stream, 0, 1, 1_700_000_000_000_000, b"one")])
     page.until(f"{cell(stream, 'Newest')} === '1'")
     tokens.write_text("ann battery-horse-correct\n")
-    program.signal(signal.SIGHUP).wait_for("SIGHUP: 1 tokens")
+    program.signal(signal.SIGHUP).wait_for("SIGHUP: 1 token")
     page.run("document.querySelector('#streams tbody button').click()")
     page.until("!document.getElementById('login').hidden")
     assert page.run("document.getElementById('records').open") is False

@@ -377,7 +377,7 @@ def test_stopping_under_load(frontend: RunningFrontend, stream: Stream, start_fr
     assert start_frontend(backbone).put(b"the end")[0] == 201
     published = set(stream.wait_for("the end").values())
     # It takes some seconds at most for what is under way, which it says where they were not enough.
-    in_time = "batches were not published in time" not in frontend.program.out
+    in_time = "batches that were not published in time" not in frontend.program.out
     told: list[tuple[int, bytes]] = []
     for name, own in answers.items():
         assert len(own) <= len(loads.sent[name])
@@ -521,7 +521,7 @@ def test_tokens(backbone: Any, stream: Stream, start_frontend: Any, tokens: Path
             assert answers == ["error token"]
     assert frontend.put(b"http", bearer(ANN))[0] == 201
     tokens.write_text(f"bob {BOB}\n")
-    frontend.program.signal(signal.SIGHUP).wait_for("SIGHUP: .*1 tokens")
+    frontend.program.signal(signal.SIGHUP).wait_for("SIGHUP: .*1 token")
     assert frontend.put(b"no", bearer(ANN))[0] == 401
     assert frontend.put(b"the end", bearer(BOB))[0] == 201
     assert list(stream.wait_for("the end").values()) == [b"no", b"http", b"the end"]

@@ -88,7 +88,7 @@ def test_a_minority_acknowledges_nothing_until_the_operator_decides(start: Any, 
     assert survivor.ask("/health")[0] == 503
     publisher = start("fyrehose", "parcels", "publish", "-n", survivor.address, "--timeout", 10)
     assert publisher.finish(b"nor of this\n") == 1
-    assert "1 of 1 events not ordered" in publisher.err
+    assert "1 of 1 event not ordered" in publisher.err
     assert "line 1: no-quorum: no number within 10 s" in publisher.err
 
     # Both come back with nothing: they cannot know whether more than one node had what was acknowledged.
@@ -318,6 +318,6 @@ def test_sigint_leaves_in_order(start: Any, start_cluster: Any) -> None:
     follower.wait_for("a\n")
     publisher.signal(signal.SIGINT).process.wait(DEADLINE)
     assert publisher.finish() == 1
-    assert publisher.err.endswith("1 event, numbers 1 to 1\nfyrehose: 0 of 1 events not ordered: interrupted\n")
+    assert publisher.err.endswith("1 event, numbers 1 to 1\nfyrehose: 0 of 1 event not ordered: interrupted\n")
     assert follower.signal(signal.SIGINT).finish() == 0
     assert follower.err == ""

@@ -531,7 +531,7 @@ def test_tokens(make_query: StartQuery, tmp_path: Path) -> None:
         with closing(query.follow(**bob)):
             assert query.metric("fyrehose_query_streams", **bob) == 2
         tokens.write_text("bob staple-correct-horse\n")
-        query.program.signal(signal.SIGHUP).wait_for("SIGHUP: 1 tokens")
+        query.program.signal(signal.SIGHUP).wait_for("SIGHUP: 1 token")
         assert [query.ask("/streams", **headers).status for headers in (ann, bob)] == [401, 200]
     query.stop()
     assert not re.search("horse|battery|staple", query.program.out)

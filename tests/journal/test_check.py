@@ -328,7 +328,7 @@ class TestContents:
         assert f"epoch 4 from {wrap - 1} to {wrap + 3}, 2 records, 3 lost" in checked.summary()
 
     def test_many_ranges_are_not_all_named(self) -> None:
-        assert in_words((number, number) for number in range(0, 24, 2)).endswith("16, 18 and 2 ranges more")
+        assert in_words((number, number) for number in range(0, 24, 2)).endswith("16, 18 and 2 more ranges")
 
 
 class TestBesideAWriter:

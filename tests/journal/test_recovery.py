@@ -21,12 +21,16 @@ from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.reserve import RESERVE_NAME
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
+from fyrehose_twisted.wording import counted
 
 STREAM = "fyrehose://test"
 LOG = "0000000001.log"
-CUT = "bytes were cut off the end: the last stop left them unfinished"
 
 NewPath = Callable[[], Path]
+
+
+def cut(size: int) -> str:
+    return f"cut {counted(size, 'byte')} off the end, which the last stop left unfinished"
 
 
 def record(sequence: int, size: int = 9) -> Record:
@@ -78,7 +82,7 @@ class TestCut:
             journal = start(tmp_path)
             assert kept(journal) == list(range(complete))
             rest = length - ends[complete]
-            assert journal.recovery.messages() == ([f"{rest:,} {CUT}"] if rest else [])
+            assert journal.recovery.messages() == ([cut(rest)] if rest else [])
             assert (tmp_path / LOG).stat().st_size >= ends[complete]
             journal.append([record(complete), record(complete + 1)])
             journal.close()
@@ -121,7 +125,7 @@ class TestCut:
         assert kept(journal) == [0, 1, 2]
         assert journal.recovery.messages() == [
             f"{LOG}, bytes {ends[3]:,} to {ends[4]:,}: what was durable there is gone or damaged",
-            f"5 {CUT}",
+            cut(5),
         ]
         journal.close()
         again = start(tmp_path)
@@ -148,7 +152,7 @@ class TestCut:
         (tmp_path / LOG).write_bytes(data)
         journal = start(tmp_path)
         assert kept(journal) == [0, 1]
-        assert journal.recovery.messages() == [f"{ends[4] - ends[2]:,} {CUT}"]
+        assert journal.recovery.messages() == [cut(ends[4] - ends[2])]
         journal.close()
 
 

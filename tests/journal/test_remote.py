@@ -390,7 +390,7 @@ async def test_what_is_not_served_is_said_by_name(serve: Served, make_journal: A
     reader.stream = "test://none"
     with pytest.raises(UnknownStream, match="not served"):
         await in_thread(list, reader.read(EPOCH, 5, 9))
-    with pytest.raises(NotConnected, match="connections are open"):
+    with pytest.raises(NotConnected, match="1 connection open already"):
         await in_thread(connect, client.host, client.port)
 
 

@@ -80,7 +80,7 @@ def test_a_line_that_is_too_long_is_left_out() -> None:
     status, _, err = run("publish", "--node", "127.0.0.1:1", data=b"x" * 49_153 + b"\n")
     assert status == 1
     assert err.splitlines()[-1].startswith(
-        "fyrehose: 1 of 1 events not ordered: line 1: message of 49,153 bytes is over the limit of 49,152 bytes"
+        "fyrehose: 1 of 1 event not ordered: line 1: message of 49,153 bytes is over the limit of 49,152 bytes"
     )
 
 

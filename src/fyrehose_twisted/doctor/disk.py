@@ -14,6 +14,7 @@ from typing import NamedTuple
 from fyrehose_twisted.doctor.finding import Finding, ok, unknown, warn, wrong
 from fyrehose_twisted.doctor.kernel import size
 from fyrehose_twisted.doctor.mounts import Mount, mount_of, mounts
+from fyrehose_twisted.wording import counted
 
 DIRECTORY, FILE_SYSTEM, ROOM, FSYNC = "directory", "file system", "disk room", "fsync"
 
@@ -75,7 +76,7 @@ def judge_room(shown: str, room: Room) -> Finding:
     """Say what room means."""
     if not room.whole:
         return unknown(ROOM, f"the file system of {shown} does not say how large it is", f"see with: df {shown}")
-    files = "" if room.files is None else f", and for {room.files:,} files"
+    files = "" if room.files is None else f", and for {counted(room.files, 'file')}"
     found = f"{shown} has {size(room.free)} of {size(room.whole)} free{files}"
     if room.free < NO_ROOM or room.files == 0:
         return wrong(ROOM, found, "make room: a journal that cannot write ends its service")

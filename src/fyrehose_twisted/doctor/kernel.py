@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fyrehose_twisted.doctor.finding import Finding, ok, unknown, warn, wrong
+from fyrehose_twisted.wording import counted
 
 BUFFERS, DROPS = "kernel buffers", "UDP drops"
 
@@ -169,7 +170,7 @@ def judge_drops(before: Drops, after: Drops, lost: dict[int, int]) -> Finding:
     if lost:
         worst = sorted(lost.items(), key=itemgetter(1), reverse=True)
         found += "; of the ports that are open now, " + ", ".join(f"{port} lost {n:,}" for port, n in worst[:SHOWN])
-        found += f" and {len(worst) - SHOWN} others lost some" if len(worst) > SHOWN else ""
+        found += f" and {counted(len(worst) - SHOWN, 'other')} lost some" if len(worst) > SHOWN else ""
     if now > 0 or lost:
         return warn(DROPS, found, f"give whoever reads there larger buffers, or more of a processor: {_WHY}")
     if after.full * MANY_DROPS > after.received + after.errors:

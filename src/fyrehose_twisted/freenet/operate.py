@@ -14,6 +14,7 @@ from fyrehose_twisted.freenet.signing import SigningKey, is_signed, parse_key
 from fyrehose_twisted.net.conversation import Conversation, answer_to
 from fyrehose_twisted.net.told import print_status
 from fyrehose_twisted.terminal import LinePublisher, complain, open_input, table
+from fyrehose_twisted.wording import counted
 
 WINDOW = 100
 """Packets that are waited for at once."""
@@ -34,7 +35,8 @@ def describe_state(state: dict[str, Any]) -> Iterable[str]:
     if state["node"] is None:
         yield "the node is starting"
         return
-    yield f"node {state['node']} at {state['location']:.6f} on the ring; it waits for {state['requests']:,} requests"
+    requests = counted(state["requests"], "request")
+    yield f"node {state['node']} at {state['location']:.6f} on the ring; it waits for {requests}"
     yield ""
     yield "neighbours"
     yield from table(
@@ -98,7 +100,7 @@ async def publish(options: argparse.Namespace, node: Conversation, reactor: Any)
     if publisher.problem is None:
         return 0
     missing = publisher.seen - publisher.published
-    return complain(f"{missing:,} of {publisher.seen:,} lines not published: {publisher.problem}")
+    return complain(f"{missing:,} of {counted(publisher.seen, 'line')} not published: {publisher.problem}")
 
 
 class Bearer:

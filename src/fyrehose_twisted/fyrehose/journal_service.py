@@ -148,7 +148,7 @@ class JournalService(DatagramService):
         node, journal = protocol.node, self.journal
         if node is not None and journal is not None:
             self.log.info(
-                "{received:,} messages came, {repaired:,} of them as repairs; {taken:,} were kept, {lost:,} are lost",
+                "messages came: {received:,}, {repaired:,} of them as repairs; kept: {taken:,}, lost: {lost:,}",
                 received=node.counters.received,
                 repaired=node.counters.repaired,
                 taken=journal.counters.taken,

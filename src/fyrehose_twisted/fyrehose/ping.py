@@ -47,7 +47,7 @@ async def ping(options: argparse.Namespace, reactor: Any) -> int:
             raise
     await pinger.leave()
     if not pinger.round_trips:
-        return complain(f"none of {options.count} KEEPALIVEs was answered by {options.backbone}")
+        return complain(f"no KEEPALIVE of {options.count} was answered by {options.backbone}")
     times = sorted(1e3 * seconds for seconds in pinger.round_trips)
     columns = [f"{name} {times[round(share * (len(times) - 1))]:.3f}" for name, share in _PERCENTILES]
     print(f"{len(times)} of {options.count} answered by {options.backbone}, round trip in ms: {', '.join(columns)}")

@@ -15,6 +15,7 @@ from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
 from fyrehose_twisted.fyrehose.service import join
 from fyrehose_twisted.terminal import LinePublisher, complain, open_input, secret_of
+from fyrehose_twisted.wording import counted
 
 
 class MessagePublisher(LinePublisher):
@@ -47,5 +48,5 @@ async def publish(options: argparse.Namespace, reactor: Any) -> int:
     await publisher.leave()
     if lines.problem is not None:
         what = "not kept" if isinstance(lines.problem, MessageNotKept) else "not published"
-        return complain(f"{missing:,} of {lines.seen:,} messages {what}: {lines.problem}")
+        return complain(f"{missing:,} of {counted(lines.seen, 'message')} {what}: {lines.problem}")
     return 0

@@ -128,7 +128,7 @@ class Guardian:
             self._end()
             return
         bound = [post for post in self._posts.values() if post.bound]
-        self._say(f"node {self.id} has ended without a goodbye; {len(bound)} links are ready to say it")
+        self._say(f"node {self.id} has ended without a goodbye; links that are ready to say it: {len(bound)}")
         for post in bound:
             self._drop(post)
         self._reactor.callLater(FLUSH if bound else LAST_TRY, self._end)

@@ -12,6 +12,7 @@ from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.net.conversation import Conversation, answer_to
 from fyrehose_twisted.net.told import print_status
 from fyrehose_twisted.terminal import LinePublisher, complain, open_input, printable, table
+from fyrehose_twisted.wording import counted
 
 WINDOW = 100
 """Lines that are waited for at once."""
@@ -32,8 +33,8 @@ def describe_state(state: dict[str, Any]) -> Iterable[str]:
 
 
 def _describe(state: dict[str, Any]) -> Iterable[str]:
-    size = "any number of" if state["size"] is None else f"{state['size']}"
-    yield f"network {state['network']} of {size} nodes, seen from {state['tag']} ({_id(state['id'])})"
+    size = "any number of nodes" if state["size"] is None else counted(state["size"], "node")
+    yield f"network {state['network']} of {size}, seen from {state['tag']} ({_id(state['id'])})"
     yield f"{state['role']} in term {state['term']:,}: {state['why']}"
     leader = state["leader"]
     if leader is None:
@@ -43,7 +44,8 @@ def _describe(state: dict[str, Any]) -> Iterable[str]:
         who = "this node leads" if leader == state["id"] else f"{tags.get(leader) or 'a node'} ({_id(leader)}) leads"
         lease = "" if state["lease"] is None else f", its lease goes on for {state['lease']:.1f} s"
         yield f"{who}{lease}; {state['quorum']} have to agree"
-    yield f"IRC is {state['irc']}; {state['waiting']:,} lines wait for it; the next from there is {state['expected']:,}"
+    waiting = counted(state["waiting"], "line")
+    yield f"IRC is {state['irc']}; {waiting} to be said there; the next from there is {state['expected']:,}"
     yield ""
     yield "nodes"
     yield from table(
@@ -103,7 +105,7 @@ async def say(options: argparse.Namespace, node: Conversation, reactor: Any) -> 
     if speaker.problem is None:
         return 0
     missing = speaker.seen - speaker.published
-    return complain(f"{missing:,} of {speaker.seen:,} lines not said: {speaker.problem}")
+    return complain(f"{missing:,} of {counted(speaker.seen, 'line')} not said: {speaker.problem}")
 
 
 def problem_of(answer: dict[str, Any]) -> str | None:

@@ -296,7 +296,9 @@ class HydraService(Service):
             vow = vow._replace(term=max(vow.term, lines.term))
             damages: list[object] = []
             count = self._bots.replay(lines.events(damages.append))
-            self.log.info("the journal goes up to term {term}; bots saw {count:,} lines", term=lines.term, count=count)
+            self.log.info(
+                "the journal goes up to term {term}; lines that bots saw: {count:,}", term=lines.term, count=count
+            )
             for damage in damages:
                 self.log.error("the journal is damaged: {damage}", damage=damage)
         if not remembers:

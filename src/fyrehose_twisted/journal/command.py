@@ -248,9 +248,9 @@ def _repair(options: argparse.Namespace, path: Path) -> int:
 def _seal(options: argparse.Namespace, path: Path) -> int:
     from fyrehose_twisted.journal.disk import LocalDirectory
     from fyrehose_twisted.journal.errors import JournalInUse
-    from fyrehose_twisted.journal.findings import counted
     from fyrehose_twisted.journal.parquet import export, load_pyarrow
     from fyrehose_twisted.journal.seal import seal
+    from fyrehose_twisted.wording import counted
 
     if options.parquet is not None:
         load_pyarrow()  # Before anything is done that takes long.

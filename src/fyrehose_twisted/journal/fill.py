@@ -9,10 +9,11 @@ from fyrehose_twisted.journal.block import Block, runs_of
 from fyrehose_twisted.journal.catalog import Catalog
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.findings import counted, in_words, missing
+from fyrehose_twisted.journal.findings import in_words, missing
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.ranges import RangeSet
+from fyrehose_twisted.wording import counted
 
 COMPARED = 4_096
 """Numbers on either side of a hole whose records, where both journals have them, have to be equal."""

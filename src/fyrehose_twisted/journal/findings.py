@@ -12,6 +12,7 @@ from fyrehose_twisted.journal.mark import Mark
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.segment import Segment
 from fyrehose_twisted.ranges import RangeSet
+from fyrehose_twisted.wording import counted
 
 SHOWN = 10
 """So many ranges of numbers are named in one line."""
@@ -57,11 +58,11 @@ class Checked:
 
     def summary(self) -> str:
         """Return a line about all of it."""
-        catalog, parts = self.catalog, [f"{counted(len(self.segments), 'segment')}, {self.size:,} bytes"]
+        catalog, parts = self.catalog, [f"{counted(len(self.segments), 'segment')}, {counted(self.size, 'byte')}"]
         for epoch in catalog.epochs():
             parts.append(summary_of_epoch(catalog, epoch))
         if self.torn is not None:
-            parts.append(f"torn end of {self.torn.length:,} bytes")
+            parts.append(f"torn end of {counted(self.torn.length, 'byte')}")
         parts.append(f"damage in {counted(self.damaged, 'place')}" if self.damaged else "nothing is damaged")
         return f"{catalog.stream or catalog.directory}: {'; '.join(parts)}"
 
@@ -90,9 +91,4 @@ def in_words(ranges: Iterable[tuple[int, int]]) -> str:
     ranges = iter(ranges)
     texts = [f"{first} to {last}" if last > first else str(first) for first, last in islice(ranges, SHOWN)]
     more = sum(1 for _ in ranges)
-    return ", ".join(texts) + (f" and {more:,} ranges more" if more else "")
-
-
-def counted(count: int, what: str) -> str:
-    """Return a number of things: ``1 record``, ``2,000 records``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return ", ".join(texts) + (f" and {counted(more, 'more range')}" if more else "")

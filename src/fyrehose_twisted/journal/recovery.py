@@ -20,6 +20,7 @@ from fyrehose_twisted.journal.segment_header import (
     SegmentHeader,
     segment_name,
 )
+from fyrehose_twisted.wording import counted
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Recovery:
         """Return what an operator should know, a line each."""
         lines = [str(damage) for damage in self.damages]
         if self.cut:
-            lines.append(f"{self.cut:,} bytes were cut off the end: the last stop left them unfinished")
+            lines.append(f"cut {counted(self.cut, 'byte')} off the end, which the last stop left unfinished")
         return lines
 
 

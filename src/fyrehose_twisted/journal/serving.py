@@ -29,6 +29,7 @@ from fyrehose_twisted.journal.reorder import FRAME_RECORDS
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.net.names import loopback_endpoint
 from fyrehose_twisted.secret import check_secret
+from fyrehose_twisted.wording import counted
 
 Readers = Callable[[], Mapping[str, IJournalReader]]
 
@@ -146,7 +147,8 @@ class JournalServerFactory(Factory):
         if len(self.connections) >= self.limits.connections + self.limits.per_host:
             protocol.unwelcome = ""  # So many are being refused that this one is not even told.
         elif len(self.connections) >= self.limits.connections or from_host >= self.limits.per_host:
-            protocol.unwelcome = f"{len(self.connections)} connections are open, {from_host} of them from your host"
+            connections = counted(len(self.connections), "connection")
+            protocol.unwelcome = f"{connections} open already, {from_host} of them from your host"
         self.connections[protocol] = host
         self.counters.connections += 1
         return protocol

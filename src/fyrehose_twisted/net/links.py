@@ -197,7 +197,7 @@ class Links:
             return None
         if self.accepted >= self.limits.accepted or self._sources[source] >= self.limits.per_source:
             self.counters["refused"] += 1
-            text = "refused a connection from {source}: there are {count} already, {own} of them from there"
+            text = "refused a connection from {source}: {count} open already, {own} of them from there"
             self._complaints.complain("refused", source, text, count=self.accepted, own=self._sources[source])
             return None
         return self._prepare((source, getattr(address, "port", 0)), dialled=False)

@@ -14,6 +14,7 @@ from fyrehose_twisted.net.dialling import endpoints_from, parse_place, tcp_endpo
 from fyrehose_twisted.parcels.messages import MAX_EVENT
 from fyrehose_twisted.parcels.publisher import ParcelsPublisher
 from fyrehose_twisted.terminal import LinePublisher, StandardOutput, complain, open_input, secret_of
+from fyrehose_twisted.wording import counted
 
 MOST_EVENTS, MOST_BYTES = 10_000, 2 * 2**20
 """What may be under way at once; far less than the publisher would take, whose count has a head for each event."""
@@ -100,7 +101,7 @@ class EventPublisher(LinePublisher):
     def summary(self) -> str:
         """Return what was done."""
         numbers = f", numbers {self.lowest:,} to {self.highest:,}" if self.published else ""
-        return f"{self.published:,} event{'' if self.published == 1 else 's'}{numbers}"
+        return f"{counted(self.published, 'event')}{numbers}"
 
 
 async def publish(options: argparse.Namespace, nodes: Sequence[str], reactor: Any) -> int:
@@ -134,4 +135,5 @@ async def publish(options: argparse.Namespace, nodes: Sequence[str], reactor: An
     if lines.problem is None:
         return 0
     unknown = f", of which {lines.unknown:,} may be ordered all the same" if lines.unknown else ""
-    return complain(f"{lines.seen - lines.published:,} of {lines.seen:,} events not ordered{unknown}: {lines.problem}")
+    missing = lines.seen - lines.published
+    return complain(f"{missing:,} of {counted(lines.seen, 'event')} not ordered{unknown}: {lines.problem}")

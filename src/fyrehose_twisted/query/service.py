@@ -20,6 +20,7 @@ from fyrehose_twisted.query.watching import Watched
 from fyrehose_twisted.reload import Reloading, changes
 from fyrehose_twisted.web.site import drained
 from fyrehose_twisted.web.tokens import Tokens
+from fyrehose_twisted.wording import counted
 
 
 class QueryService(Service):
@@ -101,7 +102,7 @@ class QueryService(Service):
         config, tokens = read
         told = changes(self.site.config, config)
         self.site.reconfigure(config, tokens)
-        return [*told, *([] if tokens is None else [f"{len(tokens)} tokens"])]
+        return [*told, *([] if tokens is None else [counted(len(tokens), "token")])]
 
     def _look(self) -> None:
         # With nobody to tell, only what is new in the directory matters.

@@ -10,6 +10,8 @@ from os.path import realpath
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from fyrehose_twisted.wording import counted
+
 # What runs a scenario is imported when one is run: this module is imported for `fyrehose --help` too.
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.runner import Summary
@@ -216,7 +218,7 @@ def _run_many(options: argparse.Namespace, scenario: type[Scenario]) -> int:
     summary.finish(monotonic() - began)
     _report(options, summary, min(options.jobs or cores, cores))
     if interrupted:
-        return complain(f"interrupted after {summary.count:,} of {options.seeds:,} seeds")
+        return complain(f"interrupted after {summary.count:,} of {counted(options.seeds, 'seed')}")
     return 1 if summary.failures else 0
 
 

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from fyrehose_twisted.spark.session import QUIET
+from fyrehose_twisted.wording import counted
 
 EMPTY_INTERVAL = 10.0
 """Seconds between two lines of batches without rows."""
@@ -81,11 +82,11 @@ def described(report: Mapping[str, Any]) -> str:
     rows = int(report.get("numInputRows") or 0)
     duration = (report.get("durationMs") or {}).get("triggerExecution", 0) / 1_000
     rate = rows / duration if duration > 0 else 0.0
-    parts = [f"{report.get('batchId', 0)}: {rows:,} rows", f"{rate:,.0f} rows/s"]
+    parts = [f"{report.get('batchId', 0)}: {counted(rows, 'row')}", f"{rate:,.0f} rows/s"]
     behind = [behind_by(source.get("endOffset"), source.get("latestOffset")) for source in report.get("sources", ())]
     if behind and None not in behind:
         numbers = sum(one for one in behind if one is not None)
-        lag = f"{numbers:,} numbers behind"
+        lag = f"{counted(numbers, 'number')} behind"
         if numbers and rate:
             lag += f" ({numbers / rate:,.1f} s)"
         parts.append(lag)

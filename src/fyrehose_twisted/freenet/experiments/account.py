@@ -10,6 +10,7 @@ from math import isfinite
 from typing import IO, Any
 
 from fyrehose_twisted.freenet.experiments.trial import Trial
+from fyrehose_twisted.wording import counted
 
 MEANINGS = {
     "keys": "streams that somebody wants",
@@ -101,7 +102,7 @@ class Account:
     def lines(self) -> Iterator[str]:
         """Return text: how far it came when, and all metrics."""
         topology = self._trial.experiment.topology
-        yield f"{topology.name}: {topology.n:,} nodes, {topology.links:,} links"
+        yield f"{topology.name}: {counted(topology.n, 'node')}, {counted(topology.links, 'link')}"
         yield ""
         head = ("", "seconds", "running", "subscribers", "members", "roots a key", "reach")
         rows = [
@@ -128,13 +129,13 @@ class Account:
         trial, metrics = self._trial, self.metrics
         keys = len(trial.keys)
         parts = [
-            f"{trial.subscribed:,} of {trial.tried:,} subscriptions to {keys:,} {'key' if keys == 1 else 'keys'}",
+            f"{trial.subscribed:,} of {counted(trial.tried, 'subscription')} to {counted(keys, 'key')}",
             f"{_shown(metrics['roots_per_key'])} {'root' if metrics['roots_per_key'] == 1 else 'roots'} a key",
             f"{_percent(metrics['reach'])} of the subscribers in the largest tree",
         ]
         if trial.offered:
             parts.append(
-                f"{trial.published:,} of {trial.offered:,} packets published,"
+                f"{trial.published:,} of {counted(trial.offered, 'packet')} published,"
                 f" {_percent(metrics['delivery_ratio'])} of the deliveries came"
             )
         if trial.violation is not None:

@@ -49,6 +49,7 @@ from fyrehose_twisted.freenet.experiments.topology import Topology
 from fyrehose_twisted.freenet.experiments.trial import Course, Trial
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.wording import counted
 
 FAILED = 1
 """Exit status if a tree is none, or the network did not become quiet."""
@@ -234,7 +235,8 @@ def _run(options: argparse.Namespace) -> int:
         took = monotonic() - began
         rate = experiment.messages / max(took, 1e-9)
         print(
-            f"tree-experiment: {experiment.messages:,} messages in {took:.1f} s, {rate:,.0f} a second", file=sys.stderr
+            f"tree-experiment: {counted(experiment.messages, 'message')} in {took:.1f} s, {rate:,.0f} a second",
+            file=sys.stderr,
         )
     return 0 if trial.violation is None else FAILED
 

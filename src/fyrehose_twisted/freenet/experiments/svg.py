@@ -10,6 +10,7 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.experiments.moment import Moment
 from fyrehose_twisted.freenet.experiments.recording import Recording
 from fyrehose_twisted.freenet.location import key_location
+from fyrehose_twisted.wording import counted
 
 INK, SOFT, LINE, ADRIFT, WAITING, LINK = "#17202b", "#53606e", "#b7c0c9", "#c4122f", "#a65300", "#c3cbd3"
 RAMP = ((53, 21, 95), (58, 79, 154), (42, 120, 142), (31, 148, 117), (90, 154, 28))
@@ -73,8 +74,8 @@ class _Drawing:
         alive = len(moment.subscribers - moment.down)
         reach = "none" if isnan(moment.reach) else f"{moment.reach:.1%}"
         return (
-            f"Key {self._key.hex()[:12]} after {moment.t:g} s: {_counted(len(moment.members), 'member')}, "
-            f"{_counted(alive, 'subscriber')}, {_counted(len(moment.roots), 'root')}, "
+            f"Key {self._key.hex()[:12]} after {moment.t:g} s: {counted(len(moment.members), 'member')}, "
+            f"{counted(alive, 'subscriber')}, {counted(len(moment.roots), 'root')}, "
             f"{len(moment.adrift)} cut off, reach {reach}"
         )
 
@@ -262,10 +263,6 @@ def _depth_colour(depth: int, deepest: int) -> str:
     low = min(int(place), len(RAMP) - 2)
     mixed = (round(a + (place - low) * (b - a)) for a, b in zip(RAMP[low], RAMP[low + 1], strict=True))
     return "#" + "".join(f"{value:02x}" for value in mixed)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def _number(value: float) -> str:

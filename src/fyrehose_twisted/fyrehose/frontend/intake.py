@@ -16,6 +16,7 @@ from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.rates import Rates
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
+from fyrehose_twisted.wording import counted
 
 AT_ONCE = 256
 """Messages of one client that are sent before the next client has its turn."""
@@ -126,7 +127,7 @@ class Intake:
         size = sum(map(len, messages)) + OVERHEAD * len(messages)
         config = self.config
         if self._waiting[client] and self._waiting[client] + size > config.waiting_bytes_per_client:
-            raise TooMuchWaits(f"{self._waiting[client]:,} bytes of yours wait to be published", own=True)
+            raise TooMuchWaits(f"{counted(self._waiting[client], 'byte')} of yours wait to be published", own=True)
         if self.waiting_bytes and self.waiting_bytes + size > config.waiting_bytes:
             raise TooMuchWaits(f"{self.waiting_bytes:,} bytes wait to be published", own=False)
         self.rates.charge(client, len(messages), size)

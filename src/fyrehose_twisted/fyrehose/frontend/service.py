@@ -23,6 +23,7 @@ from fyrehose_twisted.web.clients import Clients
 from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
 from fyrehose_twisted.web.site import Route, WebSite, drained, page
 from fyrehose_twisted.web.tokens import Tokens
+from fyrehose_twisted.wording import counted
 
 
 class FrontendService(DatagramService):
@@ -99,7 +100,7 @@ class FrontendService(DatagramService):
         try:
             await idle
         except DeferredTimeout:
-            self.log.warn("{count} batches were not published in time", count=len(self.intake))
+            self.log.warn("batches that were not published in time: {count}", count=len(self.intake))
         self.intake.stop()
         self.site.close()
         await drained(self.reactor, lambda: self.site.connections + len(self.lines))
@@ -114,7 +115,7 @@ class FrontendService(DatagramService):
         self.intake.config = self.intake.rates.config = config
         self.site.clients.limits = config.client_limits
         self.site.guard.tokens = self.lines.tokens = tokens
-        return [*told, *([] if tokens is None else [f"{len(tokens)} tokens"])]
+        return [*told, *([] if tokens is None else [counted(len(tokens), "token")])]
 
     def _cannot_listen(self, error: Exception) -> None:
         self.log.critical("stopping: {error}", error=error)

@@ -7,10 +7,10 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from fyrehose_twisted.journal.findings import counted
 from fyrehose_twisted.spark.experiments.gathering import Panel, Part, Series, text
 from fyrehose_twisted.spark.experiments.metrics import METRICS
 from fyrehose_twisted.spark.report.style import DARK, DASHES, SERIES, Key, Plot, lay_out
+from fyrehose_twisted.wording import counted
 
 LINES = 12
 """A plot has at most so many lines; the table below has all."""

@@ -14,12 +14,12 @@ from string import Template
 
 from plotly.offline import get_plotlyjs
 
-from fyrehose_twisted.journal.findings import counted
 from fyrehose_twisted.spark.experiments.figures import faint, number, plot_of
 from fyrehose_twisted.spark.experiments.gathering import Gathered, Panel, Part, text
 from fyrehose_twisted.spark.experiments.metrics import METRICS
 from fyrehose_twisted.spark.experiments.settings import DEFAULTS
 from fyrehose_twisted.spark.report.style import DARK, SERIES, Plot
+from fyrehose_twisted.wording import counted
 
 TOLD = 10
 """At most so many kinds of errors are shown."""

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.findings import counted
 from fyrehose_twisted.spark.experiments.cost import WAVE_SECONDS, estimate
 from fyrehose_twisted.spark.experiments.grid import Grid, read_grid
 from fyrehose_twisted.spark.session import require_spark, session_options, spark_session
+from fyrehose_twisted.wording import counted
 
 DESCRIPTION = (
     "Simulate all networks that a file describes, on Spark. Called again with the same directory, it goes on where it"

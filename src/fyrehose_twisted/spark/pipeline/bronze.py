@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.spark.pipeline.files import Files
 from fyrehose_twisted.spark.schema import COLUMNS, ddl
+from fyrehose_twisted.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,8 +45,8 @@ class Bronze:
         checkpoint = self._query()
         if written and checkpoint is None:
             raise StateFileError(
-                f"{where} has {len(written)} batches of bronze and no checkpoint for them, so all would be read again;"
-                " put the checkpoint back, or name another directory"
+                f"{where} has {counted(len(written), 'batch', 'batches')} of bronze and no checkpoint for them, so all"
+                " would be read again; put the checkpoint back, or name another directory"
             )
         if written and checkpoint != mark.get("query"):
             raise StateFileError(

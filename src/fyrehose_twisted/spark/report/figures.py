@@ -8,7 +8,6 @@ from html import escape
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from fyrehose_twisted.journal.findings import counted
 from fyrehose_twisted.spark.report.gather import Traffic
 from fyrehose_twisted.spark.report.style import (
     BLUE,
@@ -24,6 +23,7 @@ from fyrehose_twisted.spark.report.style import (
 )
 from fyrehose_twisted.spark.report.timeline import Timeline
 from fyrehose_twisted.spark.report.wording import delay, length, short, utc
+from fyrehose_twisted.wording import counted
 
 
 def rates(traffic: Timeline | None, streams: Sequence[Traffic]) -> Plot:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fyrehose_twisted.journal.findings import counted
 from fyrehose_twisted.spark.report.gather import Gathered
 from fyrehose_twisted.spark.report.wording import meaning
+from fyrehose_twisted.wording import counted
 
 LISTED = 100
 """A table of journals or streams has at most so many rows."""

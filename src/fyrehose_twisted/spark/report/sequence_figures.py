@@ -8,7 +8,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from fyrehose_twisted.journal.findings import counted
 from fyrehose_twisted.spark.report.axis import Axis, Count, Mark, apart, marks
 from fyrehose_twisted.spark.report.counting import Lane
 from fyrehose_twisted.spark.report.gather import Numbers, severity
@@ -28,6 +27,7 @@ from fyrehose_twisted.spark.report.style import (
     lay_out,
 )
 from fyrehose_twisted.spark.report.wording import meaning, short
+from fyrehose_twisted.wording import counted
 
 COLOURS = {
     "divergence/payload": RED,

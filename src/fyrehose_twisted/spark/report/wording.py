@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from fyrehose_twisted.journal.findings import counted
 from fyrehose_twisted.spark.report.gather import Gathered, severity
+from fyrehose_twisted.wording import counted
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -131,7 +131,7 @@ def _refined(found: Gathered) -> list[str]:
         late, repeats = (sum(getattr(one, name) for one in found.refined) for name in ("late", "repeats"))
         sentences.append(
             f"Refined: {counted(rows, 'number')}, of which {lost:,} lost and {repeats:,} repeated; "
-            f"{late:,} copies came late and filled gaps."
+            f"{counted(late, 'copy', 'copies')} came late and filled gaps."
         )
     messages = sum(one.messages for one in found.streams)
     if messages:

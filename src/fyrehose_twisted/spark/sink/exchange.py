@@ -19,6 +19,7 @@ from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Failed
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
 from fyrehose_twisted.net.bursts import ROOM, BurstSocket, gather
+from fyrehose_twisted.wording import counted
 
 RECEIVED_BYTES = 4 * ROOM
 
@@ -189,7 +190,7 @@ class Exchange(Thread):
             f" {max(0.0, time() - self._answered_at):.1f} s ago"
         )
         for name, count in self._bursts.errors.most_common(1):
-            text += f"; not sent: {count:,} datagrams ({os.strerror(getattr(errno, name, 0))})"
+            text += f"; not sent: {counted(count, 'datagram')} ({os.strerror(getattr(errno, name, 0))})"
         return PublishTimeout(text)
 
     def _failed(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fyrehose_twisted.spark.verify.summary import DISAGREEMENT, FINE, SHOWN
+from fyrehose_twisted.wording import counted
 
 ROWS = 40
 """Journals, by epoch, that are shown."""
@@ -52,18 +53,18 @@ def verdict(summary: Mapping[str, Any]) -> Iterator[str]:
 
 def conclusion(summary: Mapping[str, Any]) -> str:
     """Return the last line: what it comes to."""
-    findings, numbers = summary["findings"], summary["numbers"]
+    findings, of_all = summary["findings"], counted(summary["numbers"], "number")
     if summary["status"] == DISAGREEMENT:
         disputed = findings.get("divergence/payload", {}).get("numbers", 0)
         if disputed:
-            return f"The journals DISAGREE on {disputed:,} of {numbers:,} numbers."
-        return f"Records are not in order, among {numbers:,} numbers; no payloads differ."
+            return f"The journals DISAGREE on {disputed:,} of {of_all}."
+        return f"Records are not in order, among {of_all}; no payloads differ."
     gone = findings.get("missing/nobody", {}).get("numbers", 0)
     if summary["status"] == FINE:
-        return f"All is well: {summary['healed']:,} of {numbers:,} numbers are there, and no payloads differ."
+        return f"All is well: {summary['healed']:,} of {of_all} are there, and no payloads differ."
     if gone:
-        return f"Losses: no journal has {gone:,} of {numbers:,} numbers; no payloads differ."
-    return f"Losses, but together the journals have all {numbers:,} numbers; no payloads differ."
+        return f"Losses: no journal has {gone:,} of {of_all}; no payloads differ."
+    return f"Losses, but together the journals have all {of_all}; no payloads differ."
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
