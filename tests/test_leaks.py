@@ -60,7 +60,9 @@ def test_failure_that_nobody_handles():
     cycle.append(cycle)
 
 def test_bar_that_nothing_refers_to():
-    cycle = [ProgressBar(desc="unclosed work", file=io.StringIO())]
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    cycle = [ProgressBar(desc="unclosed work", file=terminal)]
     cycle.append(cycle)
 
 def test_end():

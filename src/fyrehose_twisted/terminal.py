@@ -95,7 +95,13 @@ class LinePublisher(Protocol):
         self._ended = False
         self._stopped = False
         self._pumping = False
-        self._progress = ProgressBar(unit=f" {unit}", desc="published", file=sys.stderr, mininterval=0.5)
+        self._progress = ProgressBar(
+            desc=f"{unit} published",
+            unit=f" {unit}",
+            bar_format="{desc}: {n_fmt} [{elapsed}, {rate_noinv_fmt}]",
+            file=sys.stderr,
+            mininterval=0.5,
+        )
 
     async def when_room(self) -> None:
         """Return once another line may be published."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fyrehose_twisted.spark.listener import behind_by, described, stream_progress
-from fyrehose_twisted.spark.progress import LINE_INTERVAL, ProgressLine, Work, progress, work_of
+from fyrehose_twisted.spark.progress import ProgressLine, Work, progress, work_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,13 +66,15 @@ def test_a_terminal_has_one_line(clock: list[float]) -> None:
     assert file.getvalue().count("\n") == 1
 
 
-def test_a_file_has_a_line_now_and_then(clock: list[float]) -> None:
+def test_a_file_has_only_the_line_of_what_was_done(clock: list[float]) -> None:
     file = io.StringIO()
     line = ProgressLine("run", 0, file)
     for _ in range(10):
-        clock[0] += LINE_INTERVAL / 2
+        clock[0] += 5
         line.update(Work(1, 0, 0))
-    assert file.getvalue().count("\n") == 5
+    assert file.getvalue() == ""
+    line.finish(Work(1, 0, 0))
+    assert file.getvalue() == "run: 1 row in 50.0 s, 0 rows/s\n"
 
 
 def test_a_closed_standard_error_is_no_reason_to_fail() -> None:

@@ -1,4 +1,4 @@
-"""One line on standard error that says how far a job or a query is."""
+"""One line on standard error that says how far a job is, and at its end what was done."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from fyrehose_twisted.progress import LINE_INTERVAL
 from fyrehose_twisted.spark.session import QUIET
+from fyrehose_twisted.wording import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ class Work(NamedTuple):
 
 
 class ProgressLine:
-    """A line that is rewritten in place on a terminal, and now and then repeated elsewhere.
+    """A line that is rewritten in place on a terminal. Elsewhere it appears once, when the work is done.
 
     :param what: what it begins with.
     :param total: rows there will be, 0 if nobody knows.
@@ -48,21 +48,19 @@ class ProgressLine:
         self._file = sys.stderr if file is None else file
         self._in_place = self._file.isatty()
         self._began = time.monotonic()
-        self._shown_at = self._began
         self._width = 0
 
     def update(self, work: Work) -> None:
-        """Show how far it is, if it is time to."""
-        now = time.monotonic()
-        if self._in_place or now - self._shown_at >= LINE_INTERVAL:
-            self._shown_at = now
-            self._write(self.text(work, now - self._began), end="" if self._in_place else "\n")
+        """Show how far it is."""
+        if self._in_place:
+            self._write(self.text(work, time.monotonic() - self._began), end="")
 
     def finish(self, work: Work) -> None:
         """Show what was done, and end the line."""
         seconds = time.monotonic() - self._began
         rows = max(work.rows, self._total)
-        self._write(f"{self._what}: {rows:,} rows in {seconds:,.1f} s, {_rate(rows, seconds)} rows/s", end="\n")
+        done = f"{counted(rows, 'row')} in {seconds:,.1f} s, {_rate(rows, seconds)} rows/s"
+        self._write(f"{self._what}: {done}", end="\n")
 
     def clear(self) -> None:
         """Take away what stands on a terminal, so that something else can be written there."""
@@ -73,7 +71,7 @@ class ProgressLine:
 
     def text(self, work: Work, seconds: float) -> str:
         """Return what to show after so many seconds."""
-        parts = [f"{work.rows:,} rows", f"{_rate(work.rows, seconds)} rows/s"]
+        parts = [counted(work.rows, "row"), f"{_rate(work.rows, seconds)} rows/s"]
         if self._total:
             parts.append(f"{min(100, 100 * work.rows // self._total)} %")
         if work.rows >= self._total and work.tasks:
