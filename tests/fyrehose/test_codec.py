@@ -29,6 +29,9 @@ from fyrehose_twisted.fyrehose.messages import (
 
 Vector = dict[str, Any]
 
+KEEPALIVE_DRAWN_IN_V1 = bytes.fromhex("02 7f000001 0913")
+"""The example of a KEEPALIVE in document 001, whose type byte is that of a PUSH."""
+
 HERE: Address = ("192.0.2.7", 2323)
 TOKEN = bytes(range(16))
 TYPE_BYTES = [0x01, 0x02, 0x82, 0x04, 0x08, 0x10, 0x20]
@@ -337,3 +340,11 @@ class TestEncodeErrors:
     def test_both_errors_are_the_callers_fault_and_value_errors(self, error: type[Exception]) -> None:
         assert issubclass(error, LocalError)
         assert issubclass(error, ValueError)
+
+
+def test_the_keepalive_that_document_001_draws_is_no_packet_and_is_one_with_the_type_of_its_heading() -> None:
+    with pytest.raises(MalformedPacket) as refused:
+        decode(KEEPALIVE_DRAWN_IN_V1)
+    assert refused.value.reason == "length"
+    headed = b"\x10" + KEEPALIVE_DRAWN_IN_V1[1:]
+    assert decode(headed) == Keepalive(("127.0.0.1", 2323), token=b"", dialect=Dialect.V1)
