@@ -98,8 +98,9 @@ class Reader:
                 lines = [line.partition(b": ") for line in self._frames.popleft().split(b"\n")]
                 fields = {name: value.decode() for name, _, value in lines}
                 self.id = fields.get(b"id", self.id)
-                if b"data" in fields:
-                    yield Event(fields.get(b"event", "message"), self.id, json.loads(fields[b"data"]))
+                event = Event(fields.get(b"event", "message"), self.id, json.loads(fields.get(b"data", "null")))
+                if b"data" in fields and event.kind != "position":
+                    yield event
             try:
                 data = self._answer.read1(min(65_536, bytes_at_most)) if bytes_at_most > 0 else b""
             except (OSError, http.client.HTTPException):

@@ -68,6 +68,81 @@ def test_with_a_query_where_there_can_be_no_header(bench: Any, records: str) -> 
     assert bench.follow(f"{records}?id=4").told == [5, 6]
 
 
+@pytest.mark.parametrize(
+    ("query", "seen", "named"),
+    [
+        ("?from=5", None, "from, 5,"),
+        ("?from=1:0", None, "from, 1:0,"),
+        ("?id=4", None, "what follows Last-Event-ID, 5,"),
+        ("?from=1", "4", "what follows Last-Event-ID, 5,"),
+        ("", "1:2", "what follows Last-Event-ID, 1:3,"),
+        ("", str(2**64 - 2), f"what follows Last-Event-ID, {2**64 - 1},"),
+    ],
+)
+def test_a_start_beyond_the_end_is_answered(bench: Any, records: str, query: str, seen: str | None, named: str) -> None:
+    bench.numbers(3)
+    answer = bench.follow(records + query, **({} if seen is None else {"last_event_id": seen})).response()
+    assert answer.code == 409
+    assert answer.json["error"] == "beyond-end"
+    assert answer.json["next"] == "4"
+    assert answer.json["message"] == f"{named} lies beyond the end; the next one here will be 4"
+
+
+def test_the_next_number_is_waited_for(bench: Any, records: str) -> None:
+    bench.numbers(3)
+    clients = [bench.follow(f"{records}?from=4"), bench.follow(records, last_event_id="3")]
+    assert [client.told for client in clients] == [[], []]
+    bench.put(b"a")
+    bench.later()
+    assert [client.told for client in clients] == [[4], [4]]
+
+
+def test_the_first_number_is_waited_for_where_nothing_is_known(bench: Any, records: str) -> None:
+    bench.journal()
+    bench.site.sources.look()
+    assert bench.follow(f"{records}?from=2").response().code == 409
+    client = bench.follow(f"{records}?from=1")
+    bench.numbers(2)
+    bench.later()
+    assert client.told == [1, 2]
+
+
+def test_a_sign_of_life_is_a_comment_unless_a_filter_has_passed_something_over(bench: Any, records: str) -> None:
+    bench.numbers(3)
+    keepalive = QueryConfig().keepalive + 0.5
+    clients = [bench.follow(f"{records}?from=1"), bench.follow(f"{records}?from=1&where=none")]
+    before = [client.response().body.decode() for client in clients]
+    bench.later(keepalive)
+    assert clients[0].response().body.decode().removeprefix(before[0]) == ": alive\n"
+    assert (
+        clients[1].response().body.decode().removeprefix(before[1])
+        == 'event: position\ndata: {"position":"3"}\nid: 3\n\n'
+    )
+    before = [client.response().body.decode() for client in clients]
+    bench.later(keepalive)
+    assert [client.response().body.decode().removeprefix(old) for client, old in zip(clients, before, strict=True)] == [
+        ": alive\n"
+    ] * 2
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("path", ["/streams/fyrehose-test/records?from=2&where=n", "/overview"])
+def test_every_event_that_httpx_sse_makes_of_a_stream_has_json(bench: Any, path: str) -> None:
+    httpx, httpx_sse = pytest.importorskip("httpx"), pytest.importorskip("httpx_sse")
+    bench.numbers(3)
+    client = bench.follow(path)
+    bench.later(QueryConfig().keepalive + 0.5)
+    bench.put(b"passed over")
+    bench.later(QueryConfig().keepalive + 0.5)
+    answer = client.response()
+    response = httpx.Response(200, headers={"Content-Type": answer.headers["content-type"]}, content=answer.body)
+    events = [(event.event, event.json()) for event in httpx_sse.EventSource(response).iter_sse()]
+    assert answer.body.count(b": alive\n") == (1 if "records" in path else 2)
+    if "records" in path:
+        assert [data["sequence"] for name, data in events if name == "message"] == [2, 3]
+        assert [data for name, data in events if name == "position"] == [{"position": "1"}, {"position": "4"}]
+
+
 def test_before_anything_is_there(bench: Any, records: str) -> None:
     bench.journal().begin(0, 5)
     bench.journal().commit()
@@ -317,12 +392,11 @@ def test_a_browser_that_comes_back_after_an_epoch_began(bench: Any) -> None:
     assert (again.response().code, again.told) == (200, [1, 2])
 
 
-def test_who_is_ahead_waits(bench: Any, records: str) -> None:
-    # As one that followed a journal which had got further.
+def test_a_client_that_followed_a_journal_which_is_ahead_comes_back_later(bench: Any, records: str) -> None:
     bench.numbers(5)
-    client = bench.follow(records, last_event_id="7")
+    assert bench.follow(records, last_event_id="7").response().json["next"] == "6"
     bench.numbers(4)
-    bench.later()
+    client = bench.follow(records, last_event_id="7")
     assert (client.told, client.skipped) == ([8, 9], [])
 
 

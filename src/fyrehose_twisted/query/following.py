@@ -20,6 +20,7 @@ from fyrehose_twisted.web.answers import RETRY, Problem, dump
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.clients import Clients
 from fyrehose_twisted.web.site import too_many
+from fyrehose_twisted.web.sse import comment, position
 from fyrehose_twisted.web.streaming import Stream, Streams
 
 STEP_RECORDS, STEP_BYTES = 256, 64 * 2**10
@@ -110,6 +111,7 @@ class Following(Stream):
         self._wake: Deferred[None] | None = None
         self._task: Any = None
         self._working = False
+        self._told = place
 
     def start(self, cooperator: Cooperator) -> None:
         """Write the head, and then whatever there is, in turns with the others."""
@@ -125,7 +127,9 @@ class Following(Stream):
 
     def beat(self, text: bytes) -> None:
         """See :meth:`~fyrehose_twisted.web.streaming.Stream.beat`: a filter may have passed much over."""
-        super().beat(self.position_text())
+        if not self.paused:
+            self.write(self.alive_text(text) if self.place == self._told else self.position_text())
+            self._told = self.place
 
     def over(self) -> None:
         """Do nothing any more."""
@@ -134,10 +138,14 @@ class Following(Stream):
             task.whenDone().addErrback(lambda failure: None)
             task.stop()
 
+    def alive_text(self, text: bytes) -> bytes:
+        """Return what says that the stream lives, where the client knows how far it is."""
+        return text
+
     def position_text(self) -> bytes:
         """Return what tells no record, only how far the client is."""
         before = self.before()
-        return b": alive\n\n" if before is None else b"id: %b\n\n" % before
+        return comment(b"alive") if before is None else position(before)
 
     def record_text(self, item: Item, text: bytes) -> bytes:
         """Return what tells a record."""
@@ -209,6 +217,7 @@ class Following(Stream):
                 text = item.text(plain)
                 size += len(text)
                 texts.append(self.record_text(item, text))
+                self._told = Place(item.epoch, item.position + 1)
             self.place = Place(item.epoch, item.position + 1)
         else:
             if texts:
@@ -237,7 +246,7 @@ class Following(Stream):
         if last >= first:
             told = dump({"epoch": epoch, "first": first, "last": last})
             self.write(self.skipped_text(told, Place(epoch, last)))
-            self.place = Place(epoch, last + 1)
+            self.place = self._told = Place(epoch, last + 1)
             self._followers.skips += 1
 
 

@@ -98,11 +98,11 @@ def _records(config: QueryConfig) -> Schema:
             ' a `Link` header with `rel="next"`, or with `last` `rel="prev"`, says where it goes on. Numbers that'
             " nobody has are left out. With `Accept: application/x-ndjson` there is one a line. On a stream the id is"
             " `SEQUENCE`, or in epochs but 0 `EPOCH:SEQUENCE`, and the data is a record as in the list, on one line; an"
-            " event named `skipped`, with `epoch`, `first` and `last`, says which cannot be had. A stream goes on after"
-            " `Last-Event-ID`, or `id` in the query of those who cannot send headers, or from `from`, `since` or `last`"
-            " on, or with the next one;"
-            " there is no `to`, `until` and `limit` for it. With"
-            ' `Upgrade: websocket` the same comes as messages: records, `{"skipped": ...}` and `{"position": ID}`.'
+            " event named `skipped`, with `epoch`, `first` and `last`, says which cannot be had, and one named"
+            " `position` how far the client is; a comment is a sign of life. A stream goes on after `Last-Event-ID`, or"
+            " `id` in the query of those who cannot send headers, or from `from`, `since` or `last` on, or with the"
+            " next record; what lies beyond that is answered with 409. There is no `to`, `until` and `limit` for it."
+            ' With `Upgrade: websocket` the same comes as messages: records, `{"skipped": ...}` and `{"position": ID}`.'
         ),
         "parameters": [
             _NAME,
@@ -130,7 +130,7 @@ def _records(config: QueryConfig) -> Schema:
                     "text/event-stream": {"schema": TEXT},
                 },
             },
-            **errors(404, 410, 503),
+            **errors(404, 409, 410, 503),
         },
     }
 

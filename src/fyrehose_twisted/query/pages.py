@@ -18,7 +18,7 @@ from fyrehose_twisted.query.overview import Overview, describe_source
 from fyrehose_twisted.query.selection import FOLLOW, RANGE, Place, Selection, place_of, select
 from fyrehose_twisted.query.sockets import FollowingSocket, check_socket, wants_socket
 from fyrehose_twisted.query.sources import Source, Sources
-from fyrehose_twisted.web.answers import Answer, Headers, Problem, answer, bad_request, dump, problem_of
+from fyrehose_twisted.web.answers import Answer, Headers, Problem, answer, bad_request, beyond_end, dump, problem_of
 from fyrehose_twisted.web.asking import accepts, header, queries
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.streaming import STREAM, Stream, Streams
@@ -84,6 +84,8 @@ class StreamPages:
             place = source.before_end(wanted.newest)
         elif wanted.since is not None and place is None:
             place = source.beginning(wanted.since)
+        if place is not None:
+            _check_begun(source, place, "what follows Last-Event-ID" if last is not None else "from")
         if request.method == b"HEAD":
             return Answer(HTTPStatus.OK, b"", ((b"Content-Type", STREAM),))
         self._followers.open(request, source, wanted, place, kind)
@@ -123,6 +125,18 @@ def _check_kept(source: Source, place: Place) -> None:
     if bounds is not None and place.position < bounds.first and place.position:
         message = f"{source.stream} begins at {Place(place.epoch, bounds.first)} here: nothing is kept before"
         raise Problem(HTTPStatus.GONE, "not-held", message, oldest=str(Place(place.epoch, bounds.first)))
+
+
+def _check_begun(source: Source, place: Place, name: str) -> None:
+    """See whether a stream can begin at ``place``: at a number that was given, or at the next one.
+
+    :raises Problem: if it would wait for numbers that may never be given.
+    """
+    end = source.end()
+    # Where nothing is held yet, the first number may be any; no stream of ours counts from more than 1 by itself.
+    last = end if source.reader.epochs() else Place(0, 1)
+    if place > last:
+        raise beyond_end(f"{name}, {place},", str(end))
 
 
 def _found(search: Search, request: WebRequest, wanted: Selection) -> None:
@@ -191,7 +205,7 @@ class OverviewStreams(Streams):
         self._followers.admit(request, len(self))
         stream = OverviewStream(self, request)
         self.add(stream)
-        stream.begin(b"retry: 1000\n\n")
+        stream.begin(b"retry: 1000\n")  # Together with what follows: alone, some clients take it for an event.
         return None
 
     def look(self) -> None:

@@ -75,6 +75,10 @@ class FollowingSocket(Following):
         request.channel.transport.write(self._accepted + first)
         self.catch_up()
 
+    def alive_text(self, text: bytes) -> bytes:
+        """See :meth:`~fyrehose_twisted.query.following.Following.alive_text`: comments are for event streams."""
+        return self.position_text()
+
     def position_text(self) -> bytes:
         """See :meth:`~fyrehose_twisted.query.following.Following.position_text`."""
         before = self.before()

@@ -18,7 +18,7 @@ ERRORS = {
     404: "not here",
     405: "not with this method",
     408: "the request took too long to arrive",
-    409: "not now, or not on this node",
+    409: "not now, or not on this node; `next` says where a stream goes on",
     410: "what is no longer held; `oldest` says what is",
     413: "the body is too long",
     421: "not by this name",

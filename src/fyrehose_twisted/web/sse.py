@@ -21,7 +21,7 @@ class Frame(NamedTuple):
     """One event of a stream, or a comment."""
 
     event: str
-    """``message`` where the stream does not say, ``comment`` for a comment, ``position`` for an id alone."""
+    """``message`` where the stream does not say, ``comment`` for a comment, ``position`` for a bare id too."""
     id: str
     """The last id on the stream."""
     data: str
@@ -37,14 +37,20 @@ def frame(data: bytes, sequence: int, event: bytes = b"") -> bytes:
     return b"%sdata: %s\nid: %d\n\n" % (kind, data, sequence)
 
 
-def position(sequence: int) -> bytes:
-    """Return a frame that tells no event, only how far the client is."""
-    return b"id: %d\n\n" % sequence
+def position(id: bytes) -> bytes:
+    """Return an event named ``position``, with the id up to which the client has everything.
+
+    It has data, too: some clients take every id for an event, and its data for JSON.
+    """
+    return b'event: position\ndata: {"position":"%b"}\nid: %b\n\n' % (id, id)
 
 
 def comment(text: bytes) -> bytes:
-    """Return a frame that clients ignore, or take for a sign of life."""
-    return b": %s\n\n" % text
+    """Return a line that clients ignore, or take for a sign of life.
+
+    No empty line follows: once a stream has had an id, some clients take each of those for an event without data.
+    """
+    return b": %b\n" % text
 
 
 class FrameReader:

@@ -12,6 +12,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.config import SiteConfig
+from fyrehose_twisted.web.sse import comment
 
 STREAM = b"text/event-stream"
 
@@ -177,7 +178,7 @@ class Streams:
 
     def sign_of_life(self) -> bytes:
         """Return what is written on streams on which nothing happens."""
-        return b": alive\n\n"
+        return comment(b"alive")
 
     def _beats(self) -> None:
         self._beat = self.reactor.callLater(self.config.keepalive, self._beats)

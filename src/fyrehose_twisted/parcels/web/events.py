@@ -12,7 +12,7 @@ from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.web.config import WebConfig
 from fyrehose_twisted.parcels.web.rendering import render
 from fyrehose_twisted.parcels.web.stream import Feed
-from fyrehose_twisted.web.answers import RETRY, Answer, Problem, bad_request, problem_of
+from fyrehose_twisted.web.answers import RETRY, Answer, Problem, bad_request, beyond_end, problem_of
 from fyrehose_twisted.web.asking import accepts, header, number, parse, printable, queries
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.streaming import STREAM
@@ -87,7 +87,11 @@ class Events:
                 raise bad_request("a stream has no end, so there is no to")
             if seen is not None:
                 first = seen + 1
-            self._follow(request, self._node.last + 1 if first is None else first, encoding is not None)
+            after = self._node.last + 1
+            if first is not None and first > after:
+                name = "from" if seen is None else "what follows Last-Event-ID"
+                raise beyond_end(f"{name}, {first},", after)
+            self._follow(request, after if first is None else first, encoding is not None)
             return None
         return self._range(first, last, encoding is not None)
 

@@ -142,7 +142,8 @@ def _events(config: WebConfig) -> dict[str, Schema]:
             f"An answer has at most {config.page_events:,} events, and about {config.page_bytes:,} bytes of them; a"
             ' `Link` header with `rel="next"` says where it goes on. On a stream the id is the number and the data an'
             " event as in the list, on one line; an event named `skipped`, with `first` and `last`, says which can no"
-            " longer be had. A stream goes on after `Last-Event-ID`, or from `from` on, or with the next event."
+            " longer be had, and one named `position` where the stream begins. A stream goes on after `Last-Event-ID`,"
+            " or from `from` on, or with the next event; what lies beyond that is answered with 409."
         ),
         "parameters": [
             query("from", "first number, by default the lowest that is held", _SEQUENCE),
@@ -159,7 +160,7 @@ def _events(config: WebConfig) -> dict[str, Schema]:
                     "text/event-stream": {"schema": TEXT},
                 },
             },
-            **errors(410, 503),
+            **errors(409, 410, 503),
         },
     }
     return {"get": get, "post": post}

@@ -36,7 +36,7 @@ class EventStream(Stream):
     def start(self) -> None:
         """Write the head, and what there is already."""
         # Who is cut off before the first event comes back to the right place, too.
-        self.begin(position(self.next - 1))
+        self.begin(position(b"%d" % (self.next - 1)))
 
     def catch_up(self) -> None:
         """Write what the node holds, as far as the client reads it."""
