@@ -15,6 +15,7 @@ from twisted.web import server
 from twisted.web.http import HTTPChannel
 
 from fyrehose_twisted.web.answers import JSON, Answer, Problem, bad_request, too_large
+from fyrehose_twisted.web.coding import unpacked
 
 if TYPE_CHECKING:
     from fyrehose_twisted.web.site import WebSite
@@ -92,6 +93,12 @@ class WebRequest(server.Request):
             self.finish()
         else:
             super().requestReceived(command, path, version)
+
+    def unpack(self) -> None:
+        """Take the coding off the body. :raises Problem: if that cannot be done within the limits."""
+        codings = self.requestHeaders.getRawHeaders(b"Content-Encoding")
+        if codings is not None:
+            self.content = BytesIO(unpacked(self.content.getvalue(), b",".join(codings), self.web_site.config.max_body))
 
     def answer(self, answer: Answer) -> None:
         """Give the answer, if somebody is there who wants it and has none."""

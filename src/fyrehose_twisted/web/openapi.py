@@ -21,6 +21,7 @@ ERRORS = {
     409: "not now, or not on this node; `next` says where a stream goes on",
     410: "what is no longer held; `oldest` says what is",
     413: "the body is too long",
+    415: "the body is compressed in a way that is not known here; `Accept-Encoding` says what is",
     421: "not by this name",
     429: "you ask too much; try again after `Retry-After` seconds",
     503: "not now; try again after `Retry-After` seconds",
@@ -74,6 +75,14 @@ def body_of(content: dict[str, Schema]) -> Schema:
     return {"required": True, "content": {kind: {"schema": schema} for kind, schema in content.items()}}
 
 
+CODING = request_header(
+    "Content-Encoding",
+    "how the body is compressed; its length unpacked is what is limited",
+    {"type": "string", "enum": ["gzip", "identity"]},
+)
+"""Parameter of what has a body."""
+
+
 def document(
     title: str,
     description: str,
@@ -92,6 +101,8 @@ def document(
         for operation in list(path.values()):
             for code in always:
                 operation["responses"].setdefault(str(code), json_of(ERRORS[code], ref("Error")))
+            if "requestBody" in operation:
+                operation["responses"].setdefault("415", json_of(ERRORS[415], ref("Error")))
             if token and operation.get("security") != []:
                 operation["responses"]["401"] = json_of(ERRORS[401], ref("Error"))
         if "get" in path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -122,6 +123,18 @@ def test_a_body_is_a_message(site: Frontend, kind: str) -> None:
     assert response.headers["content-type"] == "application/json"
     assert site.publisher.messages == [body]
     assert site.put(b"x").json == {"sequence": 2}
+
+
+def test_a_compressed_body_is_published_unpacked_or_not_at_all(site: Frontend) -> None:
+    packed = gzip.compress(b'{"n": 1}\n{"n": 2}\n')
+    assert site.put(packed, content_type=NDJSON, content_encoding="gzip").json == {"sequences": [1, 2]}
+    assert site.put(gzip.compress(b"x"), content_encoding="gzip").json == {"sequence": 3}
+    assert site.publisher.messages == [b'{"n": 1}', b'{"n": 2}', b"x"]
+    unknown = site.put(b"x", content_encoding="br")
+    assert (unknown.code, unknown.json["error"], unknown.headers["accept-encoding"]) == (415, "unknown-coding", "gzip")
+    assert site.put(b"x", content_encoding="gzip").code == 400
+    assert site.put(gzip.compress(bytes(2**24)), content_encoding="gzip").code == 413
+    assert len(site.publisher.messages) == 3
 
 
 @pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8"])

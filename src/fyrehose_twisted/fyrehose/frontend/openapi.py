@@ -5,6 +5,7 @@ from __future__ import annotations
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.web.openapi import (
+    CODING,
     COUNT,
     FLAG,
     TEXT,
@@ -42,6 +43,7 @@ def describe(config: FrontendConfig, *, token: bool) -> Schema:
             f" twice. NDJSON has at most {config.batch_messages:,} lines. Their numbers are told in the order of the"
             " lines; they ascend unless the network lost a message, and others may have numbers between them."
         ),
+        "parameters": [CODING],
         "requestBody": body_of(
             {
                 "application/octet-stream": {"type": "string", "minLength": 1},

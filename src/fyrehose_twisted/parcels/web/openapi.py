@@ -7,6 +7,7 @@ from fyrehose_twisted.parcels.web.callback import MAX_SECRET
 from fyrehose_twisted.parcels.web.config import WebConfig
 from fyrehose_twisted.parcels.web.targets import MAX_URL, URL_PATTERN
 from fyrehose_twisted.web.openapi import (
+    CODING,
     COUNT,
     FLAG,
     TEXT,
@@ -115,6 +116,7 @@ def _events(config: WebConfig) -> dict[str, Schema]:
         "operationId": "publish",
         "summary": "Publish an event, and get its number once the cluster has agreed on it",
         "parameters": [
+            CODING,
             request_header("Publisher", "whose event it is, the node's own if it is left out", name),
             request_header(
                 "Idempotency-Key",
@@ -171,6 +173,7 @@ def _callbacks() -> dict[str, dict[str, Schema]]:
     post = {
         "operationId": "addCallback",
         "summary": "Have events sent to a URL by POST, in order, one at a time, each at least once",
+        "parameters": [CODING],
         "requestBody": body_of({"application/json": ref("NewCallback")}),
         "responses": {
             "201": json_of("registered", ref("Callback"), headers=answer_headers(Location="the callback")),
@@ -208,6 +211,7 @@ def _others() -> dict[str, dict[str, Schema]]:
         "operationId": "reform",
         "summary": "Form the cluster anew with this node alone, when too many of its members are gone for good",
         "description": "The operator's last resort: what only others know is given up.",
+        "parameters": [CODING],
         "requestBody": body_of({"application/json": ref("Reform")}),
         "responses": {"202": json_of("it forms", object_of({"mode": _MODE})), **errors(403, 409)},
     }

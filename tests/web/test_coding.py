@@ -1,0 +1,60 @@
+"""Bodies that clients have compressed."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.web.answers import Problem
+from fyrehose_twisted.web.coding import MAX_MEMBERS, unpacked
+
+
+@pytest.mark.parametrize("coding", [b"gzip", b"x-gzip", b" GZip "])
+@pytest.mark.parametrize("body", [b"", b"x", b"y" * 1_000])
+def test_gzip_is_unpacked_up_to_the_limit(coding: bytes, body: bytes) -> None:
+    assert unpacked(gzip.compress(body), coding, 1_000) == body
+
+
+def test_members_of_gzip_are_joined() -> None:
+    assert unpacked(gzip.compress(b"one, ") + gzip.compress(b"") + gzip.compress(b"two"), b"gzip", 100) == b"one, two"
+
+
+@pytest.mark.parametrize("coding", [b"", b"identity", b"gzip", b"br"])
+def test_nothing_is_no_coding(coding: bytes) -> None:
+    assert unpacked(b"", coding, 10) == b""
+
+
+@pytest.mark.parametrize(
+    ("body", "coding", "code", "error"),
+    [
+        (b"x", b"br", 415, "unknown-coding"),
+        (b"x", b"gzip,gzip", 415, "unknown-coding"),
+        (zlib.compress(b"x"), b"gzip", 400, "bad-request"),
+        (b"no gzip at all", b"gzip", 400, "bad-request"),
+        (gzip.compress(b"x" * 100)[:-1], b"gzip", 400, "bad-request"),
+        (gzip.compress(b"x" * 100) + b"rest", b"gzip", 400, "bad-request"),
+        (gzip.compress(b"x" * 101), b"gzip", 413, "too-large"),
+        (gzip.compress(bytes(2**28), 1), b"gzip", 413, "too-large"),
+        (gzip.compress(b"x" * 60) * 2, b"gzip", 413, "too-large"),
+        (gzip.compress(b"") * (MAX_MEMBERS + 1), b"gzip", 400, "bad-request"),
+    ],
+)
+def test_what_cannot_be_unpacked_is_refused(body: bytes, coding: bytes, code: int, error: str) -> None:
+    with pytest.raises(Problem) as refused:
+        unpacked(body, coding, 100)
+    assert (refused.value.code, refused.value.content["error"]) == (code, error)
+    accepted = dict(refused.value.headers).get(b"Accept-Encoding")
+    assert accepted == (b"gzip" if code == 415 else None)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_unpacked_or_refused(body: bytes) -> None:
+    try:
+        found = unpacked(b"\x1f\x8b\x08\x00" + body, b"gzip", 100)
+    except Problem:
+        return
+    assert len(found) <= 100
