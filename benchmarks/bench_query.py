@@ -8,6 +8,9 @@ live: messages/s that 1, 10 and 100 clients are told together, each all of them,
 journal as fast as the slowest client takes it; and how long after `fyrehose pub` was given a message its line is on the
 streams, through a backbone and its journal on disk, at a fixed rate. Redis has pub/sub, which keeps nothing.
 
+beside: ms that `last=10` takes alone, beside eight filters of another address, and beside eight of the same address, on
+a journal of large blocks and on one with a block for each record. The filters let nothing through, and begin again.
+
 stalled: messages/s that 99 of 100 clients are told while the other reads nothing, by those where it does.
 
 The server has one core and all else another. Clients take what comes and count. Medians over rounds that alternate;
@@ -26,6 +29,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -40,13 +44,14 @@ from fyrehose_twisted.progress import ProgressBar
 from fyrehose_twisted.record import Record
 
 BIN = Path(sys.executable).parent
-PARTS = ("history", "live", "stalled")
+PARTS = ("history", "live", "beside", "stalled")
 OURS, FILTER, CAT, FILE, REDIS = "query", "query, filter", "journal cat", "http.server", "Redis"
 STREAM = "fyrehose://default"
 RECORDS = "/streams/fyrehose-default/records"
 FOLLOW = f"GET {RECORDS} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
 PAGE, GROUP, WINDOW = 1_000, 500, 2_000
 PATIENCE = 30.0
+FILTERS, ASKED = 8, 5
 SMALL = 4_096
 """Bytes that the kernel keeps for a client that reads nothing."""
 
@@ -384,6 +389,67 @@ def paced(live: Live, say: Callable[[bytes], object], readers: int, options: arg
     return times
 
 
+def newest(host: str, port: int) -> float:
+    """Return the ms that the newest ten records take."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, PATIENCE, (host, 0))) as connection:
+        connection.connect()
+        began = time.perf_counter()
+        connection.request("GET", f"{RECORDS}?last=10")
+        found = json.loads(connection.getresponse().read())
+        took = time.perf_counter() - began
+    if len(found) != 10:
+        raise SystemExit(f"{len(found)} of the newest 10 records were read")
+    return took * 1_000
+
+
+@contextmanager
+def filters(host: str, port: int) -> Iterator[None]:
+    """Have an address read the whole journal through filters, again and again."""
+    over, begun = threading.Event(), threading.Barrier(FILTERS + 1)
+
+    def read() -> None:
+        path = f"{RECORDS}?where=kind=='none'"
+        with closing(http.client.HTTPConnection("127.0.0.1", port, PATIENCE, (host, 0))) as connection:
+            connection.request("GET", path)
+            begun.wait()
+            while not over.is_set():
+                connection.getresponse().read()
+                connection.request("GET", path)
+
+    readers = [threading.Thread(target=read) for _ in range(FILTERS)]
+    for reader in readers:
+        reader.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        over.set()
+        for reader in readers:
+            reader.join()
+
+
+def measure_beside(options: argparse.Namespace, scratch: Path, missing: set[str]) -> Figures:
+    """Return the ms that the newest ten records take."""
+    found: Figures = {}
+    for kind, group in (("large blocks", GROUP), ("small blocks", 1)):
+        with tempfile.TemporaryDirectory(dir=scratch) as text, ExitStack() as stack:
+            directory = Path(text)
+            with closing(open_journal(directory, STREAM)) as journal:
+                for first in range(1, options.beside + 1, group):
+                    fill(journal, first, group, options.size)
+            port = stack.enter_context(query(directory, scratch)).ports[0]
+            here, there = "127.0.0.1", "127.0.0.2"
+            times: dict[str, list[float]] = {"alone": [], "beside another's": [], "beside its own": []}
+            for _ in ProgressBar(range(options.rounds), desc=f"beside, {kind}", leave=False):
+                times["alone"] += [newest(here, port) for _ in range(ASKED)]
+                with filters(there, port):
+                    times["beside another's"] += [newest(here, port) for _ in range(ASKED)]
+                with filters(here, port):
+                    times["beside its own"] += [newest(here, port) for _ in range(ASKED)]
+            found[f"ms for the newest 10, {kind}"] = times
+    return found
+
+
 def measure_stalled(options: argparse.Namespace, scratch: Path, missing: set[str]) -> Figures:
     """Return messages/s to 99 with and without one more that reads nothing."""
     found: dict[str, list[float]] = {"all read": [], "one reads nothing": []}
@@ -412,6 +478,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", default=",".join(PARTS), help="what to measure [%(default)s]")
     parser.add_argument("--rounds", type=int, default=3, help="how often, in turns [%(default)s]")
     parser.add_argument("--records", type=int, default=200_000, help="records of history [%(default)s]")
+    parser.add_argument("--beside", type=int, default=20_000, help="records that filters look at [%(default)s]")
     parser.add_argument("--messages", type=int, default=100_000, help="messages to one client [%(default)s]")
     parser.add_argument("--size", type=int, default=128, help="bytes of a payload [%(default)s]")
     parser.add_argument("--rate", type=float, default=200.0, help="messages/s for delays [%(default)s]")
@@ -425,7 +492,7 @@ def main() -> None:
     """Measure and print."""
     options = parse()
     pin(CLIENT_CORE)
-    parts = dict(zip(PARTS, (measure_history, measure_live, measure_stalled), strict=True))
+    parts = dict(zip(PARTS, (measure_history, measure_live, measure_beside, measure_stalled), strict=True))
     figures: Figures = {}
     missing: set[str] = set()
     for name in options.only.split(","):

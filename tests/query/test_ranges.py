@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from random import Random
 from typing import Any
 
 import pytest
@@ -433,6 +434,53 @@ def test_each_client_has_its_share_of_searches(bench: Any, records: str) -> None
     greedy[0].settle()
     assert [client.response().numbers for client in greedy[:4]] == [[20_000]] * 4
     assert (len(bench.site.searches), bench.site.searches.waiting) == (0, 0)
+
+
+def test_a_filter_does_not_keep_the_newest_records_of_its_own_address_waiting(bench: Any, records: str) -> None:
+    bench.make(QueryConfig(max_reads=2, reads_per_client=2))
+    bench.numbers(20_000)
+    filters = [bench.client() for _ in range(4)]
+    for client in filters:
+        client.send(f"{records}?where=n%3E%6019999%60")
+    newest = bench.client()
+    newest.send(f"{records}?last=2")
+    while not newest.wire.value():
+        bench.clock.turn()
+    assert newest.response().numbers == [19_999, 20_000]
+    assert all(client.wire.value() == b"" for client in filters)
+
+
+@pytest.mark.parametrize("query", ["?last=10", "?last=10&where=n", "?where=n", "?since=0"])
+def test_small_blocks_are_read_together(bench: Any, records: str, query: str) -> None:
+    for _ in range(300):
+        bench.put(b'{"n": 1}')
+    (source,) = bench.site.sources
+    source.refresh()
+    reads = []
+    read = source.reader.read
+    source.reader.read = lambda *arguments: reads.append(arguments) or read(*arguments)
+    assert bench.ask(records + query).numbers == list(range(291, 301) if "last" in query else range(1, 301))
+    assert len(reads) <= (1 if query == "?last=10" else 6)
+
+
+def test_blocks_of_any_size_are_read_once_and_in_order(bench: Any, records: str) -> None:
+    rng, held = Random(3), []
+    first = 1
+    while first < 6_000:
+        count = rng.choice([1, 1, 1, 2, 40, 700, 3_000])
+        bench.put(*[b'{"n": %d}' % number for number in range(first, first + count)], first=first)
+        held += range(first, first + count)
+        first += count
+        if rng.random() < 0.3:
+            bench.journal().lose(0, first, first + 4)
+            first += 5
+    bench.journal().commit()
+    path, found = records, []
+    while path is not None:
+        answer = bench.ask(path)
+        found += [(record["sequence"], record["json"]["n"]) for record in answer.json]
+        path = answer.next
+    assert found == [(number, number) for number in held]
 
 
 def test_searches_end_with_the_service(bench: Any, records: str) -> None:

@@ -32,9 +32,9 @@ class QueryConfig(SiteConfig):
     max_expression: int = 1_024
     """Characters of a filter."""
     max_reads: int = 64
-    """Requests for ranges that are worked on at once; more wait."""
+    """Requests for ranges that are worked on at once, and as many with a filter or times; more wait."""
     reads_per_client: int = 8
-    """Of these, requests of one client."""
+    """Of either, requests of one client."""
     max_waiting: int = 1_024
     """Requests for ranges that may wait."""
     poll_interval: float = 0.02

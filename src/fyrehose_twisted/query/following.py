@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
-from twisted.internet.defer import Deferred
-from twisted.internet.task import Cooperator
-
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.items import Item, items, rows_within
 from fyrehose_twisted.query.selection import Place, Selection
 from fyrehose_twisted.query.sources import Source, Sources
+from fyrehose_twisted.query.turns import Task, Turns
 from fyrehose_twisted.web.answers import RETRY, Problem, dump
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.clients import Clients
@@ -26,8 +24,8 @@ from fyrehose_twisted.web.streaming import Stream, Streams
 STEP_RECORDS, STEP_BYTES = 256, 64 * 2**10
 """What one stream gets before the next has its turn."""
 
-FILTERED_BYTES = 16_384
-"""Bytes at which a filter looks before the next has its turn."""
+FILTERED_RECORDS, FILTERED_BYTES = 32, 16_384
+"""Records, and about how many bytes of them, at which a filter looks before the next has its turn."""
 
 AGAIN = 1.0
 """Seconds after which a journal that could not be read is tried again."""
@@ -108,22 +106,19 @@ class Following(Stream):
         self.client = request.client_name
         self._followers = followers
         self._wanted = wanted
-        self._wake: Deferred[None] | None = None
-        self._task: Any = None
-        self._working = False
+        self._task: Task | None = None
+        self._over = False
         self._told = place
 
-    def start(self, cooperator: Cooperator) -> None:
+    def start(self) -> None:
         """Write the head, and then whatever there is, in turns with the others."""
         # Who is cut off before the first record comes back to the right place, too.
         self.begin(self.position_text())
-        self._task = cooperator.cooperate(self._work())
 
     def catch_up(self) -> None:
         """See :meth:`~fyrehose_twisted.web.streaming.Stream.catch_up`."""
-        wake, self._wake = self._wake, None
-        if wake is not None:
-            wake.callback(None)
+        if self._task is None and not self._over:
+            self._task = self._followers.turns.start(self.client, self._work())
 
     def beat(self, text: bytes) -> None:
         """See :meth:`~fyrehose_twisted.web.streaming.Stream.beat`: a filter may have passed much over."""
@@ -133,10 +128,9 @@ class Following(Stream):
 
     def over(self) -> None:
         """Do nothing any more."""
-        task, self._task = self._task, None
-        if task is not None and not self._working:  # One that works ends by itself.
-            task.whenDone().addErrback(lambda failure: None)
-            task.stop()
+        self._over = True
+        if self._task is not None:
+            self._task.stop()
 
     def alive_text(self, text: bytes) -> bytes:
         """Return what says that the stream lives, where the client knows how far it is."""
@@ -160,27 +154,19 @@ class Following(Stream):
         epoch, position = self.place
         return str(Place(epoch, position - 1)).encode() if position else None
 
-    def _work(self) -> Iterator[Deferred[None] | None]:
-        while self._task is not None:
-            self._working = True
-            try:
-                more = not self.paused and self._advance()
-            except (JournalError, OperationalError, OSError) as error:
-                self.tail.source.complain(error)
-                self._followers.reactor.callLater(AGAIN, self.catch_up)
-                more = False
-            except Exception:
-                # The other streams have nothing to do with it.
-                self._followers.log.failure("{stream} cannot be read on", stream=self.tail.source.stream)
-                self.end("failed")
-                return
-            finally:
-                self._working = False
-            if more:
-                yield None
-            else:
-                self._wake = Deferred()
-                yield self._wake
+    def _work(self) -> Iterator[None]:
+        """Write as long as there is something to write, and the client reads it."""
+        try:
+            while not self.paused and self._advance():
+                yield
+        except (JournalError, OperationalError, OSError) as error:
+            self.tail.source.complain(error)
+            self._followers.reactor.callLater(AGAIN, self.catch_up)
+        except Exception:
+            # The other streams have nothing to do with it.
+            self._followers.log.failure("{stream} cannot be read on", stream=self.tail.source.stream)
+            self.end("failed")
+        self._task = None
 
     def _advance(self) -> bool:
         """Write some of what there is; say whether there may be more."""
@@ -204,8 +190,9 @@ class Following(Stream):
         where, plain, since = self._wanted.where, self._wanted.plain, self._wanted.since or 0
         texts: list[bytes] = []
         size = looked = 0
+        most, most_bytes = (STEP_RECORDS, STEP_BYTES) if where is None else (FILTERED_RECORDS, FILTERED_BYTES)
         for count, item in enumerate(records):
-            if count >= STEP_RECORDS or size >= STEP_BYTES or (where is not None and looked >= FILTERED_BYTES):
+            if count >= most or size >= STEP_BYTES or looked >= most_bytes:
                 break
             if item.position > self.place.position:
                 if texts:
@@ -254,17 +241,18 @@ class Followers(Streams):
     """All streams of a site.
 
     :param clients: who may have how many of them.
+    :ivar turns: those in which streams are written.
     :ivar others: returns how many streams of other kinds the site has.
     """
 
-    def __init__(self, sources: Sources, config: QueryConfig, clients: Clients, reactor: Any) -> None:
+    def __init__(self, sources: Sources, config: QueryConfig, clients: Clients, turns: Turns, reactor: Any) -> None:
         super().__init__(config, reactor)
         self.sources = sources
+        self.turns = turns
         self.clients = clients
         self._query = config
         self.others: Callable[[], int] = lambda: 0
         self._tails: dict[str, Tail] = {}
-        self._cooperator = Cooperator(scheduler=lambda call: reactor.callLater(0, call))
 
     def open(
         self,
@@ -288,7 +276,7 @@ class Followers(Streams):
         stream = kind(self, request, tail, tail.next if place is None else place, wanted)
         tail.followers[stream] = None
         self.add(stream)
-        stream.start(self._cooperator)
+        stream.start()
 
     def admit(self, request: WebRequest, others: int = 0) -> None:
         """Count one more stream of a client, of these or of others that the site has.

@@ -1,16 +1,14 @@
-"""Ranges of records: searched in small steps, so that nobody waits for somebody else's long one."""
+"""Ranges of records, searched in small steps: no client waits for the long search of another."""
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from http import HTTPStatus
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Cooperator, SchedulerStopped
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.journal.block import Block
@@ -18,15 +16,19 @@ from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.items import Item, items, rows_within
 from fyrehose_twisted.query.selection import MAX_POSITION, Place, Selection
 from fyrehose_twisted.query.sources import Source, Sources
+from fyrehose_twisted.query.turns import Turns, TurnsStopped
 from fyrehose_twisted.web.answers import RETRY, Problem
 
 STEP, STEP_BYTES = 256, 16_384
 """Records, and about how many bytes of them, that are looked at in one step."""
 
+FILTERED_STEP = 32
+"""Records at which a filter looks in one step."""
+
 RECORD_BYTES = 1_024
 """A record of more counts for several, where it is counted how many were looked at."""
 
-WIDEST = 65_536
+MOST_POSITIONS = 65_536
 """Positions that are looked at at once when the newest records are wanted."""
 
 LATE = 100_000
@@ -40,6 +42,7 @@ class Search:
     :ivar found: the records.
     :ivar next: where to go on, if that was not all.
     :ivar previous: where to go on backwards, if the newest were wanted, and there may be more.
+    :ivar is_sparse: whether it may look at many records for the few that are wanted.
     """
 
     def __init__(self, source: Source, sources: Sources, selection: Selection, config: QueryConfig) -> None:
@@ -50,6 +53,7 @@ class Search:
         self._bare = sources.bare
         self._selection = selection
         self._config = config
+        self.is_sparse = selection.is_sparse
         self._limit = min(selection.limit or config.page_records, config.page_records)
         self._scanned = 0
         self._at = 0
@@ -92,7 +96,7 @@ class Search:
     def _backwards(self, wanted: int) -> Iterator[None]:
         """Find the newest records, window by window."""
         source, config, last = self._source, self._config, self._selection.last
-        size, width = 0, max(wanted, STEP)
+        size, width = 0, max(wanted, STEP) if self.is_sparse else wanted
         for epoch in reversed(source.reader.epochs()):
             bounds = source.bounds(epoch)
             if bounds is None or (last is not None and epoch > last.epoch):
@@ -117,7 +121,7 @@ class Search:
                     oldest = Place(epoch, self.found[0].position if is_full else begin)
                     self.previous = self._before(oldest)
                     return
-                end, width = begin - 1, min(2 * width, WIDEST)
+                end, width = begin - 1, min(2 * width, MOST_POSITIONS)
                 if not newest:  # There may be nothing for long.
                     end = max((high for _, high in source.reader.held(epoch, bounds.first, end)), default=-1)
                 yield
@@ -148,7 +152,7 @@ class Search:
         where, wanted = self._selection.where, self._in_time(block)
         high = 0
         while high < len(block):
-            low, high = high, rows_within(block, high, STEP, STEP_BYTES)
+            low, high = high, rows_within(block, high, STEP if where is None else FILTERED_STEP, STEP_BYTES)
             self._scanned += max(high - low, (int(block.offsets[high]) - int(block.offsets[low])) // RECORD_BYTES)
             if wanted is None or wanted[low:high].any():
                 for row, item in enumerate(items(block.rows(low, high), self._bare), low):
@@ -172,26 +176,35 @@ class Search:
         return wanted
 
 
+class _Lane:
+    """Searches of one kind: those that are under way, and those that wait for these."""
+
+    def __init__(self) -> None:
+        self.running: Counter[str] = Counter()
+        self.waiting: OrderedDict[str, deque[tuple[Search, Deferred[Search]]]] = OrderedDict()
+
+
 class Searches:
     """Lets searches take turns, client by client.
+
+    Those that may look at many records for the few that are wanted have limits of their own, so that those which look
+    at no more than they find do not wait for them.
 
     :ivar config: may be replaced at any time.
     """
 
-    def __init__(self, config: QueryConfig, reactor: Any) -> None:
+    def __init__(self, config: QueryConfig, turns: Turns) -> None:
         self.config = config
-        self._running: Counter[str] = Counter()
-        self._waiting: OrderedDict[str, deque[tuple[Search, Deferred[Search]]]] = OrderedDict()
-        # Between two turns the reactor looks at its sockets.
-        self._cooperator = Cooperator(scheduler=lambda call: reactor.callLater(0, call))
+        self._lanes = {sparse: _Lane() for sparse in (False, True)}
+        self._turns = turns
 
     def __len__(self) -> int:
-        return self._running.total()
+        return sum(lane.running.total() for lane in self._lanes.values())
 
     @property
     def waiting(self) -> int:
         """How many have not begun."""
-        return sum(map(len, self._waiting.values()))
+        return sum(len(queue) for lane in self._lanes.values() for queue in lane.waiting.values())
 
     def run(self, search: Search, client: str = "") -> Deferred[Search]:
         """Return a Deferred of the search when it is done.
@@ -200,70 +213,67 @@ class Searches:
         """
         if self.waiting >= self.config.max_waiting:
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many searches wait; try again", RETRY)
-        done: Deferred[Search] = Deferred(lambda _: self._forget(client, done))
-        self._waiting.setdefault(client, deque()).append((search, done))
-        self._next()
+        lane = self._lanes[search.is_sparse]
+        done: Deferred[Search] = Deferred(lambda _: _forget(lane, client, done))
+        lane.waiting.setdefault(client, deque()).append((search, done))
+        self._next(lane)
         return done
 
     def stop(self) -> None:
         """End all of them."""
-        waiting = [done for queue in self._waiting.values() for _, done in queue]
-        self._waiting.clear()
-        for done in waiting:
-            done.errback(_stopping())
-        self._cooperator.stop()
+        for lane in self._lanes.values():
+            waiting = [done for queue in lane.waiting.values() for _, done in queue]
+            lane.waiting.clear()
+            for done in waiting:
+                done.errback(_stopping())
+        self._turns.stop()
 
-    def _next(self) -> None:
+    def _next(self, lane: _Lane) -> None:
         """Begin what may begin: of each client in turn, and of none more than its share."""
-        begun = True
-        while begun and len(self) < self.config.max_reads:
+        config, begun = self.config, True
+        while begun and lane.running.total() < config.max_reads:
             begun = False
-            for client in list(self._waiting):
-                if self._running[client] < self.config.reads_per_client and len(self) < self.config.max_reads:
-                    self._begin(client)
+            for client in list(lane.waiting):
+                if lane.running[client] < config.reads_per_client and lane.running.total() < config.max_reads:
+                    self._begin(lane, client)
                     begun = True
 
-    def _begin(self, client: str) -> None:
-        queue = self._waiting.pop(client)
+    def _begin(self, lane: _Lane, client: str) -> None:
+        queue = lane.waiting.pop(client)
         search, done = queue.popleft()
         if queue:
-            self._waiting[client] = queue  # Behind all others.
-        self._running[client] += 1
-        task = self._cooperator.cooperate(self._until_called(search, done))
-        task.whenDone().addCallbacks(self._ended, self._failed, (search, done, client), errbackArgs=(done, client))
+            lane.waiting[client] = queue  # Behind all others.
+        lane.running[client] += 1
 
-    def _forget(self, client: str, done: Deferred[Search]) -> None:
-        queue = self._waiting.get(client)
-        if queue is not None:
-            left = deque(one for one in queue if one[1] is not done)
-            if left:
-                self._waiting[client] = left
-            else:
-                del self._waiting[client]
+        def ended(failure: Failure | None) -> None:
+            lane.running[client] -= 1
+            if not lane.running[client]:
+                del lane.running[client]
+            if not done.called:
+                if failure is None:
+                    done.callback(search)
+                else:
+                    done.errback(_stopping() if failure.check(TurnsStopped) else failure)
+            self._next(lane)
 
-    @staticmethod
-    def _until_called(search: Search, done: Deferred[Search]) -> Iterator[None]:
-        for _ in search.steps():
-            if done.called:
-                return
-            yield
+        self._turns.start(client, _until_called(search, done), ended)
 
-    def _ended(self, result: object, search: Search, done: Deferred[Search], client: str) -> None:
-        self._over(client)
-        if not done.called:
-            done.callback(search)
-        self._next()
 
-    def _failed(self, failure: Failure, done: Deferred[Search], client: str) -> None:
-        self._over(client)
-        if not done.called:
-            done.errback(_stopping() if failure.check(SchedulerStopped) else failure)
-        self._next()
+def _until_called(search: Search, done: Deferred[Search]) -> Iterator[None]:
+    for _ in search.steps():
+        if done.called:
+            return
+        yield
 
-    def _over(self, client: str) -> None:
-        self._running[client] -= 1
-        if not self._running[client]:
-            del self._running[client]
+
+def _forget(lane: _Lane, client: str, done: Deferred[Search]) -> None:
+    queue = lane.waiting.get(client)
+    if queue is not None:
+        left = deque(one for one in queue if one[1] is not done)
+        if left:
+            lane.waiting[client] = left
+        else:
+            del lane.waiting[client]
 
 
 def _stopping() -> Problem:

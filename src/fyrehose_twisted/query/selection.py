@@ -52,6 +52,11 @@ class Selection(NamedTuple):
     plain: bool = False
     """Payloads as base64, whatever they are."""
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether it may pass over many records for each that is wanted."""
+        return self.where is not None or self.since is not None or self.until is not None
+
     def going_on(self, place: Place) -> str:
         """Return the query that goes on at ``place``."""
         words = [f"from={place.epoch}:{place.position}"]

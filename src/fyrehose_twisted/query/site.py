@@ -16,6 +16,7 @@ from fyrehose_twisted.query.openapi import describe
 from fyrehose_twisted.query.overview import Overview
 from fyrehose_twisted.query.pages import KINDS, PAGE, OverviewStreams, StreamPages, static
 from fyrehose_twisted.query.sources import Sources
+from fyrehose_twisted.query.turns import Turns
 from fyrehose_twisted.query.watching import Watched, Watcher
 from fyrehose_twisted.web.answers import RETRY, Answer, answer
 from fyrehose_twisted.web.asking import queries
@@ -46,8 +47,9 @@ class QuerySite(WebSite):
     ) -> None:
         clients = Clients(config.client_limits, reactor)
         self.sources = sources
-        self.followers = Followers(sources, config, clients, reactor)
-        self.searches = Searches(config, reactor)
+        turns = Turns(reactor)
+        self.followers = Followers(sources, config, clients, turns, reactor)
+        self.searches = Searches(config, turns)
         self.watcher = Watcher(watched, config, reactor)
         overview = Overview(sources, self.followers, self.watcher, reactor)
         self.overviews = OverviewStreams(overview, self.followers, config, reactor)

@@ -10,7 +10,6 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
-from twisted.internet.task import Cooperator
 from wsproto.connection import ConnectionType
 from wsproto.events import AcceptConnection, CloseConnection, Message, Ping, TextMessage
 from wsproto.handshake import H11Handshake
@@ -57,12 +56,12 @@ class FollowingSocket(Following):
     _socket: Any
     _accepted: bytes
 
-    def start(self, cooperator: Cooperator) -> None:
+    def start(self) -> None:
         """See :meth:`~fyrehose_twisted.query.following.Following.start`."""
         handshake = _handshake(self._request)
         self._accepted = handshake.send(AcceptConnection())
         self._socket = handshake.connection
-        super().start(cooperator)
+        super().start()
 
     def begin(self, first: bytes, kind: bytes = STREAM) -> None:
         """See :meth:`~fyrehose_twisted.web.streaming.Stream.begin`."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from twisted.logger import Logger
 
 from fyrehose_twisted.errors import OperationalError
-from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.journal.block import Block, merged
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.errors import JournalError, NotInJournal
 from fyrehose_twisted.journal.layout import journal_directories
@@ -22,8 +22,11 @@ from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.query.items import Bare
 from fyrehose_twisted.query.selection import Place
 
-WINDOW = 2**18
-"""Positions of which the frames are looked up at once."""
+NARROWEST, WIDEST = 2**10, 2**14
+"""Positions of which the frames are looked up at once: more where frames are large, so that each is read once."""
+
+GATHERED_BLOCKS, GATHERED_RECORDS, GATHERED_BYTES = 64, 1_024, 64 * 2**10
+"""Blocks that are read together where they are small, until they have so many records or bytes."""
 
 CACHED_BLOCKS, CACHED_BYTES = 64, 64 * 2**20
 """Blocks of all streams, and bytes of payloads in them, that are kept for those who read behind one another."""
@@ -68,6 +71,7 @@ class Source:
         self.damages = 0
         self.described: tuple[object, dict[str, Any]] | None = None
         self._cache = cache
+        self._window = NARROWEST
         self._damaged: OrderedDict[tuple[str, int], None] = OrderedDict()
 
     @property
@@ -152,9 +156,9 @@ class Source:
                 return Stretch(position, bounds.next - 1, None)
             if held[0] > position:
                 return Stretch(position, held[0] - 1, None)
-            last = min(bounds.next - 1, position + WINDOW - 1)
+            last = min(bounds.next - 1, position + self._window - 1)
             try:
-                block = next(self.reader.read(epoch, position, last, self._damage, since), None)
+                block = self._gathered(epoch, position, last, since)
             except NotInJournal:
                 continue  # Retention was quicker.
             except OSError as error:
@@ -166,6 +170,25 @@ class Source:
                 self._cache.keep(self.name, epoch, found)
             return found
         raise OperationalError(f"{self.stream} loses records faster than they can be read; try again")
+
+    def _gathered(self, epoch: int, first: int, last: int, since: int) -> Block | None:
+        """Return what is stored at the beginning of a window, a moment's work of it; ``None`` if there is nothing."""
+        blocks: list[Block] = []
+        records = size = 0
+        for block in self.reader.read(epoch, first, last, self._damage, since):
+            blocks.append(block)
+            records += len(block)
+            size += len(block.payload)
+            if records >= GATHERED_RECORDS or size >= GATHERED_BYTES or len(blocks) == GATHERED_BLOCKS:
+                break
+        if not blocks:
+            return None
+        end = blocks[-1].last
+        if end >= last:  # Part of a block may be left, which has to be read again.
+            self._window = min(WIDEST, 4 * self._window)
+        elif 4 * (end - first + 1) < self._window:
+            self._window = max(NARROWEST, self._window // 4)
+        return blocks[0] if len(blocks) == 1 else merged(blocks)
 
     def is_replaced(self) -> bool:
         """Return whether another journal lies where this one did."""

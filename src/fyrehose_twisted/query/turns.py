@@ -1,0 +1,120 @@
+"""Turns of work that takes long, so that no client waits for what another wants."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from time import perf_counter
+from typing import Any
+
+from twisted.python.failure import Failure
+
+SLICE, SLICE_STEPS = 0.002, 16
+"""Seconds, and steps, that a client has before it is the turn of the one that has had least."""
+
+TURN, TURN_STEPS = 0.005, 256
+"""Seconds, and steps, before the reactor looks at its sockets again."""
+
+Done = Callable[[Failure | None], object]
+"""Told that all steps were taken, or what one of them raised."""
+
+
+class TurnsStopped(Exception):
+    """The work was ended before it was done."""
+
+
+class Task:
+    """Work of one client, step by step."""
+
+    __slots__ = ("client", "done", "steps", "stopped")
+
+    def __init__(self, client: str, steps: Iterator[object], done: Done) -> None:
+        self.client = client
+        self.steps = steps
+        self.done = done
+        self.stopped = False
+
+    def stop(self) -> None:
+        """Take no more steps; nobody is told."""
+        self.stopped = True
+
+
+class _Share:
+    __slots__ = ("tasks", "used")
+
+    def __init__(self, used: float) -> None:
+        self.used = used
+        self.tasks: deque[Task] = deque()
+
+
+class Turns:
+    """Shares the processor between clients by the time that each takes. The tasks of a client share its part.
+
+    :param clock: returns seconds, by which work is measured.
+    """
+
+    def __init__(self, reactor: Any, clock: Callable[[], float] = perf_counter) -> None:
+        self._reactor = reactor
+        self._clock = clock
+        self._shares: dict[str, _Share] = {}
+        self._used = 0.0
+        self._call: Any = None
+
+    def start(self, client: str, steps: Iterator[object], done: Done = lambda failure: None) -> Task:
+        """Begin work; its first step comes with the next turn."""
+        task = Task(client, steps, done)
+        share = self._shares.get(client)
+        if share is None:
+            # It has not had less than the others for having wanted nothing.
+            share = self._shares[client] = _Share(self._used)
+        share.tasks.append(task)
+        if self._call is None:
+            self._call = self._reactor.callLater(0, self._turn)
+        return task
+
+    def stop(self) -> None:
+        """End all work."""
+        shares, self._shares = self._shares, {}
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self._call = None
+        for share in shares.values():
+            for task in share.tasks:
+                if not task.stopped:
+                    task.done(Failure(TurnsStopped()))
+
+    def _turn(self) -> None:
+        end, steps = self._clock() + TURN, 0
+        while self._shares and steps < TURN_STEPS and self._clock() < end:
+            client, share = min(self._shares.items(), key=_used)
+            self._used = share.used
+            steps += self._slice(share)
+            if not share.tasks and self._shares.get(client) is share:
+                del self._shares[client]
+        self._call = self._reactor.callLater(0, self._turn) if self._shares else None
+
+    def _slice(self, share: _Share) -> int:
+        """Let the tasks of a client take steps, one after the other; return how many."""
+        began, steps = self._clock(), 0
+        while share.tasks and steps < SLICE_STEPS and self._clock() < began + SLICE:
+            steps += 1
+            task = share.tasks.popleft()
+            if not task.stopped:
+                _step(task, share)
+        share.used += self._clock() - began
+        return steps
+
+
+def _step(task: Task, share: _Share) -> None:
+    try:
+        next(task.steps)
+    except StopIteration:
+        task.done(None)
+    except Exception:
+        task.done(Failure())
+    else:
+        share.tasks.append(task)
+
+
+def _used(item: tuple[str, _Share]) -> float:
+    return item[1].used

@@ -1,0 +1,116 @@
+"""Sharing of the processor between clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.query.turns import SLICE_STEPS, TURN_STEPS, Turns, TurnsStopped
+
+
+class Work:
+    """Clients whose steps take the time that a test says, and the order in which they were taken."""
+
+    def __init__(self) -> None:
+        self.reactor = Clock()
+        self.now = 0.0
+        self.taken: list[str] = []
+        self.ended: list[str] = []
+        self.turns = Turns(self.reactor, lambda: self.now)
+
+    def start(self, client: str, seconds: float, steps: int, name: str = "") -> None:
+        def work() -> Iterator[None]:
+            for _ in range(steps):
+                self.now += seconds
+                self.taken.append(name or client)
+                yield
+
+        self.turns.start(client, work(), lambda failure: self.ended.append(name or client))
+
+    def turn(self) -> None:
+        """Let the reactor make one call."""
+        (call,) = self.reactor.calls
+        self.reactor.calls.remove(call)
+        call.called = 1
+        call.func()
+
+
+@pytest.fixture
+def work() -> Work:
+    return Work()
+
+
+def test_a_client_with_many_tasks_has_no_more_time_than_one_with_one(work: Work) -> None:
+    for number in range(8):
+        work.start("greedy", 0.001, 1_000, f"greedy {number}")
+    work.start("modest", 0.001, 100)
+    while "modest" not in work.ended:
+        work.turn()
+    greedy = sum(name != "modest" for name in work.taken)
+    assert 90 <= greedy <= 110
+    assert {name for name in work.taken if name != "modest"} == {f"greedy {number}" for number in range(8)}
+
+
+def test_time_counts_and_not_steps(work: Work) -> None:
+    work.start("slow", 0.010, 100)
+    work.start("quick", 0.0001, 1_000)
+    while not work.ended:
+        work.turn()
+    assert work.ended == ["quick"]
+    assert 9 <= work.taken.count("slow") <= 12
+
+
+def test_a_client_that_wanted_nothing_has_nothing_saved(work: Work) -> None:
+    work.start("early", 0.001, 1_000)
+    for _ in range(20):
+        work.turn()
+    before = len(work.taken)
+    work.start("late", 0.001, 1_000)
+    for _ in range(20):
+        work.turn()
+    since = work.taken[before:]
+    assert abs(since.count("early") - since.count("late")) <= 4
+
+
+def test_the_reactor_has_its_turn_where_no_time_seems_to_pass(work: Work) -> None:
+    for client in "ab":
+        work.start(client, 0.0, 10 * TURN_STEPS)
+    work.turn()
+    assert TURN_STEPS <= len(work.taken) < TURN_STEPS + SLICE_STEPS
+
+
+def test_a_short_task_of_a_client_does_not_wait_for_its_long_ones(work: Work) -> None:
+    for number in range(8):
+        work.start("one", 0.001, 1_000, f"long {number}")
+    work.start("one", 0.001, 3, "short")
+    while not work.ended:
+        work.turn()
+    assert work.ended == ["short"]
+    assert len(work.taken) <= 9 * 4
+
+
+def test_what_fails_ends_alone_and_is_told(work: Work) -> None:
+    told: list[Failure | None] = []
+    work.turns.start("a", (1 // number for number in (1, 0, 1)), told.append)
+    work.start("a", 0.001, 5)
+    work.reactor.advance(0)
+    assert work.ended == ["a"]
+    (failure,) = told
+    assert failure is not None
+    assert failure.check(ZeroDivisionError)
+
+
+def test_what_is_stopped_takes_no_more_steps(work: Work) -> None:
+    told: list[Failure | None] = []
+    endless = iter(int, 1)
+    work.turns.start("a", endless, told.append).stop()
+    work.turns.start("b", endless, told.append)
+    work.turn()
+    work.turns.stop()
+    (failure,) = told
+    assert failure is not None
+    assert failure.check(TurnsStopped)
+    assert work.reactor.calls == []
