@@ -77,6 +77,7 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
         "--cluster trades --found --cluster-secret-file secret --listen tcp:7000:interface=0.0.0.0"
         " --advertise node-a.example:7001 --http 8080 --token-file token --journal j --sync --retention 7d"
         " --window-mib 2 --max-event 1000 --max-pending-mib 3 --max-links 9 --allow-private-callbacks"
+        " --callback-port 8443 --callback-port 9000"
         " --http-host a.example --dial tls:{host}:{port}"
     )
     config = options["config"]
@@ -89,6 +90,7 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
     assert options["token"] == b"a-token-of-visible-characters"
     assert options["serving"] == Listening("tcp:8080:interface=127.0.0.1", ("127.0.0.1", 8080), True)
     assert options["web"].allow_private_callbacks
+    assert options["web"].callback_ports == (80, 443, 8_443, 9_000)
     assert options["web"].max_body == 1_000
     assert options["web"].hosts == ("a.example",)
 
@@ -144,6 +146,8 @@ def test_endpoints_name_loopback_unless_they_name_something_else(text: str, list
         ("--http 0 --token-file secret", r"--token-file: secret has something other than one line of visible ASCII"),
         ("--token-file token", r"--token-file is of no use without --http"),
         ("--http-host a.example", r"--http-host is of no use without --http"),
+        ("--callback-port 0 --http 1", r"--callback-port 0 is outside 1 to 65535"),
+        ("--callback-port 8443", r"--callback-port is of no use without --http"),
         ("--allow-private-callbacks", r"--allow-private-callbacks is of no use without --http"),
         ("--sync", r"--sync is of no use without --journal"),
         ("--retention 7d", r"--retention is of no use without --journal"),

@@ -69,6 +69,7 @@ class Options(ServiceOptions):
         super().__init__()
         self["neighbours"] = []
         self["http-host"] = []
+        self["callback-port"] = []
 
     def opt_neighbour(self, place: str) -> None:
         """HOST:PORT of another node (repeatable)"""
@@ -77,6 +78,13 @@ class Options(ServiceOptions):
     def opt_http_host(self, name: str) -> None:
         """a name by which HTTP clients without a token may ask, beside localhost and addresses (repeatable)"""
         self["http-host"].append(name)
+
+    def opt_callback_port(self, port: str) -> None:
+        """a port to which callbacks may go, beside 80 and 443 (repeatable)"""
+        try:
+            self["callback-port"].append(integer("callback-port", 1, 65_535)(port))
+        except ValueError as error:
+            raise usage.UsageError(str(error)) from None
 
     def postOptions(self) -> None:
         """Check what can be checked before anything starts.
@@ -117,7 +125,7 @@ class Options(ServiceOptions):
     def _check_http(self) -> None:
         self["serving"], self["token"], self["web"] = None, None, None
         if self["http"] is None:
-            for option in ("token-file", "allow-private-callbacks", "http-host"):
+            for option in ("token-file", "allow-private-callbacks", "callback-port", "http-host"):
                 if self[option]:
                     raise usage.UsageError(f"--{option} is of no use without --http: where shall HTTP be served?")
             return
@@ -130,6 +138,7 @@ class Options(ServiceOptions):
         self["web"] = config(
             max_body=self["max-event"],
             allow_private_callbacks=bool(self["allow-private-callbacks"]),
+            callback_ports=(*config.callback_ports, *self["callback-port"]),
             hosts=tuple(self["http-host"]),
         )
 

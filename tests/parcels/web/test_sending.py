@@ -16,7 +16,6 @@ from fyrehose_twisted.parcels.web import WebConfig
 from fyrehose_twisted.parcels.web.targets import (
     NotAnUrl,
     TargetRefused,
-    TargetUnknown,
     check_url,
     checked,
     is_public,
@@ -75,7 +74,9 @@ def senders() -> Any:
     made: list[Any] = []
 
     def make(*addresses: str, allow: bool = True, clock: Any = None, **more: Any) -> Any:
-        config = WebConfig(allow_private_callbacks=allow, **more)
+        # Tests listen where there is room.
+        ports = more.pop("callback_ports", range(1, 65_536))
+        config = WebConfig(allow_private_callbacks=allow, callback_ports=tuple(ports), **more)
         names = iter(addresses)
         left = [""]
 
@@ -179,11 +180,44 @@ async def test_private_addresses_are_refused_when_connecting(hooks: Hooks, sende
         await sender.post(hooks.url, {}, b"1")
     with pytest.raises(TargetRefused):
         await senders("93.184.215.14 127.0.0.1", allow=False).check(hooks.url)
-    with pytest.raises(TargetUnknown):
+    with pytest.raises(TargetRefused):
         await senders("", allow=False).check(hooks.url)
     with pytest.raises(NotAnUrl):
         await senders("1.1.1.1").check("file:///etc/passwd")
     assert hooks.factory.connections == 0
+
+
+@inline
+async def test_only_ports_that_are_allowed_are_connected_to(hooks: Hooks, senders: Any) -> None:
+    sender, port = senders("127.0.0.1", callback_ports=(80, 443)), hooks.port.getHost().port
+    for ask in (sender.check(hooks.url), sender.post(hooks.url, {}, b"1")):
+        with pytest.raises(TargetRefused):
+            await ask
+    assert hooks.factory.connections == 0
+    for url in ("http://a", "https://a", "http://a:443/", "https://a:80/"):
+        await sender.check(url)
+    assert await senders("127.0.0.1", callback_ports=(80, 443, port)).post(hooks.url, {}, b"1") == 200
+
+
+@inline
+async def test_no_refusal_of_a_target_tells_what_is_there(hooks: Hooks, senders: Any) -> None:
+    port = hooks.port.getHost().port
+    refusals = []
+    for addresses, url in (
+        ("127.0.0.1", "http://a:80/"),
+        ("10.0.0.1 1.1.1.1", "http://a:80/"),
+        ("", "http://a:80/"),
+        ("1.1.1.1", f"http://a:{port}/"),
+        ("127.0.0.1", f"http://a:{port}/"),
+        ("1.1.1.1", "http://a:0/"),
+    ):
+        for ask in ("check", "post"):
+            sender = senders(addresses, allow=False, callback_ports=(80, 443))
+            with pytest.raises(TargetRefused) as refused:
+                await (sender.check(url) if ask == "check" else sender.post(url, {}, b"1"))
+            refusals.append(str(refused.value))
+    assert len(refusals) == 12
+    assert len(set(refusals)) == 1
 
 
 @inline
@@ -323,7 +357,7 @@ async def test_tls_asks_for_the_name_and_not_for_the_address(hooks: Hooks, name:
     options.getContext().set_tlsext_servername_callback(lambda connection: names.append(connection.get_servername()))
     port = reactor.listenSSL(0, hooks.factory, options, interface="127.0.0.1")
     policy = BrowserLikePolicyForHTTPS(trustRoot=believed)
-    config = WebConfig(allow_private_callbacks=True)
+    config = WebConfig(allow_private_callbacks=True, callback_ports=(port.getHost().port,))
     sender = TreqSender(config, reactor, resolve=lambda host: succeed(["127.0.0.1"]), policy=policy)
     posted = sender.post(f"https://hook.example:{port.getHost().port}/", {}, b"1")
     if trusted:

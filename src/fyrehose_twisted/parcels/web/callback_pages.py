@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.parcels.messages import MAX_SEQUENCE
 from fyrehose_twisted.parcels.web.callback import MAX_SECRET, Callback
 from fyrehose_twisted.parcels.web.callbacks import Callbacks, TooManyCallbacks
-from fyrehose_twisted.parcels.web.targets import NotAnUrl, TargetRefused, TargetUnknown, check_url
+from fyrehose_twisted.parcels.web.targets import NotAnUrl, TargetRefused, check_url
 from fyrehose_twisted.web.answers import RETRY, Answer, Problem, answer, bad_request, problem_of
 from fyrehose_twisted.web.asking import json_object, queries
 from fyrehose_twisted.web.channel import WebRequest
@@ -24,8 +24,6 @@ def _problem(error: BaseException) -> Problem | None:
             return bad_request(str(error))
         case TargetRefused():
             return Problem(HTTPStatus.FORBIDDEN, "target-refused", str(error))
-        case TargetUnknown():
-            return Problem(HTTPStatus.FORBIDDEN, "target-unknown", str(error))
         case TimeoutError():
             message = "the name of the host was not looked up in time"
             return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "timeout", message, RETRY)

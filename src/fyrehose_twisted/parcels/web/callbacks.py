@@ -110,7 +110,6 @@ class Callbacks:
 
         It fails with :class:`TooManyCallbacks`, :class:`~fyrehose_twisted.errors.EventsNotHeld`,
         :class:`~fyrehose_twisted.parcels.web.targets.TargetRefused`,
-        :class:`~fyrehose_twisted.parcels.web.targets.TargetUnknown` or
         :class:`~fyrehose_twisted.errors.StateFileError`.
         """
         return Deferred.fromCoroutine(self._add(url, first, secret))

@@ -26,6 +26,8 @@ class WebConfig(SiteConfig):
     max_callbacks: int = 64
     allow_private_callbacks: bool = False
     """Whether callbacks may go to addresses that are not public: this host, its network, its provider's services."""
+    callback_ports: tuple[int, ...] = (80, 443)
+    """The only ports to which callbacks may go."""
     callback_attempts: int = 8
     """After so many attempts an event becomes a dead letter."""
     callback_timeout: float = 10.0
@@ -41,4 +43,6 @@ class WebConfig(SiteConfig):
 
     def __post_init__(self) -> None:
         first, most = self.callback_backoff
-        self._check(*([] if 0 < first <= most else ["callback_backoff"]))
+        wrong = [] if 0 < first <= most else ["callback_backoff"]
+        wrong += [] if all(0 < port < 65_536 for port in self.callback_ports) else ["callback_ports"]
+        self._check(*wrong)

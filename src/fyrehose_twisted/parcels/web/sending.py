@@ -27,20 +27,20 @@ class TreqSender:
 
     def __init__(self, config: WebConfig, reactor: Any, *, resolve: Resolve | None = None, policy: Any = None) -> None:
         self._resolve = checked(resolve or resolver(reactor), config.allow_private_callbacks)
+        self._ports = frozenset(config.callback_ports)
         self._timeout = config.callback_timeout
         self._reactor = reactor
         self._pool = HTTPConnectionPool(reactor)
         self._pool.cachedConnectionTimeout = 10
-        endpoints = CheckedEndpoints(reactor, self._resolve, self._timeout, policy)
+        endpoints = CheckedEndpoints(reactor, self._resolve, self._timeout, self._ports, policy)
         self._agent = PlainAgent(Agent.usingEndpointFactory(reactor, endpoints, self._pool))
 
     def check(self, url: str) -> Deferred[None]:
         """Look whether a callback may go to ``url``.
 
-        It fails with :class:`~fyrehose_twisted.parcels.web.targets.TargetRefused` or
-        :class:`~fyrehose_twisted.parcels.web.targets.TargetUnknown`.
+        It fails with :class:`~fyrehose_twisted.parcels.web.targets.TargetRefused`.
         """
-        looked_up = maybeDeferred(lambda: self._resolve(check_url(url)))
+        looked_up = maybeDeferred(lambda: self._resolve(check_url(url, self._ports)))
         looked_up.addTimeout(self._timeout, self._reactor)
         return looked_up.addCallback(lambda addresses: None)
 

@@ -1,4 +1,5 @@
-"""Where callbacks may go: not to this host, its network or its provider, which trust whoever sits where this node sits.
+"""Where callbacks may go: not to this host, its network or its provider, which trust whoever sits where this node sits,
+and to no service but HTTP.
 
 The address is looked at each time a connection is opened, and the connection goes to the very address that was looked
 at: what a name stands for can change at any time.
@@ -7,7 +8,7 @@ at: what a name stands for can change at any time.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,7 +30,7 @@ from twisted.web.error import SchemeNotSupported
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import LocalError, OperationalError
+from fyrehose_twisted.errors import LocalError
 
 MAX_URL = 2_000
 URL_PATTERN = (
@@ -61,16 +62,22 @@ class NotAnUrl(LocalError):
 
 
 class TargetRefused(LocalError):
-    """A callback would go where none may go."""
+    """A callback would go where none may go.
+
+    What is wrong is not told: strangers would learn which names and addresses this network has.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "callbacks do not go there: the host needs a public address, and the port to be 80, 443 or one that this"
+            " node allows"
+        )
 
 
-class TargetUnknown(OperationalError):
-    """A host has no address."""
-
-
-def check_url(url: str) -> str:
+def check_url(url: str, ports: Collection[int] | None = None) -> str:
     """Return the host that a URL names.
 
+    :param ports: those that may be called; ``None`` for any.
     :raises NotAnUrl: if it is none that could be called.
     :raises TargetRefused: if it is one that may not.
     """
@@ -79,10 +86,12 @@ def check_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise TargetRefused(f"the URL cannot be called: {error}") from None
-    if not host or port == 0:
-        raise TargetRefused("the URL cannot be called")
+    except ValueError:
+        raise TargetRefused from None
+    if port is None:
+        port = 443 if parts.scheme == "https" else 80
+    if not host or port == 0 or (ports is not None and port not in ports):
+        raise TargetRefused
     return host
 
 
@@ -131,18 +140,14 @@ def resolver(reactor: Any) -> Resolve:
 
 
 def checked(resolve: Resolve, allow_private: bool) -> Resolve:
-    """Return ``resolve``, but failing with :class:`TargetRefused` if one address is not public, and with
-    :class:`TargetUnknown` if there is none."""
+    """Return ``resolve``, but failing with :class:`TargetRefused` if one address is not public, or there is none."""
 
-    def check(addresses: list[str], host: str) -> list[str]:
-        if not addresses:
-            raise TargetUnknown(f"{host} has no address")
-        if not allow_private and not all(map(is_public, addresses)):
-            # Which address it is would tell strangers about names in this network.
-            raise TargetRefused(f"{host} is not public")
+    def check(addresses: list[str]) -> list[str]:
+        if not addresses or not (allow_private or all(map(is_public, addresses))):
+            raise TargetRefused
         return addresses[:MAX_ADDRESSES]
 
-    return lambda host: resolve(host).addCallback(check, host)
+    return lambda host: resolve(host).addCallback(check)
 
 
 @implementer(IStreamClientEndpoint)
@@ -180,10 +185,14 @@ class CheckedEndpoint:
 class CheckedEndpoints:
     """Makes the endpoints of an :class:`~twisted.web.client.Agent`.
 
+    :param ports: those that may be connected to.
     :param policy: which certificates are believed; by default those that the system believes.
     """
 
-    def __init__(self, reactor: Any, resolve: Resolve, timeout: float, policy: Any = None) -> None:
+    def __init__(
+        self, reactor: Any, resolve: Resolve, timeout: float, ports: Collection[int], policy: Any = None
+    ) -> None:
+        self._ports = ports
         self._reactor = reactor
         self._resolve = resolve
         self._timeout = timeout
@@ -193,6 +202,8 @@ class CheckedEndpoints:
         """Twisted: return how to connect."""
         if uri.scheme not in (b"http", b"https"):
             raise SchemeNotSupported(f"not http or https: {uri.scheme!r}")
+        if uri.port not in self._ports:
+            raise TargetRefused
         host = uri.host.decode("ascii").strip("[]")
         endpoint = CheckedEndpoint(self._reactor, host, uri.port, self._resolve, self._timeout)
         if uri.scheme == b"http":
