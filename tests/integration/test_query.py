@@ -787,16 +787,6 @@ names = st.sampled_from(["n", "odd", "x.y", "list[0]", "@", "length(not_null(x, 
 texts = names | st.builds("{} {} `{}`".format, names, st.sampled_from(["==", "<", "!="]), st.integers(-9, 9))
 schemathesis.openapi.format("jmespath", texts | st.builds("{} && !({})".format, texts, texts))
 
-
-# What the description says in words.
-@schemathesis.hook
-def filter_query(context, query):
-    return not (query and "last" in query and {"from", "to", "since", "until"} & query.keys())
-
-
-@schemathesis.hook
-def filter_case(context, case):
-    return filter_query(context, case.query)
 """
 
 

@@ -261,10 +261,6 @@ class TestFilters:
         ("limit=0", "limit is a number from 1 to 1000"),
         ("limit=1001", "limit is"),
         ("limit=%D9%A1", "limit is"),
-        ("last=5&from=1", "last counts backwards"),
-        ("last=5&since=1", "last counts backwards"),
-        ("last=5&until=1", "last counts backwards"),
-        ("last=5&limit=1", "last counts backwards"),
         ("encoding=utf-8", "encoding is base64"),
         ("x=1", "unknown parameter 'x'"),
     ],
@@ -461,6 +457,31 @@ def test_small_blocks_are_read_together(bench: Any, records: str, query: str) ->
     source.reader.read = lambda *arguments: reads.append(arguments) or read(*arguments)
     assert bench.ask(records + query).numbers == list(range(291, 301) if "last" in query else range(1, 301))
     assert len(reads) <= (1 if query == "?last=10" else 6)
+
+
+@pytest.mark.parametrize("last", [1, 3, 7, 1_000])
+@pytest.mark.parametrize(
+    "narrowed",
+    ["from=4", "from=4&to=9", "from=12", "since=1700000004", "until=1700000009", "since=1700000003&until=1700000008"],
+)
+def test_the_newest_of_what_is_wanted_page_by_page(bench: Any, records: str, last: int, narrowed: str) -> None:
+    for number in range(1, 13):
+        bench.put(b'{"n": %d}' % number, first=number, at=1_700_000_000 + number)
+    wanted = bench.ask(f"{records}?{narrowed}").numbers
+    assert bench.ask(f"{records}?{narrowed}&last={last}&limit=2").numbers == wanted[-min(last, 2) :]
+    path, found = f"{records}?{narrowed}&last={last}", []
+    while path is not None:
+        answer = bench.ask(path)
+        assert len(answer.numbers) <= last
+        found[:0] = answer.numbers
+        path = answer.previous
+    assert found == wanted
+
+
+def test_a_stream_begins_with_the_newest_from_a_number_on(bench: Any, records: str) -> None:
+    bench.numbers(12)
+    assert bench.follow(f"{records}?from=10&last=5").told == [10, 11, 12]
+    assert bench.follow(f"{records}?from=3&last=5").told == [8, 9, 10, 11, 12]
 
 
 def test_blocks_of_any_size_are_read_once_and_in_order(bench: Any, records: str) -> None:

@@ -95,15 +95,19 @@ class Search:
 
     def _backwards(self, wanted: int) -> Iterator[None]:
         """Find the newest records, window by window."""
-        source, config, last = self._source, self._config, self._selection.last
+        source, config = self._source, self._config
+        first, last = self._selection.first, self._selection.last
         size, width = 0, max(wanted, STEP) if self.is_sparse else wanted
         for epoch in reversed(source.reader.epochs()):
             bounds = source.bounds(epoch)
             if bounds is None or (last is not None and epoch > last.epoch):
                 continue
+            if first is not None and epoch < first.epoch:
+                return
             end = min(bounds.next - 1, last.position if last is not None and last.epoch == epoch else MAX_POSITION)
-            while end >= bounds.first:
-                begin = max(bounds.first, end - width + 1)
+            low = max(bounds.first, first.position if first is not None and first.epoch == epoch else 0)
+            while end >= low:
+                begin = max(low, end - width + 1)
                 newest: deque[Item] = deque()
                 held = size
                 for item in self._range(epoch, begin, end):
@@ -123,7 +127,7 @@ class Search:
                     return
                 end, width = begin - 1, min(2 * width, MOST_POSITIONS)
                 if not newest:  # There may be nothing for long.
-                    end = max((high for _, high in source.reader.held(epoch, bounds.first, end)), default=-1)
+                    end = max((high for _, high in source.reader.held(epoch, low, end)), default=-1)
                 yield
 
     def _before(self, place: Place) -> Place | None:
@@ -133,7 +137,8 @@ class Search:
             if bounds is not None and epoch <= place.epoch:
                 end = min(bounds.next, place.position if epoch == place.epoch else MAX_POSITION) - 1
                 if end >= bounds.first:
-                    return Place(epoch, end)
+                    found = Place(epoch, end)
+                    return None if self._selection.first is not None and found < self._selection.first else found
         return None
 
     def _range(self, epoch: int, at: int, end: int) -> Iterator[Item | None]:

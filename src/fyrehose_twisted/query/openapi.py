@@ -14,6 +14,7 @@ from fyrehose_twisted.web.openapi import (
     errors,
     json_of,
     list_of,
+    metrics_of,
     object_of,
     query,
     ref,
@@ -116,7 +117,7 @@ def _records(config: QueryConfig) -> Schema:
                 {"type": "string", "format": "jmespath", "minLength": 1, "maxLength": config.max_expression},
             ),
             query("limit", "at most so many", count),
-            query("last", "the newest so many up to `to`; not with `from`, `since`, `until` and `limit`", count),
+            query("last", "of all those only the newest so many", count),
             query("encoding", "`base64`: every payload as `data`", {"type": "string", "enum": ["base64"]}),
             request_header("Last-Event-ID", "the last id that is known already, if any; only for streams", _SEEN),
         ],
@@ -126,10 +127,11 @@ def _records(config: QueryConfig) -> Schema:
                 "headers": answer_headers(Link="where it goes on"),
                 "content": {
                     "application/json": {"schema": list_of(ref("Record"))},
-                    "application/x-ndjson": {"schema": TEXT},
-                    "text/event-stream": {"schema": TEXT},
+                    "application/x-ndjson": {"schema": {**TEXT, "description": "a Record a line"}},
+                    "text/event-stream": {"schema": {**TEXT, "description": "a Record in the data of each message"}},
                 },
             },
+            "101": {"description": "a WebSocket"},
             **errors(404, 409, 410, 503),
         },
     }
@@ -138,8 +140,13 @@ def _records(config: QueryConfig) -> Schema:
 _NAME: Schema = {"name": "name", "in": "path", "required": True, "schema": TEXT}
 
 
-def _get(summary: str, schema: Schema, *codes: int, **more: object) -> Schema:
-    return {"summary": summary, "responses": {"200": json_of("it", schema), **errors(*codes)}, **more}
+def _get(id: str, summary: str, schema: Schema, *codes: int, **more: object) -> Schema:
+    return {
+        "operationId": id,
+        "summary": summary,
+        "responses": {"200": json_of("it", schema), **errors(*codes)},
+        **more,
+    }
 
 
 def describe(config: QueryConfig, *, token: bool) -> Schema:
@@ -147,18 +154,18 @@ def describe(config: QueryConfig, *, token: bool) -> Schema:
 
     :param token: whether one is needed.
     """
-    text = {"description": "text", "content": {"text/plain": {"schema": TEXT}}}
-    overview = _get("How everything fares; again and again with `Accept: text/event-stream`", ref("Overview"), 503)
+    overview = _get(
+        "overview", "How everything fares; again and again with `Accept: text/event-stream`", ref("Overview"), 503
+    )
     overview["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}
     paths: dict[str, dict[str, Schema]] = {
-        "/streams": {"get": _get("All streams", list_of(ref("Stream")), operationId="streams")},
-        "/streams/{name}": {
-            "get": _get("One stream", ref("StreamInDetail"), 404, operationId="stream", parameters=[_NAME])
-        },
+        "/streams": {"get": _get("streams", "All streams", list_of(ref("Stream")))},
+        "/streams/{name}": {"get": _get("stream", "One stream", ref("StreamInDetail"), 404, parameters=[_NAME])},
         "/streams/{name}/records": {"get": _records(config)},
         "/overview": {"get": overview},
         "/health": {
             "get": {
+                "operationId": "health",
                 "summary": "Can all journals be read?",
                 "security": [],
                 "responses": {
@@ -168,8 +175,8 @@ def describe(config: QueryConfig, *, token: bool) -> Schema:
                 },
             }
         },
-        "/metrics": {"get": {"summary": "Metrics for Prometheus", "responses": {"200": text, **errors()}}},
-        "/openapi.json": {"get": _get("This", {"type": "object"}, security=[])},
+        "/metrics": {"get": metrics_of()},
+        "/openapi.json": {"get": _get("description", "This", {"type": "object"}, security=[])},
     }
     about = "The journals of all protocols: what was said, what is said now, and how far each has got."
     return document("fyrehose query", about, paths, _SCHEMAS, token=token, always=(403, 421, 429))

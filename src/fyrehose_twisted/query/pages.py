@@ -18,7 +18,7 @@ from fyrehose_twisted.query.overview import Overview, describe_source
 from fyrehose_twisted.query.selection import FOLLOW, RANGE, Place, Selection, place_of, select
 from fyrehose_twisted.query.sockets import FollowingSocket, check_socket, wants_socket
 from fyrehose_twisted.query.sources import Source, Sources
-from fyrehose_twisted.web.answers import Answer, Headers, Problem, answer, bad_request, beyond_end, dump, problem_of
+from fyrehose_twisted.web.answers import Answer, Headers, Problem, answer, beyond_end, dump, problem_of
 from fyrehose_twisted.web.asking import accepts, header, queries
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.streaming import STREAM, Stream, Streams
@@ -61,8 +61,6 @@ class StreamPages:
         wanted = self._selection(request, source, RANGE)
         if wanted.first is not None:
             _check_kept(source, wanted.first)
-        if wanted.newest is not None and (wanted.until is not None or wanted.limit is not None):
-            raise bad_request("last counts backwards, so there is no until and no limit beside it")
         search = Search(source, self._sources, wanted, self._config)
         searching = self._searches.run(search, request.client_name)
         request.when_gone = searching.cancel
@@ -81,7 +79,8 @@ class StreamPages:
         if last is not None:
             place = Place(last.epoch, last.position + 1)
         elif wanted.newest is not None:
-            place = source.before_end(wanted.newest)
+            newest = source.before_end(wanted.newest)
+            place = newest if place is None else max(place, newest)
         elif wanted.since is not None and place is None:
             place = source.beginning(wanted.since)
         if place is not None:

@@ -48,7 +48,7 @@ class Selection(NamedTuple):
     limit: int | None = None
     """At most so many."""
     newest: int | None = None
-    """The newest so many."""
+    """The newest so many of those."""
     plain: bool = False
     """Payloads as base64, whatever they are."""
 
@@ -62,16 +62,21 @@ class Selection(NamedTuple):
         words = [f"from={place.epoch}:{place.position}"]
         if self.last is not None:
             words.append(f"to={self.last.epoch}:{self.last.position}")
-        for name, time in (("since", self.since), ("until", self.until)):
-            if time is not None:
-                words.append(f"{name}={time // 1_000_000}.{time % 1_000_000:06}")
+        words += self._times()
         if self.limit is not None:
             words.append(f"limit={self.limit}")
         return self._joined(words)
 
     def going_back(self, place: Place) -> str:
         """Return the query for the newest up to ``place``."""
-        return self._joined([f"last={self.newest}", f"to={place.epoch}:{place.position}"])
+        words = [f"last={self.newest}", f"to={place.epoch}:{place.position}"]
+        if self.first is not None:
+            words.append(f"from={self.first.epoch}:{self.first.position}")
+        return self._joined([*words, *self._times()])
+
+    def _times(self) -> list[str]:
+        times = ("since", self.since), ("until", self.until)
+        return [f"{name}={time // 1_000_000}.{time % 1_000_000:06}" for name, time in times if time is not None]
 
     def _joined(self, words: list[str]) -> str:
         if self.where is not None:
@@ -92,8 +97,6 @@ def select(query: Mapping[bytes, bytes], contents: IJournalContents, *, longest:
     first, last = (_place(name, words.get(name), contents) for name in ("from", "to"))
     since, until = (_time(name, words.get(name)) for name in ("since", "until"))
     newest = _count("last", words.get("last"), page)
-    if newest is not None and (first is not None or since is not None):
-        raise bad_request("last counts backwards, so there is no from and no since beside it")
     encoding = words.get("encoding")
     if encoding not in (None, "base64"):
         raise bad_request("encoding is base64, or left out")
@@ -104,6 +107,8 @@ def select(query: Mapping[bytes, bytes], contents: IJournalContents, *, longest:
         except BadExpression as error:
             raise bad_request(str(error)) from None
     limit = _count("limit", words.get("limit"), page)
+    if newest is not None and limit is not None:
+        newest = min(newest, limit)
     return Selection(first, last, since, until, where, limit, newest, encoding is not None)
 
 

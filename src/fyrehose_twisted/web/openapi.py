@@ -24,6 +24,7 @@ ERRORS = {
     415: "the body is compressed in a way that is not known here; `Accept-Encoding` says what is",
     421: "not by this name",
     429: "you ask too much; try again after `Retry-After` seconds",
+    500: "this program has a mistake, which is in its log",
     503: "not now; try again after `Retry-After` seconds",
 }
 
@@ -51,8 +52,14 @@ def json_of(description: str, schema: Schema, **more: Any) -> Schema:
 
 def errors(*codes: int) -> dict[str, Schema]:
     """Return those answers, and the ones that everything may have."""
-    always = 400, 405, 408, 413
+    always = 400, 405, 408, 413, 500
     return {str(code): json_of(ERRORS[code], ref("Error")) for code in sorted({*codes, *always})}
+
+
+def metrics_of() -> Schema:
+    """Return the operation that gets the metrics."""
+    text = {"description": "text", "content": {"text/plain": {"schema": TEXT}}}
+    return {"operationId": "metrics", "summary": "Metrics for Prometheus", "responses": {"200": text, **errors()}}
 
 
 def query(name: str, description: str, schema: Schema) -> Schema:
@@ -72,15 +79,11 @@ def answer_headers(**described: str) -> dict[str, Schema]:
 
 def body_of(content: dict[str, Schema]) -> Schema:
     """Return a body that has to be there."""
-    return {"required": True, "content": {kind: {"schema": schema} for kind, schema in content.items()}}
-
-
-CODING = request_header(
-    "Content-Encoding",
-    "how the body is compressed; its length unpacked is what is limited",
-    {"type": "string", "enum": ["gzip", "identity"]},
-)
-"""Parameter of what has a body."""
+    return {
+        "required": True,
+        "description": "As it is or, as `Content-Encoding` says, compressed with gzip; limits are for it unpacked",
+        "content": {kind: {"schema": schema} for kind, schema in content.items()},
+    }
 
 
 def document(
@@ -107,7 +110,8 @@ def document(
                 operation["responses"]["401"] = json_of(ERRORS[401], ref("Error"))
         if "get" in path:
             get = path["get"]
-            head = {key: value for key, value in get.items() if key not in ("operationId", "requestBody")}
+            head = {key: value for key, value in get.items() if key != "requestBody"}
+            head["operationId"] = f"{get['operationId']}Head"
             answers = {code: {"description": item["description"]} for code, item in get["responses"].items()}
             path["head"] = {**head, "responses": answers}
     schemas = {"Error": object_of({"error": TEXT, "message": TEXT}), **schemas}

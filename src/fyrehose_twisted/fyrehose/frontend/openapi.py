@@ -5,16 +5,15 @@ from __future__ import annotations
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.web.openapi import (
-    CODING,
     COUNT,
     FLAG,
-    TEXT,
     Schema,
     body_of,
     document,
     errors,
     json_of,
     list_of,
+    metrics_of,
     object_of,
     ref,
 )
@@ -43,7 +42,6 @@ def describe(config: FrontendConfig, *, token: bool) -> Schema:
             f" twice. NDJSON has at most {config.batch_messages:,} lines. Their numbers are told in the order of the"
             " lines; they ascend unless the network lost a message, and others may have numbers between them."
         ),
-        "parameters": [CODING],
         "requestBody": body_of(
             {
                 "application/octet-stream": {"type": "string", "minLength": 1},
@@ -54,16 +52,21 @@ def describe(config: FrontendConfig, *, token: bool) -> Schema:
         "responses": {"201": json_of("published", ref("Published")), **errors(503)},
     }
     health = {
+        "operationId": "health",
         "summary": "Does the backbone answer?",
         "security": [],
         "responses": {"200": json_of("it does", ref("Health")), **errors(), "503": json_of("not", ref("Health"))},
     }
-    text = {"description": "text", "content": {"text/plain": {"schema": TEXT}}}
-    described = {"summary": "This", "security": [], "responses": {"200": json_of("it", {"type": "object"}), **errors()}}
+    described = {
+        "operationId": "description",
+        "summary": "This",
+        "security": [],
+        "responses": {"200": json_of("it", {"type": "object"}), **errors()},
+    }
     paths: dict[str, dict[str, Schema]] = {
         "/messages": {"post": post},
         "/health": {"get": health},
-        "/metrics": {"get": {"summary": "Metrics for Prometheus", "responses": {"200": text, **errors()}}},
+        "/metrics": {"get": metrics_of()},
         "/openapi.json": {"get": described},
     }
     about = "Publish to a fyrehose backbone without its protocol."

@@ -7,7 +7,6 @@ from fyrehose_twisted.parcels.web.callback import MAX_SECRET
 from fyrehose_twisted.parcels.web.config import WebConfig
 from fyrehose_twisted.parcels.web.targets import MAX_URL, URL_PATTERN
 from fyrehose_twisted.web.openapi import (
-    CODING,
     COUNT,
     FLAG,
     TEXT,
@@ -18,6 +17,7 @@ from fyrehose_twisted.web.openapi import (
     errors,
     json_of,
     list_of,
+    metrics_of,
     object_of,
     query,
     ref,
@@ -106,8 +106,8 @@ _SCHEMAS = {
 }
 
 
-def _get(summary: str, schema: Schema) -> Schema:
-    return {"summary": summary, "responses": {"200": json_of("it", schema), **errors()}}
+def _get(id: str, summary: str, schema: Schema) -> Schema:
+    return {"operationId": id, "summary": summary, "responses": {"200": json_of("it", schema), **errors()}}
 
 
 def _events(config: WebConfig) -> dict[str, Schema]:
@@ -116,7 +116,6 @@ def _events(config: WebConfig) -> dict[str, Schema]:
         "operationId": "publish",
         "summary": "Publish an event, and get its number once the cluster has agreed on it",
         "parameters": [
-            CODING,
             request_header("Publisher", "whose event it is, the node's own if it is left out", name),
             request_header(
                 "Idempotency-Key",
@@ -159,7 +158,7 @@ def _events(config: WebConfig) -> dict[str, Schema]:
                 "headers": answer_headers(Link="where it goes on"),
                 "content": {
                     "application/json": {"schema": list_of(ref("Event"))},
-                    "text/event-stream": {"schema": TEXT},
+                    "text/event-stream": {"schema": {**TEXT, "description": "an Event in the data of each message"}},
                 },
             },
             **errors(409, 410, 503),
@@ -173,7 +172,6 @@ def _callbacks() -> dict[str, dict[str, Schema]]:
     post = {
         "operationId": "addCallback",
         "summary": "Have events sent to a URL by POST, in order, one at a time, each at least once",
-        "parameters": [CODING],
         "requestBody": body_of({"application/json": ref("NewCallback")}),
         "responses": {
             "201": json_of("registered", ref("Callback"), headers=answer_headers(Location="the callback")),
@@ -201,27 +199,30 @@ def _callbacks() -> dict[str, dict[str, Schema]]:
 
 
 def _others() -> dict[str, dict[str, Schema]]:
-    text = {"description": "text", "content": {"text/plain": {"schema": TEXT}}}
-    health = {
-        "200": json_of("it can order events", ref("Health")),
-        **errors(),
-        "503": json_of("it cannot", ref("Health")),
+    reach = {
+        "operationId": "health",
+        "summary": "Can this node order events?",
+        "security": [],
+        "responses": {
+            "200": json_of("it can order events", ref("Health")),
+            **errors(),
+            "503": json_of("it cannot", ref("Health")),
+        },
     }
     reform = {
         "operationId": "reform",
         "summary": "Form the cluster anew with this node alone, when too many of its members are gone for good",
         "description": "The operator's last resort: what only others know is given up.",
-        "parameters": [CODING],
         "requestBody": body_of({"application/json": ref("Reform")}),
         "responses": {"202": json_of("it forms", object_of({"mode": _MODE})), **errors(403, 409)},
     }
     return {
-        "/": {"get": _get("What is here", {"type": "object"})},
-        "/openapi.json": {"get": {**_get("This", {"type": "object"}), "security": []}},
-        "/cluster": {"get": _get("The cluster, from here", ref("Cluster"))},
+        "/": {"get": _get("links", "What is here", {"type": "object"})},
+        "/openapi.json": {"get": {**_get("description", "This", {"type": "object"}), "security": []}},
+        "/cluster": {"get": _get("cluster", "The cluster, from here", ref("Cluster"))},
         "/cluster/reform": {"post": reform},
-        "/health": {"get": {"summary": "Can this node order events?", "security": [], "responses": health}},
-        "/metrics": {"get": {"summary": "Metrics for Prometheus", "responses": {"200": text, **errors()}}},
+        "/health": {"get": reach},
+        "/metrics": {"get": metrics_of()},
     }
 
 
