@@ -67,7 +67,10 @@ def test_error_words_of_lines() -> None:
 def test_errors_over_http() -> None:
     told = {name for row in rows("Over HTTP") for name in names(row[1])}
     ours = code("fyrehose/frontend/pages.py", "fyrehose/frontend/intake.py")
-    shared = code("web/site.py", "web/guard.py", "web/channel.py") + code("web/answers.py").partition("problem_of")[0]
+    shared = (
+        code("web/site.py", "web/guard.py", "web/channel.py", "web/coding.py")
+        + code("web/answers.py").partition("problem_of")[0]
+    )
     found = set(re.findall(r'(?:too_many\(|_fail\(batch, |HTTPStatus\.[A-Z_]+,\s*)"([a-z-]+)"', ours + shared))
     assert {"busy", "timeout", "stopping", "too-many-messages", "cross-origin"} <= found
     assert told == found - {"internal"}

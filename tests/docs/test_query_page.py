@@ -56,7 +56,7 @@ def test_limits_in_the_text() -> None:
         f"when {config.scan_records:,} records were looked at",
         f"at most {config.max_expression:,} characters and {MAX_PARTS} operators",
         f"of more than {MAX_DOCUMENT:,} bytes",
-        f"Each {config.keepalive:g} s there is an id alone",
+        f"Each {config.keepalive:g} s there is a sign of life",
         f"reads nothing at all for {config.stall_timeout:g} s",
         f"within {config.poll_interval * 1_000:g} ms",
     ):

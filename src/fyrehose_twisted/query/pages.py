@@ -18,10 +18,10 @@ from fyrehose_twisted.query.overview import Overview, describe_source
 from fyrehose_twisted.query.selection import FOLLOW, RANGE, Place, Selection, place_of, select
 from fyrehose_twisted.query.sockets import FollowingSocket, check_socket, wants_socket
 from fyrehose_twisted.query.sources import Source, Sources
-from fyrehose_twisted.web.answers import Answer, Headers, Problem, answer, beyond_end, dump, problem_of
+from fyrehose_twisted.web.answers import Answer, Headers, Problem, answer, dump, problem_of
 from fyrehose_twisted.web.asking import accepts, header, queries
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.streaming import STREAM, Stream, Streams
+from fyrehose_twisted.web.streaming import STREAM, Stream, Streams, beyond_end
 
 NDJSON = b"application/x-ndjson"
 

@@ -57,16 +57,6 @@ def bad_request(message: str) -> Problem:
     return Problem(HTTPStatus.BAD_REQUEST, "bad-request", message)
 
 
-def beyond_end(what: str, next: object) -> Problem:
-    """Return the problem that a client wants to follow from beyond the end, as after a stream that began anew.
-
-    :param what: where it wants to begin, with its name.
-    :param next: where the next one will be.
-    """
-    message = f"{what} lies beyond the end; the next one here will be {next}"
-    return Problem(HTTPStatus.CONFLICT, "beyond-end", message, next=next)
-
-
 def too_large(limit: int) -> Problem:
     """Return the problem that a body is longer than ``limit`` bytes."""
     message = f"the body is longer than {limit:,} bytes"

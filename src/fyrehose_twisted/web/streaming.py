@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from http import HTTPStatus
 from typing import Any
 
 from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from fyrehose_twisted.web.answers import Problem
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.config import SiteConfig
 from fyrehose_twisted.web.sse import comment
 
 STREAM = b"text/event-stream"
+
+
+def beyond_end(what: str, next: object) -> Problem:
+    """Return the problem that a client wants to follow from beyond the end, as after a stream that began anew.
+
+    :param what: where it wants to begin, with its name.
+    :param next: where the next one will be.
+    """
+    message = f"{what} lies beyond the end; the next one here will be {next}"
+    return Problem(HTTPStatus.CONFLICT, "beyond-end", message, next=next)
 
 
 @implementer(IPushProducer)

@@ -12,10 +12,10 @@ from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.web.config import WebConfig
 from fyrehose_twisted.parcels.web.rendering import render
 from fyrehose_twisted.parcels.web.stream import Feed
-from fyrehose_twisted.web.answers import RETRY, Answer, Problem, bad_request, beyond_end, problem_of
+from fyrehose_twisted.web.answers import RETRY, Answer, Problem, bad_request, problem_of
 from fyrehose_twisted.web.asking import accepts, header, number, parse, printable, queries
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.streaming import STREAM
+from fyrehose_twisted.web.streaming import STREAM, beyond_end
 
 
 class Events:
