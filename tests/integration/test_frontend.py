@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -544,6 +545,51 @@ def test_ports_in_use(start: Any, tmp_path: Path) -> None:
             assert program.out.count("\n") == 1
             assert program.out.startswith(f"fyrehose-frontend: --{option}")
             assert "Address already in use" in program.out
+
+
+def test_one_that_publishes_little_finds_room_beside_any_that_fill_it(
+    backbone: Any, start_frontend: Any, tmp_path: Path
+) -> None:
+    limits = tmp_path / "limits.toml"
+    limits.write_text("waiting-bytes = 2000000\nwaiting-bytes-per-client = 2000000\n")
+    frontend = start_frontend(backbone, "--limits", limits)
+    body = b"\n".join([b'"%b"' % (b"x" * 10_000)] * 20)
+    head = ("POST /messages HTTP/1.1", "Host: localhost", "Content-Type: application/x-ndjson")
+    request = "\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body
+
+    def batches() -> float:
+        return frontend.metrics()["batches"]
+
+    backbone.program.signal(signal.SIGSTOP)
+    try:
+        waiting: list[socket.socket] = []
+        for host in ("127.0.0.2", "127.0.0.3", "127.0.0.4"):
+            answered: list[socket.socket] = []
+            while not answered:
+                before = batches()
+                waiting.append(socket.create_connection(("127.0.0.1", frontend.http), DEADLINE, (host, 0)))
+                waiting[-1].sendall(request)
+                while not answered and batches() == before:
+                    answered = select.select(waiting[-1:], [], [], 0)[0]
+            refusal = waiting.pop().makefile("rb")
+            assert refusal.readline() == b"HTTP/1.1 503 Service Unavailable\r\n"
+            assert b"Retry-After: 1\r\n" in list(iter(refusal.readline, b"\r\n"))
+            refusal.close()
+            answered[0].close()
+        before = batches()
+        honest, line = frontend.client(), frontend.connect()
+        honest.request("POST", "/messages", b"honest")
+        line.send(b"honest\n")
+        while batches() < before + 2:
+            assert not select.select([honest.sock], [], [], 0)[0], honest.getresponse().read()
+    finally:
+        backbone.program.signal(signal.SIGCONT)
+    assert honest.getresponse().status == 201
+    assert line.wait_for(1)[0].isdigit()
+    for one in waiting:
+        assert one.makefile("rb").readline() == b"HTTP/1.1 201 Created\r\n"
+        one.close()
+    frontend.stop()
 
 
 def check_description(url: str, path: Path, *options: str) -> None:

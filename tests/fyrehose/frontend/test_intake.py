@@ -10,7 +10,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from fyrehose_twisted.errors import MessageTooLarge, PublishTimeout
 from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.intake import NotPublished, TooMuchWaits
+from fyrehose_twisted.fyrehose.frontend.intake import BYTES_AT_ONCE, NotPublished, TooMuchWaits, publisher_config
 
 
 def result(deferred: Deferred[Any]) -> Any:
@@ -131,6 +131,39 @@ def test_limits(make_frontend: Any) -> None:
     frontend.publisher.make_room()
     assert [result(one) for one in kept] == [[1], [3], [2]]
     assert frontend.intake.waiting_bytes == 0
+
+
+def test_there_is_room_for_one_more_client_however_many_want_as_much_as_they_can(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(waiting_bytes=1_000_000, waiting_bytes_per_client=1_000_000))
+    frontend.publisher.full = True
+    greedy = [f"greedy {number}" for number in range(9)]
+    refused: dict[str, TooMuchWaits] = {}
+    while len(refused) < len(greedy):
+        for client in greedy:
+            try:
+                frontend.intake.submit(client, [b"x" * 1_000]).addErrback(lambda failure: None)
+            except TooMuchWaits as error:
+                refused[client] = error
+    assert not any(error.own for error in refused.values())
+    assert 850_000 < frontend.intake.waiting_bytes <= 1_000_000
+    frontend.intake.submit("modest", [b"x" * 40_000]).addErrback(lambda failure: None)
+
+
+def test_clients_take_turns_by_bytes(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig())
+    frontend.publisher.full = True
+    large, small = [b"x" * 60_000] * 100, [b"y"]
+    frontend.intake.submit("large", large)
+    frontend.intake.submit("small", small)
+    frontend.publisher.make_room()
+    assert frontend.publisher.messages.index(b"y") <= BYTES_AT_ONCE // 60_000
+    assert len(frontend.publisher.messages) == 101
+
+
+def test_little_waits_in_the_publisher_which_knows_no_clients() -> None:
+    config = publisher_config(FrontendConfig(), None)
+    assert config.outbox.queue_bytes // 2 > BYTES_AT_ONCE
+    assert config.outbox.queue_bytes < FrontendConfig().waiting_bytes // 8
 
 
 def test_one_batch_may_always_wait(make_frontend: Any) -> None:

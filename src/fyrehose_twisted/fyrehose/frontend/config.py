@@ -28,7 +28,8 @@ class FrontendConfig(SiteConfig):
     batch_messages: int = 10_000
     """Messages of one request."""
     waiting_bytes: int = 64 * 2**20
-    """Bytes of messages that may wait to be sent, of all clients."""
+    """Bytes of messages that may wait to be sent, of all clients. None may have more of them than are left, so that
+    one that publishes little finds room beside any number that publish as much as they can."""
     waiting_bytes_per_client: int = 8 * 2**20
     """Bytes that may wait of one client."""
     messages_per_client: float = 50_000.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -18,8 +19,12 @@ from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
 from fyrehose_twisted.wording import counted
 
-AT_ONCE = 256
-"""Messages of one client that are sent before the next client has its turn."""
+AT_ONCE, BYTES_AT_ONCE = 256, 256 * 2**10
+"""Messages of one client, and about how many bytes of them, that are sent before the next client has its turn."""
+
+UNDER_WAY = 4 * 2**20
+"""Bytes that the publisher takes before those under way have come back. It sends them in the order in which it got
+them, so only what waits outside of it waits in turns."""
 
 OVERHEAD = 64
 """Bytes that a message takes beside its own."""
@@ -128,7 +133,8 @@ class Intake:
         config = self.config
         if self._waiting[client] and self._waiting[client] + size > config.waiting_bytes_per_client:
             raise TooMuchWaits(f"{counted(self._waiting[client], 'byte')} of yours wait to be published", own=True)
-        if self.waiting_bytes and self.waiting_bytes + size > config.waiting_bytes:
+        # A client may have as much as is left: however many want more, something is left for the next one.
+        if self.waiting_bytes and self._waiting[client] + size > config.waiting_bytes - self.waiting_bytes:
             raise TooMuchWaits(f"{self.waiting_bytes:,} bytes wait to be published", own=False)
         self.rates.charge(client, len(messages), size)
         done: Deferred[list[int]] = Deferred(lambda _: self._cancel(batch))
@@ -198,6 +204,10 @@ class Intake:
         first = batch.sent
         messages = batch.messages[first : first + AT_ONCE]
         size = sum(map(len, messages)) + OVERHEAD * len(messages)
+        if size > BYTES_AT_ONCE:
+            ends = accumulate(len(message) + OVERHEAD for message in messages)
+            messages = messages[: max(1, sum(end <= BYTES_AT_ONCE for end in ends))]
+            size = sum(map(len, messages)) + OVERHEAD * len(messages)
         try:
             published = self._publisher.publish_many(messages)
         except NotConnected as error:
@@ -269,5 +279,5 @@ class Intake:
 
 def publisher_config(config: FrontendConfig, secret: bytes | None) -> ClientConfig:
     """Return what the publisher of a frontend is told: it only publishes, and gets nothing of others."""
-    outbox = OutboxConfig(timeout=config.publish_timeout)
+    outbox = OutboxConfig(timeout=config.publish_timeout, queue_bytes=UNDER_WAY)
     return ClientConfig(subscribe=False, journal=False, secret=secret, outbox=outbox)
