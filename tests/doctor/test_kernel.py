@@ -90,7 +90,7 @@ def test_losses_of_a_port_are_added_up() -> None:
             Drops(10**6, 9, 9),
             {1: 1, 2: 2, 3: 5, 4: 4},
             Level.WARN,
-            "3 lost 5, 4 lost 4, 2 lost 2 and 1 others lost some",
+            "3 lost 5, 4 lost 4, 2 lost 2 and 1 other lost some",
             "larger buffers",
         ),
     ],

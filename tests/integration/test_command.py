@@ -85,7 +85,7 @@ def test_sigint_leaves_in_order(start: Any, backbone: Any, peer: Any) -> None:
     publisher.signal(signal.SIGINT).process.wait(120)
     assert publisher.finish() == 1
     assert len(complaints(publisher)) == 1
-    assert complaints(publisher)[0].endswith(" messages not published: interrupted")
+    assert complaints(publisher)[0].endswith(" of 1 message not published: interrupted")
     assert subscriber.signal(signal.SIGINT).finish() == 0
     assert subscriber.err == ""
 

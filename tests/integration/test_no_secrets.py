@@ -96,7 +96,7 @@ def test_front_doors(start: Any, await_true: Any, tmp_path: Path, logger: list[s
         connection.sendall(f"token {token.text}x\n".encode())
         told += connection.recv(1_000)
     for service in (query, frontend):
-        service.signal(signal.SIGHUP).wait_for("SIGHUP: .*tokens")
+        service.signal(signal.SIGHUP).wait_for("SIGHUP: .*1 token")
     for service in (backbone, query, frontend):
         told += seen(service)
         service.signal(signal.SIGTERM).finish()
