@@ -704,11 +704,13 @@ class Records {
           this.tell(where ? "Following what the filter takes of the last 1,000 records and of new ones" : "Following");
           failures = 0;
           if (event.id !== undefined) id = event.id;
-          if (event.data !== null) this.take(event);
+          if (event.data !== null && event.event !== "position") this.take(event);
         }
       } catch (error) {
         if (stopped.signal.aborted) return;
-        if (error.status >= 400 && error.status < 500) {
+        if (error.status === 409 && id !== null) {
+          id = null; // The journal began anew, and does not know the id.
+        } else if (error.status >= 400 && error.status < 500) {
           this.refuse(error.message);
           this.tell("");
           return;
