@@ -17,6 +17,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.logger import LogEvent, capturedLogs
 from twisted.python.failure import Failure
+from twisted.web.client import ResponseNeverReceived
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
@@ -468,6 +469,9 @@ def test_malformed_bytes_are_logged_once_per_source_and_minute(logged: list[LogE
         (SSLError([("SSL routines", "", "certificate verify failed")]), "certificate verify failed"),
         (SSLError([("a", "b", "one"), ("a", "b", "two")]), "one; two"),
         (SSLError([]), "[]"),
+        (ResponseNeverReceived([Failure(ConnectionDone()), Failure(ConnectionLost())]), "closed; reset"),
+        (ResponseNeverReceived([Failure(SSLError([("a", "b", "one")]))]), "one"),
+        (ValueError([5, "text", ()]), "5; text; ()"),
         (ValueError("x" * 1_000), "x" * 200),
     ],
 )

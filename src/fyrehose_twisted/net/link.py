@@ -298,6 +298,14 @@ def describe(problem: BaseException | None) -> str:
         case error.NoRouteError():
             return "no route"
         case BaseException(args=[[*reasons]]) if reasons:
-            # pyOpenSSL's are lists of (library, function, reason).
-            return "; ".join(str(reason[-1]) for reason in reasons)[:200]
+            return "; ".join(map(_reason, reasons))[:200]
     return (getattr(problem, "strerror", None) or str(problem) or type(problem).__name__)[:200]
+
+
+def _reason(reason: object) -> str:
+    match reason:
+        case Failure():  # twisted.web's
+            return describe(reason.value)
+        case [*_, last]:  # pyOpenSSL's (library, function, reason)
+            return str(last)
+    return str(reason)
