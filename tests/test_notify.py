@@ -126,6 +126,25 @@ def test_a_watchdog_hears_twice_as_often_as_it_must(environment: dict[str, str],
     assert told() == [{"WATCHDOG": "1"}]
 
 
+def test_an_exception_does_not_end_the_watchdogs_signs_of_life(
+    environment: dict[str, str], told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reactor, supervisor = Turning(), Supervisor({**environment, "WATCHDOG_USEC": "20000000"})
+    supervisor.ready(reactor)
+    told()
+
+    def fail(**said: object) -> None:
+        raise TypeError("a bug")
+
+    with monkeypatch.context() as patch, capturedLogs() as logged:
+        patch.setattr(supervisor, "tell", fail)
+        reactor.advance(10)
+    assert [event["what"] for event in logged] == ["the watchdog's sign of life"]
+    assert told() == []
+    reactor.advance(10)
+    assert told() == [{"WATCHDOG": "1"}]
+
+
 @pytest.mark.parametrize("watchdog", [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "5", "WATCHDOG_PID": "1"}])
 def test_no_watchdog(environment: dict[str, str], told: Told, watchdog: dict[str, str]) -> None:
     reactor = Turning()

@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from time import monotonic_ns
 from typing import Any
 
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
+
+from fyrehose_twisted.repeating import Repeating
 
 PATIENCE = 1.0
 """Seconds to wait for a supervisor that takes nothing."""
@@ -82,9 +83,7 @@ class Supervisor:
         reactor.addSystemEventTrigger("before", "shutdown", self.tell, STOPPING=1, STATUS="stopping")
         interval = self._watchdog()
         if interval is not None:
-            turning = LoopingCall(self.tell, WATCHDOG=1)
-            turning.clock = reactor
-            turning.start(interval / 2)
+            Repeating("the watchdog's sign of life", lambda: self.tell(WATCHDOG=1), reactor).start(interval / 2)
 
     def _watchdog(self) -> float | None:
         """Return after how many seconds of silence this process is killed."""

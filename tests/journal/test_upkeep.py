@@ -237,6 +237,31 @@ def test_a_rewrite_that_fails_is_tried_again_and_harms_nothing(
     assert kept.ordered[0]
 
 
+@pytest.mark.parametrize("what", ["trim", "commit"])
+def test_an_exception_does_not_end_the_upkeep(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+    method = getattr(Journal, what)
+
+    def fail_once(journal: Journal, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise TypeError("a bug")
+        return method(journal, *arguments)
+
+    monkeypatch.setattr(Journal, what, fail_once)
+    kept = Kept(tmp_path, sync_interval=INTERVAL)
+    with capturedLogs() as logged:
+        kept.upkeep.start()
+        kept.look()
+        kept.look()
+    assert calls >= 2
+    kept.upkeep.stop()
+    kept.journal.close()
+    assert kept.errors == []
+    assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == ["a bug"]
+
+
 def test_a_damaged_segment_is_reported_once_and_left_as_it_is(keep: Keep) -> None:
     kept = keep()
     kept.write(1, 30)

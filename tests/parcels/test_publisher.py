@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionDone, ConnectionRefusedError
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
+from twisted.logger import capturedLogs
 from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
@@ -460,3 +461,20 @@ def test_a_node_that_sends_rubbish_is_left() -> None:
     world.call.protocol.dataReceived(b"\x03abc")
     world.turn()
     assert world.call.address == B
+
+
+def test_an_exception_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World((A,), timeout=3.0)
+    world.deaf.add(A)
+    published = world.publisher.publish(b"one")
+
+    def fail_once(now: float) -> None:
+        raise TypeError("a bug")
+
+    with monkeypatch.context() as patch, capturedLogs() as logged:
+        patch.setattr(world.publisher, "_look_at_session", fail_once)
+        world.clock.advance(1.0)
+    assert [event["what"] for event in logged if "log_failure" in event] == ["the watch of a publisher"]
+    world.clock.pump([1.0] * 2)
+    assert "no number within 3 s" in str(error(published, NotOrdered))
+    world.publisher.close()

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -16,6 +15,7 @@ from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.reorder import reorder
 from fyrehose_twisted.journal.segment import Segment
 from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.repeating import Repeating
 
 INTERVAL = 1.0
 """Seconds between looks at whether there is something to do."""
@@ -49,8 +49,8 @@ class Upkeep:
         self._reactor = reactor
         self._failed = failed
         self._sync_interval = sync_interval
-        self._looks = self._repeat(self.look)
-        self._syncs = self._repeat(journal.commit)
+        self._looks = self._repeat("the upkeep of a journal", self.look)
+        self._syncs = self._repeat("the commit of a journal", journal.commit)
         self._ordering: Deferred[None] | None = None
         self._rest = 0
 
@@ -62,9 +62,8 @@ class Upkeep:
 
     def stop(self) -> Deferred[None]:
         """End; the Deferred fires when no thread is at work any more."""
-        for repeated in (self._looks, self._syncs):
-            if repeated.running:
-                repeated.stop()
+        self._looks.stop()
+        self._syncs.stop()
         if self._ordering is None:
             return succeed(None)
         done: Deferred[None] = Deferred()
@@ -110,13 +109,11 @@ class Upkeep:
         self._rest = REST
         self.log.error("{journal}: a segment was not put in order: {why}", journal=self.journal, why=failure.value)
 
-    def _repeat(self, what: Callable[[], object]) -> LoopingCall:
+    def _repeat(self, what: str, call: Callable[[], object]) -> Repeating:
         def carefully() -> None:
             try:
-                what()
+                call()
             except JournalError as error:
                 self._failed(error)
 
-        repeated = LoopingCall(carefully)
-        repeated.clock = self._reactor
-        return repeated
+        return Repeating(what, carefully, self._reactor)

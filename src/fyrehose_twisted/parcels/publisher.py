@@ -9,7 +9,6 @@ from secrets import token_hex
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -25,6 +24,7 @@ from fyrehose_twisted.parcels.messages import MAX_EVENT, MAX_NAME, NotPublished,
 from fyrehose_twisted.parcels.outbox import Outbox
 from fyrehose_twisted.parcels.publications import Publication, check_event, check_publisher, only, refusal_name
 from fyrehose_twisted.parcels.publishing_session import Session, SessionState
+from fyrehose_twisted.repeating import Repeating
 from fyrehose_twisted.secret import check_secret
 
 GREETING = 3.0
@@ -103,8 +103,7 @@ class ParcelsPublisher:
         self._refusals: list[Refusal] = []
         self._why = ("not-connected", "no node was reached yet")
         self._closed: Deferred[None] | None = None
-        self._watch = LoopingCall(self._look)
-        self._watch.clock = reactor
+        self._watch = Repeating("the watch of a publisher", self._look, reactor)
 
     # What an application does
 
@@ -141,8 +140,7 @@ class ParcelsPublisher:
                 if call is not None:
                     call.cancel()
             self._later = self._flush = None
-            if self._watch.running:
-                self._watch.stop()
+            self._watch.stop()
             if self._dialling is not None:
                 self._dialling.cancel()
             session, self._session = self._session, None
@@ -307,7 +305,7 @@ class ParcelsPublisher:
             if self._outbox.waiting:
                 self._outbox.give_up()  # Nobody waits for it any more; published now, it would be a surprise.
             # Who was told just now may have closed this publisher.
-            if self._session is None and self._watch.running:
+            if self._session is None:
                 self._watch.stop()
         self._look_at_session(now)
 

@@ -43,6 +43,12 @@ class QueryCollector(Collector):
         )
         yield GaugeMetricFamily("fyrehose_query_overviews", "Clients that are told all", value=len(site.overviews))
         watched = GaugeMetricFamily("fyrehose_query_watched", "Whether a watched service answers", labels=["name"])
-        for seen in site.watcher.seen.values():
+        answered = GaugeMetricFamily(
+            "fyrehose_query_watched_timestamp_seconds", "When it answered last, since 1970", labels=["name"]
+        )
+        for seen in site.watcher.seen:
             watched.add_metric([seen.name], seen.up)
+            if seen.heard_at:
+                answered.add_metric([seen.name], seen.heard_at)
         yield watched
+        yield answered

@@ -73,7 +73,15 @@ _SCHEMAS = {
         _STREAM | {"epochs": list_of(object_of(_EPOCH | {"lost_ranges": _RANGES, "missing_ranges": _RANGES}))}
     ),
     "Service": object_of(
-        {"name": TEXT, "up": FLAG, "why": TEXT, "at": NUMBER, "metrics": {"type": "object"}},
+        {
+            "name": TEXT,
+            "up": {**FLAG, "description": "it answered one of the last three scrapes"},
+            "why": {**TEXT, "description": "error of the latest scrape"},
+            "at": {**NUMBER, "description": "when the latest scrape ended"},
+            "heard_at": {**NUMBER, "description": "when a scrape was answered last; 0 if none was"},
+            "missed": {**COUNT, "description": "scrapes in a row without an answer"},
+            "metrics": {"type": "object"},
+        },
     ),
     "Overview": object_of(
         {

@@ -117,7 +117,7 @@ class Overview:
             "version": self._version,
             "started_at": self._started_at,
             "streams": streams,
-            "services": [seen._asdict() for seen in self._watcher.seen.values()],
+            "services": [seen._asdict() for seen in self._watcher.seen],
             "query": {} if self.site is None else _told(self.site),
         }
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from fyrehose_twisted.net.entrances import Entrances
@@ -18,6 +17,7 @@ from fyrehose_twisted.query.site import QuerySite
 from fyrehose_twisted.query.sources import Sources
 from fyrehose_twisted.query.watching import Watched
 from fyrehose_twisted.reload import Reloading, changes
+from fyrehose_twisted.repeating import Repeating
 from fyrehose_twisted.web.site import drained
 from fyrehose_twisted.web.tokens import Tokens
 from fyrehose_twisted.wording import counted
@@ -55,8 +55,7 @@ class QueryService(Service):
         self.site = QuerySite(sources, config, reactor, watched=watched, tokens=tokens)
         self._entrances = Entrances(reactor, "tcp:8480", "query")
         self._entrances.add("http", http, self.site)
-        self._looks = LoopingCall(self._look)
-        self._looks.clock = reactor
+        self._looks = Repeating("the overview", self._look, reactor)
         self._interval = config.look_interval
         self._reloading = Reloading(reread, self._reconfigure, reactor)
 
@@ -89,8 +88,7 @@ class QueryService(Service):
 
     async def _stop(self) -> None:
         self._reloading.stop()
-        if self._looks.running:
-            self._looks.stop()
+        self._looks.stop()
         self.site.watcher.stop()
         await self._entrances.close()
         self.site.close()

@@ -1,20 +1,20 @@
-"""Other services, as their metrics show them."""
+"""Scrapes of the metrics of other services."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import HostnameEndpoint
 from twisted.internet.protocol import Protocol, connectionDone
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone, _HTTP11ClientFactory
+from twisted.web._newclient import ParseError
+from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone, ResponseFailed, _HTTP11ClientFactory
 from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgentEndpointFactory
@@ -23,11 +23,14 @@ from zope.interface import implementer
 from fyrehose_twisted.errors import ConfigurationError, RemoteError
 from fyrehose_twisted.net.link import describe
 from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.repeating import Repeating
 
 MAX_PAGE = 2**20
 """Bytes of a page of metrics."""
 MAX_SAMPLES = 4_096
 """Numbers of a page that are kept."""
+MISSED = 3
+"""Scrapes in a row without an answer after which a service is down."""
 PREFIX = "fyrehose_"
 """What else a page has is not of interest here."""
 
@@ -52,16 +55,21 @@ class Watched(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """How a service was seen last."""
+    """What is known of a service. All times are UTC seconds since 1970, 0 before the first one."""
 
     name: str
     up: bool
+    """The service answered one of the last :data:`MISSED` scrapes."""
     why: str
-    """Why it is not; empty if it is."""
+    """Error of the latest scrape; empty if it was answered."""
     at: float
-    """UTC seconds since 1970."""
+    """When the latest scrape ended."""
+    heard_at: float
+    """When a scrape was answered last: the age of :attr:`metrics`."""
+    missed: int
+    """Scrapes in a row without an answer."""
     metrics: Metrics
-    """The last ones that there were."""
+    """Of the last scrape that was answered."""
 
 
 def parse_watch(text: str) -> Watched:
@@ -101,15 +109,12 @@ def parse_metrics(page: bytes) -> Metrics:
                 if value - value == 0:  # JSON has neither infinity nor what is no number.
                     found.setdefault(sample.name, []).append((dict(sample.labels), value))
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise BadMetrics(f"that is no page of metrics ({error})") from None
+        raise BadMetrics(f"that is no page of metrics ({str(error)[:100]})") from None
     return found
 
 
 class Watcher:
-    """Reads the metrics of services again and again, one request for each at a time.
-
-    :ivar seen: how each was seen last.
-    """
+    """Reads the metrics of services again and again, one request for each at a time."""
 
     log = Logger()
 
@@ -122,45 +127,59 @@ class Watcher:
         endpoints = _Endpoints(reactor, config.scrape_timeout)
         self._agent: Any = _Agent.usingEndpointFactory(reactor, endpoints, pool)
         self._pool = pool
-        self._repeated: list[LoopingCall] = []
+        self._repeated: list[Repeating] = []
         self._asked: set[Deferred[Any]] = set()
-        self.seen = {one.name: Seen(one.name, False, "not asked yet", 0.0, {}) for one in self._watched}
+        self._seen = {one.name: Seen(one.name, False, "not asked yet", 0.0, 0.0, 0, {}) for one in self._watched}
+
+    @property
+    def seen(self) -> list[Seen]:
+        """What is known of each service now. A service whose figures are too old is not up."""
+        config, now = self._config, self._reactor.seconds()
+        too_old = MISSED * (config.scrape_interval + config.scrape_timeout)
+        return [
+            one._replace(up=False, why=one.why or f"not heard of for {now - one.heard_at:.0f} s")
+            if one.up and now - one.heard_at > too_old
+            else one
+            for one in self._seen.values()
+        ]
 
     def start(self) -> None:
         """Begin."""
         for one in self._watched:
-            repeated = LoopingCall(self._ask, one)
-            repeated.clock = self._reactor
+            repeated = Repeating(f"the scrape of {one.name}", partial(self._ask, one), self._reactor)
             self._repeated.append(repeated)
             repeated.start(self._config.scrape_interval)
 
     def stop(self) -> None:
         """End."""
         for repeated in self._repeated:
-            if repeated.running:
-                repeated.stop()
-        for asked in list(self._asked):
-            asked.cancel()
+            repeated.stop()
+        while self._asked:
+            self._asked.pop().cancel()
         self._pool.closeCachedConnections()
 
     def _ask(self, one: Watched) -> Deferred[None]:
         asked: Deferred[Metrics] = Deferred.fromCoroutine(self._get(one.url))
         self._asked.add(asked)
-        asked.addTimeout(self._config.scrape_timeout, self._reactor)
+        timeout = self._config.scrape_timeout
+        late = BadMetrics(f"no answer within {timeout:g} s")
+        asked.addTimeout(timeout, self._reactor, lambda *_: Failure(late))
 
         def done(result: Any) -> None:
-            self._asked.discard(asked)
-            now, before = self._reactor.seconds(), self.seen[one.name]
+            if asked not in self._asked:
+                return  # The watcher has stopped.
+            self._asked.remove(asked)
+            now, before = self._reactor.seconds(), self._seen[one.name]
             if isinstance(result, Failure):
-                late = result.check(DeferredTimeout, CancelledError)
-                why = f"no answer within {self._config.scrape_timeout:g} s" if late else describe(result.value)
-                if before.up:
+                why, missed = _why(result.value), before.missed + 1
+                if missed == 1:
                     self.log.warn("{name} at {url}: {why}", name=one.name, url=one.url, why=why)
-                self.seen[one.name] = Seen(one.name, False, why, now, before.metrics)
+                up = before.up and missed < MISSED
+                self._seen[one.name] = before._replace(up=up, why=why, at=now, missed=missed)
             else:
-                if not before.up and before.at:
+                if before.missed:
                     self.log.info("{name} at {url} is back", name=one.name, url=one.url)
-                self.seen[one.name] = Seen(one.name, True, "", now, result)
+                self._seen[one.name] = Seen(one.name, True, "", now, now, 0, result)
 
         return asked.addBoth(done)
 
@@ -172,6 +191,11 @@ class Watcher:
         if response.code != 200:
             raise BadMetrics(f"it answers {response.code}")
         return parse_metrics(page)
+
+
+def _why(problem: BaseException | None) -> str:
+    reasons: Any = problem.reasons if isinstance(problem, ResponseFailed) else ()
+    return "the answer is not HTTP" if any(reason.check(ParseError) for reason in reasons) else describe(problem)
 
 
 class _Quiet(_HTTP11ClientFactory):
@@ -203,11 +227,12 @@ class _Body(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.complete.called:
             return
-        if reason.check(ResponseDone, PotentialDataLoss):  # The latter is an end without a length.
+        if self._size > MAX_PAGE:
+            self.complete.errback(BadMetrics(f"its page is longer than {MAX_PAGE:,} bytes"))
+        elif reason.check(ResponseDone, PotentialDataLoss):  # The latter is an end without a length.
             self.complete.callback(b"".join(self._pieces))
         else:
-            long = self._size > MAX_PAGE
-            self.complete.errback(BadMetrics(f"its page is longer than {MAX_PAGE:,} bytes") if long else reason)
+            self.complete.errback(reason)
 
 
 @implementer(IAgentEndpointFactory)

@@ -1,0 +1,37 @@
+"""The query service, on a clock that only the test turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import capturedLogs
+
+from fyrehose_twisted.query.service import QueryService
+from fyrehose_twisted.query.sources import Sources
+
+
+def test_an_exception_does_not_end_the_looks_at_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reactor = MemoryReactorClock()
+    service = QueryService(Sources(tmp_path, lambda stream, payloads: payloads), "tcp:8480", reactor=reactor)
+    look: Callable[[], object] = service.sources.look
+    calls = 0
+
+    def fail_once() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise TypeError("a bug")
+        look()
+
+    monkeypatch.setattr(service.sources, "look", fail_once)
+    with capturedLogs() as logged:
+        service.startService()
+        reactor.pump([service.site.config.look_interval] * 3)
+    assert calls == 5
+    assert [event["what"] for event in logged if "log_failure" in event] == ["the overview"]
+    stopped = service.stopService()
+    reactor.advance(0.1)
+    assert stopped.called
