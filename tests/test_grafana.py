@@ -27,6 +27,8 @@ DOCUMENTED: dict[str, set[str]] = {}
 """Labels of each metric, as the tables of the page have them."""
 for metric, names in re.findall(r"^\| `(fyrehose_[a-z_]+)` \| \w+ \| (.*?)\|", TABLES, re.MULTILINE):
     DOCUMENTED.setdefault(metric, set()).update(re.findall(r"`(\w+)`", names))
+# Not every backbone serves it; the rules fall back to another one.
+DOCUMENTED.setdefault("fyrehose_backbone_durable_journals", set())
 
 
 class Rule(NamedTuple):
