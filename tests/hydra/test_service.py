@@ -461,6 +461,7 @@ async def test_metrics(start: Any, ircd: Ircd) -> None:
     assert lines['fyrehose_hydra_role{role="leader"}'] == "1.0"
     assert lines['fyrehose_hydra_role{role="cohort"}'] == "0.0"
     assert lines["fyrehose_hydra_irc_open"] == "1.0"
+    assert lines["fyrehose_hydra_nodes"] == lines["fyrehose_hydra_quorum"] == "1.0"
     assert 0 < float(lines["fyrehose_hydra_lease_seconds"]) <= 7.5 * SCALE
     assert lines['fyrehose_hydra_counted_total{what="said"}'] == "1.0"
 

@@ -44,6 +44,7 @@ def test_a_journal_that_is_empty_has_no_numbers(journal: Journal) -> None:
     told = values(JournalCollector([journal]))
     assert {"first", "next", "last", "epoch", "newest_timestamp_seconds"}.isdisjoint(told)
     assert (told["held"], told["lost"], told["segments"], told["commits"]) == (0, 0, 1, 0)
+    assert told["free_bytes"] > 0
 
 
 def test_what_is_held_given_up_and_missing(journal: Journal, tmp_path: Path) -> None:

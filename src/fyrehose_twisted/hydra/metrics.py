@@ -37,6 +37,7 @@ class HydraCollector(Collector):
             ("leader_known", "Whether somebody leads", state.leader is not None),
             ("lease_seconds", "What is left of the lease of this node", state.lease or 0.0),
             ("nodes", "Nodes that belong to the network, this one included", len(state.nodes)),
+            ("quorum", "Votes that an election takes", state.quorum),
             ("links", "Links that are open", sum(link.open for link in state.links)),
             ("irc_open", "Whether this node is on IRC", state.irc == "open"),
             ("waiting", "Lines for IRC that wait here", state.waiting),

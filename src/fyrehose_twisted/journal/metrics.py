@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.store import Journal
 
 _COUNTERS = {
@@ -25,6 +27,7 @@ _GAUGES = {
     "held": "Records that it holds",
     "lost": "Numbers that are given up for good, as far as it goes back",
     "bytes": "Bytes of its segments",
+    "free_bytes": "Bytes that its disk has left",
     "segments": "Its segments",
     "damaged_segments": "Segments in which something damaged was found",
     "newest_timestamp_seconds": "When the newest of its records was received, since 1970",
@@ -81,6 +84,10 @@ def _state(journal: Journal) -> dict[str, float]:
         "segments": len(segments),
         "damaged_segments": sum(bool(segment.damages) for segment in segments),
     }
+    directory = journal.directory
+    if isinstance(directory, LocalDirectory):
+        with suppress(OSError):
+            state["free_bytes"] = directory.room()
     if newest:
         state["newest_timestamp_seconds"] = newest / 1_000_000
     epoch = max(journal.epochs(), default=None)
