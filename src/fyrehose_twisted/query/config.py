@@ -9,7 +9,7 @@ from fyrehose_twisted.web.config import SiteConfig
 
 RELOADED = (
     *("max_connections", "max_streams", "max_reads", "reads_per_client", "max_waiting"),
-    *("requests_per_client", "burst_per_client", "streams_per_client"),
+    *("requests_per_client", "burst_per_client", "streams_per_client", "min_free_bytes"),
 )
 """What may change while the service runs."""
 
@@ -45,6 +45,8 @@ class QueryConfig(SiteConfig):
     """Bytes of payloads of those."""
     look_interval: float = 1.0
     """How often the directory is looked at for journals of more streams, and the overview is made."""
+    min_free_bytes: int = 2**30
+    """Bytes that a disk of journals should have left; with less it wants attention."""
     scrape_interval: float = 2.0
     """How often the metrics of watched services are read."""
     scrape_timeout: float = 2.0

@@ -64,6 +64,15 @@ _STREAM = {
     "problem": {**TEXT, "description": "why it cannot be read"},
 }
 
+_LEVEL: Schema = {"type": "string", "enum": ["ok", "attention", "down"]}
+_RATE: Schema = {"type": ["number", "null"], "description": "growth a second; null if unknown"}
+_JUDGED = {
+    "state": _LEVEL,
+    "reasons": {**list_of(TEXT), "description": "why it is not ok"},
+}
+_BEHIND: Schema = {"type": ["number", "null"], "description": "messages behind the newest one known of its stream"}
+_OPEN: Schema = {"type": "object"}
+
 _RANGES = list_of({"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2})
 
 _SCHEMAS = {
@@ -80,7 +89,13 @@ _SCHEMAS = {
             "at": {**NUMBER, "description": "when the latest scrape ended"},
             "heard_at": {**NUMBER, "description": "when a scrape was answered last; 0 if none was"},
             "missed": {**COUNT, "description": "scrapes in a row without an answer"},
-            "metrics": {"type": "object"},
+            "age": {"type": ["number", "null"], "description": "seconds since then; null if none was"},
+            "kind": {**TEXT, "description": "what the service is; `other` if that is unknown"},
+            "rates": {"type": "object", "additionalProperties": _RATE},
+            "recent": {**_OPEN, "description": "growth of counters over the last five minutes, by label"},
+            "behind": _BEHIND,
+            "metrics": _OPEN,
+            **_JUDGED,
         },
     ),
     "Overview": object_of(
@@ -88,9 +103,45 @@ _SCHEMAS = {
             "at": NUMBER,
             "version": TEXT,
             "started_at": NUMBER,
-            "streams": list_of(ref("Stream")),
+            "state": _LEVEL,
+            "findings": list_of(object_of({"subject": TEXT, "level": _LEVEL, "what": TEXT, "text": TEXT})),
+            "streams": list_of(ref("JudgedStream")),
             "services": list_of(ref("Service")),
+            "clusters": list_of(ref("Cluster")),
+            "disk": {"type": "object", "properties": {"free": COUNT, "total": COUNT}},
+            "events": list_of(object_of({"at": NUMBER, "level": _LEVEL, "subject": TEXT, "text": TEXT})),
             "query": object_of({"requests": COUNT, "streams": COUNT, "connections": COUNT, "refused": COUNT}),
+        }
+    ),
+    "JudgedStream": object_of(
+        {
+            **_STREAM,
+            "rate": _RATE,
+            "lost_lately": {**COUNT, "description": "lost in the last hour, or before this service began"},
+            "behind": _BEHIND,
+            **_JUDGED,
+        }
+    ),
+    "Cluster": object_of(
+        {
+            "kind": TEXT,
+            "name": TEXT,
+            "title": TEXT,
+            "watched": COUNT,
+            "up": COUNT,
+            "members": COUNT,
+            "alive": COUNT,
+            "quorum": COUNT,
+            "leaders": list_of(TEXT),
+            "may_fail": {"type": ["integer", "null"], "description": "nodes that may fail before it has no quorum"},
+            **_JUDGED,
+        }
+    ),
+    "History": object_of(
+        {
+            "at": NUMBER,
+            "step": {**COUNT, "description": "seconds"},
+            "series": {"type": "object", "additionalProperties": list_of(_RATE)},
         }
     ),
     "Health": object_of({"streams": COUNT, "problems": COUNT}),
@@ -171,6 +222,7 @@ def describe(config: QueryConfig, *, token: bool) -> Schema:
         "/streams/{name}": {"get": _get("stream", "One stream", ref("StreamInDetail"), 404, parameters=[_NAME])},
         "/streams/{name}/records": {"get": _records(config)},
         "/overview": {"get": overview},
+        "/history": {"get": _get("Growth a second in each step of the last hour, the oldest first", ref("History"))},
         "/health": {
             "get": {
                 "operationId": "health",

@@ -1,21 +1,34 @@
-"""How everything fares: journals, and the services that are watched. What the dashboard shows."""
+"""State of the journals and of the watched services, as the dashboard shows it."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import Any
 
 from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.query.clusters import Cluster, clusters, judge_cluster
+from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.figures import MAIN, Figures, key_of, kind_of, read_figures
+from fyrehose_twisted.query.findings import ATTENTION, Events, Finding, Findings, worst
 from fyrehose_twisted.query.following import Followers
+from fyrehose_twisted.query.judging import Newest, behind, judge_service, judge_stream, newest_of, room
 from fyrehose_twisted.query.sources import Source, Sources
+from fyrehose_twisted.query.trends import STEP, Trends
 from fyrehose_twisted.query.watching import Watcher
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.web.site import WebSite
 
 MAX_STREAMS = 1_000
 """Streams of which an overview tells."""
+
+MAX_FINDINGS = 100
+"""Findings that are told."""
+
+MAX_SERIES = 500
+"""Streams and services of which the history is told."""
 
 MAX_RANGES = 1_000
 """Ranges that are told of each epoch."""
@@ -86,40 +99,152 @@ def _missing(held: RangeSet, lost: RangeSet, bounds: Bounds) -> Iterator[list[in
 
 
 class Overview:
-    """Tells how everything fares.
+    """State of everything that the service sees, with what it remembers of the last hour.
 
     :ivar content: the last one that was made; it is made anew by :meth:`look`.
     """
 
-    def __init__(self, sources: Sources, followers: Followers, watcher: Watcher, reactor: Any) -> None:
+    def __init__(
+        self, sources: Sources, followers: Followers, watcher: Watcher, config: QueryConfig, reactor: Any
+    ) -> None:
+        self.config = config
         self._sources = sources
         self._followers = followers
         self._watcher = watcher
         self._reactor = reactor
         self._version = installed()
         self._started_at = reactor.seconds()
+        self._looked_at = 0.0
+        self._trends = Trends()
+        self._events = Events()
+        self._findings = Findings(self._events)
         self.site: WebSite | None = None
         self.content: dict[str, Any] = {}
 
+    @property
+    def due(self) -> bool:
+        """Whether a look is due for the sake of the history, though no client wants one."""
+        return not 0 <= self._reactor.seconds() - self._looked_at < STEP
+
     def look(self) -> None:
         """Make it anew."""
+        now = self._looked_at = self._reactor.seconds()
         self._sources.look_at_all()
-        streams = [
-            describe_source(source) | {"followers": self._followers.following(source.name)}
-            for source in islice(self._sources, MAX_STREAMS)
-        ]
+        services = [read_figures(seen, self._trends, now) for seen in self._watcher.seen]
+        streams = [self._stream(source, now) for source in islice(self._sources, MAX_STREAMS)]
         streams += [
             {**_EMPTY, "stream": name, "name": name, "problem": problem}
             for name, problem in sorted(self._sources.problems.items())
         ]
+        newest = newest_of(services, streams)
+        for stream in streams:
+            stream["behind"] = _behind(stream, newest)
+        groups = clusters(services)
+        disk = self._disk()
+        self._note_losses(services, now)
+        self._findings.update(self._judge(services, streams, groups, newest, disk), now)
+        self._trends.forget(now)
         self.content = {
-            "at": self._reactor.seconds(),
+            "at": now,
             "version": self._version,
             "started_at": self._started_at,
-            "streams": streams,
-            "services": [seen._asdict() for seen in self._watcher.seen],
+            "state": worst(self._findings.current),
+            "findings": [_told_finding(one) for one in self._findings.current[:MAX_FINDINGS]],
+            "streams": [stream | self._state(stream["stream"]) for stream in streams],
+            "services": [self._service(one, newest) for one in services],
+            "clusters": [
+                {**one._asdict(), "may_fail": one.may_fail, "title": one.title, **self._state(one.title)}
+                for one in groups
+            ],
+            "disk": disk,
+            "events": self._events.list(),
             "query": {} if self.site is None else _told(self.site),
         }
+
+    def history(self) -> dict[str, Any]:
+        """Return the rates of the last hour of streams and services, one for each step."""
+        now = self._reactor.seconds()
+        series: dict[str, list[float | None]] = {}
+        keys = [(f"stream {source.name}", f"stream:{source.name}:records") for source in self._sources]
+        for seen in self._watcher.seen:
+            main = MAIN.get(kind_of(seen.metrics))
+            if main is not None:
+                keys.append((f"service {seen.name}", key_of(seen.name, main)))
+        for name, key in keys[:MAX_SERIES]:
+            trend = self._trends.get(key)
+            if trend is not None:
+                series[name] = [None if rate is None else float(f"{rate:.3g}") for rate in trend.history(now)]
+        return {"at": now, "step": STEP, "series": series}
+
+    def _stream(self, source: Source, now: float) -> dict[str, Any]:
+        told = describe_source(source) | {"followers": self._followers.following(source.name)}
+        lost = float(sum(epoch["lost"] for epoch in told["epochs"]))
+        key = f"stream:{source.name}"
+        records = self._trends.add(f"{key}:records", now, now, told["records"], counter=False)
+        losses = self._trends.get(f"{key}:lost")
+        before = 0.0 if losses is None else losses.total
+        losses = self._trends.add(f"{key}:lost", now, now, lost, counter=False)
+        if losses is not None and losses.total > before:
+            self._events.add(now, ATTENTION, source.stream, _LOST, int(losses.total - before))
+        told["rate"] = None if records is None else records.rate(now)
+        told["lost_lately"] = int(losses.unproven(now)) if losses is not None else int(lost)
+        return told
+
+    def _note_losses(self, services: list[Figures], now: float) -> None:
+        for one in services:
+            for name, text in _LOSSES.items():
+                if one.grown.get(name):
+                    self._events.add(now, ATTENTION, one.seen.name, text, int(one.grown[name]))
+
+    def _judge(
+        self,
+        services: list[Figures],
+        streams: list[dict[str, Any]],
+        groups: list[Cluster],
+        newest: Newest,
+        disk: dict[str, Any],
+    ) -> Iterator[Finding]:
+        least = self.config.min_free_bytes
+        for one in services:
+            yield from judge_service(one, newest, least)
+        for stream in streams:
+            yield from judge_stream(stream, newest)
+        for group in groups:
+            yield from judge_cluster(group)
+        yield from room("this service", disk.get("free"), least)
+
+    def _state(self, subject: str) -> dict[str, Any]:
+        found = self._findings.of(subject)
+        return {"state": worst(found), "reasons": [one.text for one in found]}
+
+    def _service(self, one: Figures, newest: Newest) -> dict[str, Any]:
+        lag = behind(one, newest)
+        return {
+            **one.seen._asdict(),
+            **self._state(one.seen.name),
+            "kind": one.kind,
+            "age": None if not one.seen.heard_at else max(0.0, self._reactor.seconds() - one.seen.heard_at),
+            "rates": one.rates,
+            "recent": one.recent,
+            "behind": None if lag is None else lag[0],
+        }
+
+    def _disk(self) -> dict[str, Any]:
+        try:
+            found = os.statvfs(self._sources.directory)
+        except OSError:
+            return {}
+        return {"free": found.f_bavail * found.f_frsize, "total": found.f_blocks * found.f_frsize}
+
+
+def _behind(stream: dict[str, Any], newest: Newest) -> float | None:
+    if stream["stream"] not in newest or not stream["epochs"]:
+        return None
+    return max(0.0, float(newest[stream["stream"]][0] - (stream["epochs"][-1]["next"] - 1)))
+
+
+def _told_finding(one: Finding) -> dict[str, str]:
+    return {"subject": one.subject, "level": one.level, "what": one.what, "text": one.text}
 
 
 def _told(site: WebSite) -> dict[str, int]:
@@ -131,6 +256,15 @@ def _told(site: WebSite) -> dict[str, int]:
     }
 
 
+_LOST = "lost {count} messages for good"
+
+_LOSSES = {
+    "client_lost_total": _LOST,
+    "client_publish_failed_total": "did not get {count} messages published",
+    "frontend_failed_total": "did not get {count} messages published",
+    "parcels_skipped_total": "lost {count} events",
+}
+
 _EMPTY: dict[str, Any] = {
     "records": 0,
     "bytes": 0,
@@ -139,4 +273,7 @@ _EMPTY: dict[str, Any] = {
     "last_received_at": None,
     "followers": 0,
     "damaged": 0,
+    "rate": None,
+    "lost_lately": 0,
+    "behind": None,
 }

@@ -207,6 +207,11 @@ class OverviewStreams(Streams):
         stream.begin(b"retry: 1000\n")  # Together with what follows: alone, some clients take it for an event.
         return None
 
+    def history(self, request: WebRequest) -> Answer:
+        """Answer with the rates of the last hour."""
+        queries(request)
+        return answer(self._overview.history())
+
     def look(self) -> None:
         """Tell all of them how everything fares now."""
         self._overview.look()

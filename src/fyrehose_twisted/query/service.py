@@ -103,9 +103,11 @@ class QueryService(Service):
         return [*told, *([] if tokens is None else [counted(len(tokens), "token")])]
 
     def _look(self) -> None:
-        # With nobody to tell, only what is new in the directory matters.
+        # With no client to tell, only the history, and what is new in the directory, matter.
         if len(self.site.overviews):
             self.site.overviews.look()
+        elif self.site.overview.due:
+            self.site.overview.look()
         else:
             self.sources.look()
 

@@ -51,8 +51,8 @@ class QuerySite(WebSite):
         self.followers = Followers(sources, config, clients, turns, reactor)
         self.searches = Searches(config, turns)
         self.watcher = Watcher(watched, config, reactor)
-        overview = Overview(sources, self.followers, self.watcher, reactor)
-        self.overviews = OverviewStreams(overview, self.followers, config, reactor)
+        self.overview = Overview(sources, self.followers, self.watcher, config, reactor)
+        self.overviews = OverviewStreams(self.overview, self.followers, config, reactor)
         self.followers.others = self.overviews.__len__
         sources.dropped = self.followers.source_gone
         pages = StreamPages(sources, self.searches, self.followers, config)
@@ -62,6 +62,7 @@ class QuerySite(WebSite):
             Route("/streams/{name}", {b"GET": pages.get}),
             Route("/streams/{name}/records", {b"GET": pages.records}),
             Route("/overview", {b"GET": self.overviews.get}),
+            Route("/history", {b"GET": self.overviews.history}),
             Route("/health", {b"GET": self._health}, open=True),
             Route("/metrics", {b"GET": MetricsPage(metrics).get}),
             Route("/openapi.json", {b"GET": page(describe(config, token=tokens is not None))}, open=True),
@@ -70,7 +71,7 @@ class QuerySite(WebSite):
         routes += [Route(f"/{name}", {b"GET": _file(name)}, open=True) for name in KINDS if name != PAGE]
         routes.append(Route("/", {b"GET": _file(PAGE)}, open=True, page=True))
         super().__init__(routes, config, reactor, tokens=tokens, clients=clients, streams=self.followers)
-        overview.site = self
+        self.overview.site = self
         metrics += [SiteCollector("fyrehose_query", self), QueryCollector(self)]
 
     def reconfigure(self, config: QueryConfig, tokens: Tokens | None) -> None:
@@ -80,6 +81,7 @@ class QuerySite(WebSite):
         self.clients.limits = config.client_limits
         self.followers.config = self.overviews.config = config
         self.searches.config = config
+        self.overview.config = config
 
     def close(self) -> None:
         """See :meth:`~fyrehose_twisted.web.site.WebSite.close`."""

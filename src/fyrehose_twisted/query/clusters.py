@@ -1,0 +1,89 @@
+"""Clusters of watched nodes: members, leader, and how many more may fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from fyrehose_twisted.query.figures import Figures, chosen, label, total
+from fyrehose_twisted.query.findings import ATTENTION, DOWN, Finding
+
+SETTLING = 15.0
+"""Seconds that an election or the joining of a node may take."""
+
+
+class Cluster(NamedTuple):
+    """One hydra network or parcels cluster, as its watched nodes see it."""
+
+    kind: str
+    name: str
+    watched: int
+    """Nodes that are watched."""
+    up: int
+    """Of those, nodes that answer."""
+    members: int
+    """Nodes that belong to it; 0 if unknown."""
+    alive: int
+    """Of those, nodes that the others hear."""
+    quorum: int
+    """Nodes that have to agree; 0 if unknown."""
+    leaders: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """Name of it as a subject of findings."""
+        return f"{self.kind} {self.name}".strip()
+
+    @property
+    def may_fail(self) -> int | None:
+        """How many more nodes may fail; negative without a quorum, ``None`` if unknown."""
+        return self.alive - self.quorum if self.quorum else None
+
+
+def clusters(services: Iterable[Figures]) -> list[Cluster]:
+    """Return the clusters that the watched services belong to."""
+    found: dict[tuple[str, str], list[Figures]] = {}
+    for one in services:
+        if one.kind in ("hydra", "parcels"):
+            name = label(one.metrics, "network" if one.kind == "hydra" else "cluster")
+            found.setdefault((one.kind, name), []).append(one)
+    return [_cluster(kind, name, nodes) for (kind, name), nodes in sorted(found.items())]
+
+
+def _cluster(kind: str, name: str, nodes: list[Figures]) -> Cluster:
+    up = [one for one in nodes if one.seen.up]
+    # The node that hears most knows best: a node that is cut off counts only itself.
+    told = max((_told(one) for one in up), default=(0, 0, 0))
+    alive, members, quorum = told
+    leaders = {leader for one in up if (leader := chosen(one.metrics, f"{kind}_leader", "leader"))}
+    return Cluster(kind, name, len(nodes), len(up), members, alive, quorum, tuple(sorted(leaders)))
+
+
+def _told(one: Figures) -> tuple[int, int, int]:
+    """Return living members, members and quorum, as one node counts them."""
+    quorum = int(total(one.metrics, f"{one.kind}_quorum") or 0)
+    if one.kind == "hydra":
+        # A network drops nodes that it does not hear, so all that it has are alive.
+        nodes = int(total(one.metrics, "hydra_nodes") or 0)
+        return nodes, nodes, quorum
+    alive = int(total(one.metrics, "parcels_members", alive="true") or 0)
+    return alive, int(total(one.metrics, "parcels_members") or 0), quorum
+
+
+def judge_cluster(cluster: Cluster) -> Iterator[Finding]:
+    """Yield what is wrong with a cluster."""
+    title, left = cluster.title, cluster.may_fail
+    if not cluster.up:
+        yield Finding(title, DOWN, "no-node", "none of its watched nodes answers")
+        return
+    if left is not None and left < 0:
+        text = f"{cluster.alive} of the {cluster.quorum} nodes that have to agree are alive"
+        yield Finding(title, DOWN, "quorum", text, SETTLING)
+    elif cluster.alive < cluster.members:
+        text = f"{cluster.alive} of {cluster.members} members are alive"
+        yield Finding(title, ATTENTION, "members", text + (f"; {left} more may fail" if left is not None else ""))
+    if len(cluster.leaders) > 1:
+        text = f"nodes name different leaders: {', '.join(cluster.leaders[:4])}"
+        yield Finding(title, ATTENTION, "leaders", text, SETTLING)
+    elif not cluster.leaders:
+        yield Finding(title, DOWN, "leader", "no node leads", SETTLING)

@@ -1,0 +1,148 @@
+"""Figures of a watched service: its kind, rates and recent growth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fyrehose_twisted.query.trends import Trends
+from fyrehose_twisted.query.watching import PREFIX, Metrics, Seen
+
+WINDOW = 300.0
+"""Seconds over which drops and failures are counted."""
+
+KINDS = ("backbone", "journal", "client", "parcels", "hydra", "freenet", "frontend", "query")
+
+MAIN = {
+    "backbone": "backbone_published_total",
+    "journal": "journal_taken_total",
+    "client": "client_delivered_total",
+    "parcels": "parcels_delivered_total",
+    "frontend": "frontend_published_total",
+    "query": "query_requests_total",
+}
+"""The rate of each kind of which the page draws the history."""
+
+RATES = (
+    *MAIN.values(),
+    "backbone_delivered_total",
+    "backbone_requests_total",
+    "client_answered_total",
+)
+
+COUNTED = {
+    "backbone_dropped_total": "reason",
+    "backbone_send_errors_total": "errno",
+    "client_dropped_total": "reason",
+    "client_lost_total": "",
+    "client_publish_failed_total": "",
+    "client_send_errors_total": "errno",
+    "frontend_failed_total": "reason",
+    "journal_conflicts_total": "",
+    "parcels_refused_total": "",
+    "parcels_skipped_total": "",
+}
+"""Counters of which the growth over :data:`WINDOW` is shown, and the label by which it is split."""
+
+MAX_LABELS = 64
+"""Values of one label that are kept apart."""
+
+
+def samples(metrics: Metrics, name: str) -> list[tuple[dict[str, str], float]]:
+    """Return the samples of a metric, given its name without prefix."""
+    return metrics.get(PREFIX + name, [])
+
+
+def total(metrics: Metrics, name: str, **labels: str) -> float | None:
+    """Return the sum of a metric over those samples that have ``labels``; ``None`` if there are none."""
+    found = [value for has, value in samples(metrics, name) if labels.items() <= has.items()]
+    return sum(found) if found else None
+
+
+def label(metrics: Metrics, name: str) -> str:
+    """Return a label of ``fyrehose_info``, empty if there is none."""
+    return next((labels[name] for labels, _ in samples(metrics, "info") if labels.get(name)), "")
+
+
+def chosen(metrics: Metrics, name: str, label: str) -> str:
+    """Return the label of the sample that is 1, empty if there is none."""
+    return next((labels.get(label, "") for labels, value in samples(metrics, name) if value == 1), "")
+
+
+def kind_of(metrics: Metrics) -> str:
+    """Return what a service says it is, or else what its metrics are called; ``other`` if neither is known."""
+    told = label(metrics, "service")
+    if told in KINDS:
+        return told
+    return next((kind for kind in KINDS if any(name.startswith(f"{PREFIX}{kind}_") for name in metrics)), "other")
+
+
+def durable_journals(metrics: Metrics) -> float | None:
+    """Return how many durable journals a backbone has. An older one tells only how many clients answer repairs."""
+    durable = total(metrics, "backbone_durable_journals")
+    return total(metrics, "backbone_journals") if durable is None else durable
+
+
+class Figures(NamedTuple):
+    """What the metrics of a service say at a moment."""
+
+    seen: Seen
+    kind: str
+    rates: dict[str, float | None]
+    """Growth a second of each of :data:`RATES` that the service has."""
+    recent: dict[str, dict[str, float]]
+    """Growth over :data:`WINDOW` of each of :data:`COUNTED` that has grown, by label."""
+    grown: Mapping[str, float]
+    """Growth of each of :data:`COUNTED` since the look before."""
+    lost: float
+    """Messages lost during the history, or before it began."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """The last metrics that there were."""
+        return self.seen.metrics
+
+    def rate(self, name: str) -> float:
+        """Return the growth a second of a metric, 0 if it is unknown."""
+        return self.rates.get(name) or 0.0
+
+    def lately(self, name: str, without: frozenset[str] = frozenset()) -> dict[str, float]:
+        """Return the growth of a counter by label over :data:`WINDOW`, some labels left out."""
+        return {label: count for label, count in self.recent.get(name, {}).items() if label not in without}
+
+
+def key_of(service: str, name: str, part: str = "") -> str:
+    """Return the key of a trend."""
+    return f"service:{service}:{name}:{part}"
+
+
+def read_figures(seen: Seen, trends: Trends, now: float) -> Figures:
+    """Return the figures of a service, and note them in its trends."""
+    rates: dict[str, float | None] = {}
+    recent: dict[str, dict[str, float]] = {}
+    grown: dict[str, float] = {}
+    for name in RATES:
+        value = total(seen.metrics, name)
+        if value is not None:
+            trend = trends.add(key_of(seen.name, name), now, seen.heard_at, value, counter=True)
+            rates[name] = None if trend is None or not seen.up else trend.rate(now)
+    for name, by in COUNTED.items():
+        for labels, value in samples(seen.metrics, name)[:MAX_LABELS]:
+            part = labels.get(by, "")
+            key = key_of(seen.name, name, part)
+            known = trends.get(key)
+            before = 0.0 if known is None else known.total
+            # What comes with a reason for the first time was 0 a moment ago, if the service was known then.
+            if known is None and by and trends.get(key_of(seen.name, name)) is not None:
+                trends.add(key, now, seen.heard_at - 1, 0.0, counter=True)
+            trend = trends.add(key, now, seen.heard_at, value, counter=True)
+            if trend is None:
+                continue
+            grown[name] = grown.get(name, 0.0) + trend.total - before
+            count = trend.increase(now, WINDOW)
+            if count:
+                recent.setdefault(name, {})[part] = count
+        if by and seen.heard_at:
+            trends.add(key_of(seen.name, name), now, seen.heard_at, 0.0, counter=True)
+    lost = trends.get(key_of(seen.name, "client_lost_total"))
+    return Figures(seen, kind_of(seen.metrics), rates, recent, grown, 0.0 if lost is None else lost.unproven(now))

@@ -1,0 +1,92 @@
+"""Findings that come and go, and the events that they make."""
+
+from __future__ import annotations
+
+import pytest
+
+from fyrehose_twisted.query.findings import ATTENTION, DOWN, MAX_EVENTS, MERGE, OK, Events, Finding, Findings, worst
+
+WARM = Finding("a", ATTENTION, "warm", "is warm")
+DEAD = Finding("a", DOWN, "down", "is down: refused")
+
+
+@pytest.fixture
+def events() -> Events:
+    return Events()
+
+
+def told(events: Events) -> list[tuple[str, str, str]]:
+    """Return level, subject and text, the oldest first."""
+    return [(event["level"], event["subject"], event["text"]) for event in reversed(events.list())]
+
+
+def test_the_worst_level_counts() -> None:
+    assert (worst([]), worst([WARM]), worst([WARM, DEAD])) == (OK, ATTENTION, DOWN)
+
+
+def test_a_finding_is_told_when_it_begins_and_when_it_is_over(events: Events) -> None:
+    findings = Findings(events)
+    for now in (1.0, 2.0):
+        findings.update([WARM], now)
+    findings.update([], 3.0)
+    assert told(events) == [(ATTENTION, "a", "is warm"), (OK, "a", "is OK again")]
+    assert [event["at"] for event in events.list()] == [3.0, 1.0]
+
+
+def test_what_was_down_is_back_even_if_it_still_wants_attention(events: Events) -> None:
+    findings = Findings(events)
+    findings.update([DEAD], 1.0)
+    findings.update([WARM], 2.0)
+    findings.update([], 3.0)
+    assert told(events) == [
+        (DOWN, "a", "is down: refused"),
+        (ATTENTION, "a", "is warm"),
+        (ATTENTION, "a", "is back"),
+        (OK, "a", "is OK again"),
+    ]
+
+
+def test_a_finding_with_other_figures_is_not_told_again(events: Events) -> None:
+    findings = Findings(events)
+    for number in range(5):
+        findings.update([WARM._replace(text=f"is at {number} degrees")], float(number))
+    assert told(events) == [(ATTENTION, "a", "is at 0 degrees")]
+    assert findings.of("a")[0].text == "is at 4 degrees"
+
+
+def test_a_finding_counts_only_after_it_has_lasted(events: Events) -> None:
+    findings, slow = Findings(events), WARM._replace(hold=60.0)
+    findings.update([slow], 0.0)
+    findings.update([slow], 59.0)
+    assert (findings.current, findings.of("a")) == ([], [])
+    findings.update([], 60.0)
+    findings.update([slow], 61.0)
+    findings.update([slow], 120.0)
+    assert findings.current == []
+    findings.update([slow], 121.0)
+    assert findings.current == [slow]
+    assert told(events) == [(ATTENTION, "a", "is warm")]
+
+
+def test_losses_soon_after_one_another_are_one_event(events: Events) -> None:
+    for at in (0.0, 10.0, MERGE):
+        events.add(at, ATTENTION, "a", "lost {count} messages", 1_000)
+    events.add(MERGE, ATTENTION, "b", "lost {count} messages", 1)
+    events.add(MERGE + 1, ATTENTION, "a", "lost {count} messages", 5)
+    assert told(events) == [
+        (ATTENTION, "a", "lost 3,000 messages"),
+        (ATTENTION, "b", "lost 1 messages"),
+        (ATTENTION, "a", "lost 5 messages"),
+    ]
+
+
+def test_a_text_from_elsewhere_is_no_format(events: Events) -> None:
+    events.add(0.0, DOWN, "a", "is down: {count} {x} %s {")
+    assert told(events) == [(DOWN, "a", "is down: {count} {x} %s {")]
+
+
+def test_only_the_newest_events_are_remembered(events: Events) -> None:
+    for number in range(MAX_EVENTS + 10):
+        events.add(float(number), OK, "a", f"event {number}")
+    assert len(events.list()) == MAX_EVENTS
+    assert events.list()[0]["text"] == f"event {MAX_EVENTS + 9}"

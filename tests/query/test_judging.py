@@ -1,0 +1,241 @@
+"""Rules about services, journals and clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.query.clusters import clusters, judge_cluster
+from fyrehose_twisted.query.figures import Figures, durable_journals, kind_of, read_figures
+from fyrehose_twisted.query.findings import ATTENTION, DOWN, Finding
+from fyrehose_twisted.query.judging import BEHIND, behind, judge_service, judge_stream, newest_of
+from fyrehose_twisted.query.trends import Trends
+from fyrehose_twisted.query.watching import Seen, parse_metrics
+
+START = 1_700_000_000.0
+STREAM = "fyrehose://default"
+
+
+def seen(*lines: str, name: str = "one", now: float = START, **more: Any) -> Seen:
+    page = "".join(f"fyrehose_{line}\n" for line in lines)
+    known = Seen(name, True, "", now, now, 0, parse_metrics(page.encode()))
+    return known._replace(**more)
+
+
+def read(*lines: str, trends: Trends | None = None, now: float = START, **more: Any) -> Figures:
+    return read_figures(seen(*lines, now=now, **more), Trends() if trends is None else trends, now)
+
+
+def judged(one: Figures, newest: Any = None, least_free: int = 2**30) -> dict[str, Finding]:
+    return {found.what: found for found in judge_service(one, newest or {}, least_free)}
+
+
+def backbone(sequence: int = 100, rate: int = 0, **more: Any) -> Figures:
+    """Return a backbone that published ``rate`` messages a second in the last five seconds."""
+    trends = Trends()
+    info = f'info{{service="backbone",stream="{STREAM}"}} 1'
+    for back in (5, 0):
+        published = f"backbone_published_total {sequence - rate * back}"
+        one = read(info, f"backbone_sequence {sequence}", published, trends=trends, now=START - back, **more)
+    return one
+
+
+HEALTHY = 'info{service="backbone"} 1', "backbone_journals 3"
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        (['info{service="journal"} 1', "client_lost_total 0"], "journal"),
+        (["client_lost_total 0"], "client"),
+        (['info{service="news"} 1', "backbone_sequence 1"], "backbone"),
+        (["unheard_of 1"], "other"),
+        ([], "other"),
+    ],
+)
+def test_kind_of_a_service(lines: list[str], kind: str) -> None:
+    assert kind_of(seen(*lines).metrics) == kind
+
+
+@pytest.mark.parametrize(
+    ("lines", "journals"),
+    [
+        (["backbone_journals 3", "backbone_durable_journals 1"], 1),
+        (["backbone_journals 3", "backbone_durable_journals 0"], 0),
+        (["backbone_journals 3"], 3),
+        ([], None),
+    ],
+)
+def test_durable_journals_count_and_an_older_backbone_tells_of_all(lines: list[str], journals: float | None) -> None:
+    assert durable_journals(seen(*lines).metrics) == journals
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        (["backbone_journals 3", "backbone_durable_journals 1"], "only one durable journal"),
+        (["backbone_journals 3", "backbone_durable_journals 0"], "no durable journal"),
+        (["backbone_journals 1"], "only one durable journal"),
+    ],
+)
+def test_few_durable_journals_want_attention(lines: list[str], text: str) -> None:
+    found = judged(read('info{service="backbone"} 1', *lines))
+    assert (found["journals"].level, found["journals"].text) == (ATTENTION, text)
+
+
+def test_a_service_that_is_fine_has_no_findings() -> None:
+    assert judged(read(*HEALTHY)) == {}
+
+
+def test_a_service_that_does_not_answer_is_down_and_one_missed_scrape_wants_attention() -> None:
+    assert judged(read(*HEALTHY, up=False, why="refused", missed=3))["down"] == Finding(
+        "one", DOWN, "down", "is down: refused"
+    )
+    assert judged(read(*HEALTHY, why="closed", missed=1))["scrape"].level == ATTENTION
+    # Nothing is known of one that was never asked.
+    assert judged(read(up=False, at=0.0, heard_at=0.0)) == {}
+
+
+def test_drops_of_the_last_five_minutes_want_attention_and_older_ones_do_not() -> None:
+    trends = Trends()
+    dropped = 'backbone_dropped_total{reason="token"} %d', 'backbone_dropped_total{reason="held_already"} %d'
+
+    def at(second: int, token: int, held: int) -> Figures:
+        lines = dropped[0] % token, dropped[1] % held
+        return read(*HEALTHY, *lines, trends=trends, now=START + second)
+
+    assert judged(at(0, 1_000, 1_000)) == {}
+    # What is dropped in normal life is shown, and no finding.
+    one = at(10, 1_000, 1_005)
+    assert (judged(one), one.recent["backbone_dropped_total"]) == ({}, {"held_already": 5})
+    one = at(20, 1_007, 1_005)
+    assert judged(one)["backbone_dropped_total"].text == "7 packets dropped in 5 min (token)"
+    for second in range(30, 340, 10):
+        one = at(second, 1_007, 1_005)
+    assert (judged(one), one.recent) == ({}, {})
+
+
+def test_a_reason_that_is_new_counts_from_its_first_time() -> None:
+    trends = Trends()
+    read(*HEALTHY, trends=trends)
+    one = read(*HEALTHY, 'backbone_dropped_total{reason="token"} 9', trends=trends, now=START + 2)
+    assert one.recent == {"backbone_dropped_total": {"token": 9}}
+
+
+def test_messages_lost_before_this_service_began_want_attention_for_an_hour() -> None:
+    trends = Trends()
+    lines = 'info{service="client"} 1', "client_connected 1", "client_lost_total 6609"
+    assert judged(read(*lines, trends=trends))["lost"].text == "6,609 messages lost for good"
+    for minute in range(1, 62):
+        one = read(*lines, trends=trends, now=START + 60 * minute)
+    assert judged(one) == {}
+
+
+def test_a_journal_that_is_a_million_behind_wants_attention() -> None:
+    journal = read('info{service="journal"} 1', f'journal_next{{stream="{STREAM}"}} 1000001', "client_connected 1")
+    newest = newest_of([backbone(2_000_000)], [])
+    assert behind(journal, newest) == (1_000_000, BEHIND)
+    assert judged(journal, newest)["behind"].text == "1,000,000 messages behind"
+    assert "behind" not in judged(journal, newest_of([backbone(1_000_000 + BEHIND)], []))
+
+
+def test_scrapes_at_different_moments_are_no_lag() -> None:
+    # At 500,000 a second two scrapes 2 s apart differ by a million.
+    journal = read('info{service="journal"} 1', f'journal_next{{stream="{STREAM}"}} 9000001', "client_connected 1")
+    assert "behind" not in judged(journal, newest_of([backbone(10_000_000, rate=500_000)], []))
+
+
+def test_a_client_is_compared_with_the_one_stream_that_there_is() -> None:
+    client = read('info{service="client"} 1', "client_connected 1", "client_sequence 40")
+    assert behind(client, newest_of([backbone(100)], [])) == (60, BEHIND)
+    assert behind(client, {"fyrehose://a": (1, 0), "fyrehose://b": (1, 0)}) is None
+    assert behind(client, {}) is None
+
+
+def stream(**more: Any) -> dict[str, Any]:
+    epoch = {"epoch": 0, "first": 1, "next": 101, "last": 100, "records": 100, "lost": 0, "missing": 0}
+    told = {"stream": STREAM, "problem": "", "damaged": 0, "lost_lately": 0, "behind": 0.0, "epochs": [epoch]}
+    return told | more
+
+
+@pytest.mark.parametrize(
+    ("more", "what", "level"),
+    [
+        ({"problem": "it is gone"}, "problem", DOWN),
+        ({"damaged": 2}, "damaged", ATTENTION),
+        ({"lost_lately": 6_609}, "lost", ATTENTION),
+        ({"behind": 1_000_000.0}, "behind", ATTENTION),
+        ({"epochs": [stream()["epochs"][0] | {"missing": 5}]}, "missing", ATTENTION),
+    ],
+)
+def test_a_journal_of_the_directory(more: dict[str, Any], what: str, level: str) -> None:
+    newest = newest_of([], [stream()])
+    assert newest == {STREAM: (100, 0.0)}
+    assert list(judge_stream(stream(), newest)) == []
+    (found,) = judge_stream(stream(**more), newest)
+    assert (found.subject, found.what, found.level) == (STREAM, what, level)
+
+
+@pytest.mark.parametrize(
+    ("lines", "what", "level"),
+    [
+        (['info{service="client"} 1', "client_connected 0"], "connected", ATTENTION),
+        (['info{service="client"} 1', "client_missing 3"], "missing", ATTENTION),
+        (['info{service="journal"} 1', 'journal_damaged_segments{stream="a"} 1'], "damaged", ATTENTION),
+        (['info{service="journal"} 1', 'journal_free_bytes{stream="a"} 1000'], "disk", ATTENTION),
+        (['info{service="frontend"} 1', "frontend_backbone 0"], "backbone", DOWN),
+        (['info{service="freenet"} 1', "freenet_neighbours 0"], "neighbours", ATTENTION),
+        (['info{service="freenet"} 1', 'freenet_streams{phase="searching"} 2'], "unsettled", ATTENTION),
+        (['info{service="hydra"} 1', "hydra_leader_known 0"], "leader", ATTENTION),
+        (['info{service="parcels"} 1', 'parcels_mode{mode="Hlt"} 1'], "mode", ATTENTION),
+        (['info{service="query"} 1', "query_problems 1"], "problems", ATTENTION),
+    ],
+)
+def test_a_service_that_wants_attention(lines: list[str], what: str, level: str) -> None:
+    found = judged(read(*lines))
+    assert {name: one.level for name, one in found.items()} == {what: level}
+
+
+def parcels(name: str, alive: int, members: int, quorum: int, leader: str = "a", **more: Any) -> Figures:
+    lines = [
+        'info{service="parcels",cluster="c"} 1',
+        f'parcels_members{{alive="true"}} {alive}',
+        f'parcels_members{{alive="false"}} {members - alive}',
+        f"parcels_quorum {quorum}",
+    ]
+    lines += [f'parcels_leader{{leader="{leader}"}} 1'] * bool(leader)
+    return read(*lines, name=name, **more)
+
+
+def test_a_cluster_tells_how_many_more_nodes_may_fail() -> None:
+    (cluster,) = clusters([parcels("a", 5, 5, 3), parcels("b", 5, 5, 3)])
+    assert (cluster.title, cluster.alive, cluster.may_fail, cluster.leaders) == ("parcels c", 5, 2, ("a",))
+    assert list(judge_cluster(cluster)) == []
+
+
+def test_a_cluster_with_dead_members_wants_attention_and_is_down_without_a_quorum() -> None:
+    (cluster,) = clusters([parcels("a", 3, 5, 3), parcels("b", 1, 5, 3)])
+    assert [(one.level, one.text) for one in judge_cluster(cluster)] == [
+        (ATTENTION, "3 of 5 members are alive; 0 more may fail")
+    ]
+    (cluster,) = clusters([parcels("a", 2, 5, 3, leader="")])
+    assert {one.what: one.level for one in judge_cluster(cluster)} == {"quorum": DOWN, "leader": DOWN}
+
+
+def test_nodes_that_name_different_leaders_want_attention() -> None:
+    (cluster,) = clusters([parcels("a", 3, 3, 2), parcels("b", 3, 3, 2, leader="b")])
+    assert [one.what for one in judge_cluster(cluster)] == ["leaders"]
+
+
+def test_a_cluster_is_down_when_none_of_its_nodes_answers() -> None:
+    (cluster,) = clusters([parcels("a", 3, 3, 2, up=False, missed=3)])
+    assert [(one.what, one.level) for one in judge_cluster(cluster)] == [("no-node", DOWN)]
+
+
+@pytest.mark.parametrize(("quorum", "may_fail"), [("hydra_quorum 2", 1), ("hydra_links 2", None)])
+def test_a_hydra_network_counts_its_nodes_and_an_older_one_tells_no_quorum(quorum: str, may_fail: int | None) -> None:
+    node = read('info{service="hydra",network="n"} 1', "hydra_nodes 3", quorum, 'hydra_leader{leader="a"} 1')
+    (cluster,) = clusters([node])
+    assert (cluster.title, cluster.members, cluster.may_fail) == ("hydra n", 3, may_fail)
+    assert list(judge_cluster(cluster)) == []

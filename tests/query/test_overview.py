@@ -1,0 +1,107 @@
+"""The state of everything and the history of the last hour, as the site tells them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.testing import MemoryReactorClock
+
+from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.service import QueryService
+from fyrehose_twisted.query.sources import Sources
+from fyrehose_twisted.query.trends import STEP, STEPS
+
+STREAM = "fyrehose://test"
+
+
+def overview(bench: Any) -> Any:
+    return bench.ask("/overview").json
+
+
+def texts(told: Any) -> list[str]:
+    return [event["text"] for event in told["events"]]
+
+
+def test_with_nothing_wrong_it_is_ok(bench: Any) -> None:
+    bench.numbers(3)
+    told = overview(bench)
+    assert (told["state"], told["findings"], told["events"], told["clusters"]) == ("ok", [], [], [])
+    (stream,) = told["streams"]
+    assert (stream["state"], stream["reasons"], stream["behind"]) == ("ok", [], 0)
+    assert 0 < told["disk"]["free"] <= told["disk"]["total"]
+
+
+def test_lost_messages_want_attention_and_are_an_event(bench: Any) -> None:
+    bench.numbers(3)
+    overview(bench)
+    bench.clock.advance(2)
+    journal = bench.journal()
+    journal.lose(0, 4, 6_612)
+    journal.commit()
+    told = overview(bench)
+    assert told["state"] == "attention"
+    assert [(one["subject"], one["what"]) for one in told["findings"]] == [(STREAM, "lost")]
+    assert told["streams"][0]["reasons"] == ["6,609 messages lost for good"]
+    assert "lost 6,609 messages for good" in texts(told)
+    for _ in range(STEPS + 1):
+        bench.clock.advance(STEP)
+        told = overview(bench)
+    assert told["state"] == "ok"
+    assert texts(told)[0] == "is OK again"
+
+
+def test_a_journal_that_cannot_be_read_is_down_and_back(bench: Any) -> None:
+    bench.numbers(1)
+    (segment,) = (bench.path / "fyrehose-test").glob("*.log")
+    bad = bench.path / "fyrehose-bad"
+    bad.mkdir()
+    (bad / segment.name).write_bytes(b"no journal" * 100)
+    told = overview(bench)
+    assert (told["state"], [one["state"] for one in told["streams"]]) == ("down", ["ok", "down"])
+    (bad / segment.name).unlink()
+    bad.rmdir()
+    told = overview(bench)
+    assert (told["state"], texts(told)[0]) == ("ok", "is back")
+
+
+def test_a_disk_with_little_room_wants_attention(bench: Any) -> None:
+    found = os.statvfs(bench.path)
+    bench.make(QueryConfig(min_free_bytes=found.f_blocks * found.f_frsize + 1))
+    told = overview(bench)
+    assert [(one["subject"], one["level"]) for one in told["findings"]] == [("this service", "attention")]
+
+
+def test_history_is_that_of_the_service_however_late_a_client_asks(bench: Any) -> None:
+    for _ in range(30):
+        bench.numbers(50)
+        overview(bench)
+        bench.clock.advance(STEP)
+    history = bench.ask("/history").json
+    assert history["step"] == STEP
+    (rates,) = history["series"].values()
+    assert len(rates) == STEPS
+    # The last step has no sample yet, and the first one nothing to grow from.
+    assert rates[-30:-1] == [5.0] * 29
+    assert set(rates[:-31]) == {None}
+
+
+def test_the_service_looks_for_its_history_without_any_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reactor, looks = MemoryReactorClock(), list[float]()
+    service = QueryService(Sources(tmp_path, lambda stream, payloads: payloads), "tcp:8480", reactor=reactor)
+    look = service.site.overview.look
+
+    def noted() -> None:
+        looks.append(reactor.seconds())
+        look()
+
+    monkeypatch.setattr(service.site.overview, "look", noted)
+    reactor.advance(1_000)
+    service.startService()
+    reactor.pump([1.0] * 30)
+    assert looks == [1_000, 1_010, 1_020, 1_030]
+    stopped = service.stopService()
+    reactor.advance(0.1)
+    assert stopped.called
