@@ -30,6 +30,7 @@ import treq
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from suite.marionette import Firefox
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.protocol import DatagramProtocol
 
@@ -771,6 +772,23 @@ def open_browser(browser: Any) -> Iterator[Callable[[], Browser]]:
 
     def made() -> Browser:
         opened.append(Browser([option for option in browser() if "virtual-time" not in option]))
+        return opened[-1]
+
+    yield made
+    for one in opened:
+        one.close()
+
+
+@pytest.fixture
+def open_firefox(
+    program: Callable[[str, str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], Firefox]]:
+    """Open a page in Firefox; where it is not installed, the test is skipped."""
+    opened: list[Firefox] = []
+
+    def made() -> Firefox:
+        path = program("firefox-esr", "firefox-esr")
+        opened.append(Firefox(path, tmp_path_factory.mktemp("firefox"), SCREENSHOTS))
         return opened[-1]
 
     yield made

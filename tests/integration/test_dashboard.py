@@ -12,6 +12,7 @@ from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -40,6 +41,12 @@ def cell(row: str, title: str) -> str:
         f"[...document.querySelectorAll('tbody tr')].find((row) => row.cells[0].textContent === {json.dumps(row)})"
         f".querySelector('td[data-label={json.dumps(title)}]').textContent"
     )
+
+
+def answers(service: str) -> str:
+    """Return a script that tells whether a service has answered and is not down."""
+    state, old = cell(service, "State"), cell(service, "Age")
+    return f"/^[✓!]/u.test({state}) && {old} !== '\\u2013'"
 
 
 Canned = Callable[..., str]
@@ -125,7 +132,7 @@ def test_it_shows_how_everything_fares(
     stream = "fyrehose://default"
     page.until(f"{cell(stream, 'Whole up to')} === '300'")
     assert page.run(cell(stream, "Missing")) == page.run(cell(stream, "Lost")) == "0"
-    page.until(f"{cell('backbone', 'State')} === '✓ up'")
+    page.until(answers("backbone"))
     assert page.run(cell("backbone", "Last number")) == "300"
     assert page.run(cell("backbone", "Journals")) == "1"
     page.until(f"{cell('gone', 'State')}.startsWith('✗')")
@@ -200,7 +207,7 @@ def test_it_shows_how_everything_fares(
     page.until(f"{cell('backbone', 'State')}.startsWith('✗')")
     assert page.run(cell("backbone", "Last number")) == "350"
     assert page.run(cell("backbone", "Published/s")) == "\N{EN DASH}"
-    page.until("document.getElementById('trouble').textContent === '✗ 2 of 2 services down: backbone, gone'")
+    page.until("document.getElementById('trouble').textContent === '✗ Down: backbone, gone'")
     assert page.run("document.title") == "✗ fyrehose"
     program.signal(signal.SIGTERM).finish()
     page.until("document.getElementById('state').classList.contains('bad')")
@@ -241,7 +248,7 @@ def test_a_token_is_asked_for(open_browser: Any, guarded: Any, tmp_path: Path) -
     page.until(f"{cell(stream, 'Newest')} === '1'")
     tokens.write_text("ann battery-horse-correct\n")
     program.signal(signal.SIGHUP).wait_for("SIGHUP: 1 token")
-    page.run("document.querySelector('#streams tbody button').click()")
+    page.run("document.querySelector('#streams tbody a').click()")
     page.until("!document.getElementById('login').hidden")
     assert page.run("document.getElementById('records').open") is False
     assert page.run("document.activeElement.id") == "token"
@@ -283,7 +290,9 @@ def test_a_token_is_entered_before_the_refusal_is_read(open_browser: Any, guarde
     page.type("correct-horse-battery")
     page.key("Enter")
     page.until("document.getElementById('state-text').textContent === 'Live'")
-    assert page.run("asked") == ["/overview"] * 3  # Without a token, with the wrong one, with the right one.
+    assert (
+        page.run("asked.filter((path) => path !== '/history')") == ["/overview"] * 3
+    )  # Without a token, with the wrong one, with the right one.
     assert page.errors == []
 
 
@@ -302,6 +311,149 @@ def test_a_late_refusal_keeps_the_token_that_was_entered_meanwhile(open_browser:
     page.until("document.getElementById('state-text').textContent === 'Live'")
     assert page.run("token") == page.run("sessionStorage.getItem('token')") == "correct-horse-battery"
     assert page.run("document.getElementById('login').hidden")
+    assert page.errors == []
+
+
+BIG = "9007199254740991"
+WIDE = {
+    "a-backbone-with-a-long-name-that-does-not-end-soon": [
+        *('info{service="backbone",stream="fyrehose://wide"} 1', f"backbone_sequence {BIG}", "backbone_clients 123456"),
+        *(f"backbone_published_total {BIG}", f"backbone_delivered_total {BIG}", "backbone_journals 99999"),
+        *(f'backbone_dropped_total{{reason="{reason}"}} 1' for reason in ("token", "table_full", "request_rate")),
+    ],
+    "journal": [
+        *('info{service="journal",stream="fyrehose://wide"} 1', 'journal_next{stream="fyrehose://wide"} 1'),
+        *("client_connected 0", f"client_missing {BIG}", f"client_lost_total {BIG}", f"client_answered_total {BIG}"),
+    ],
+    "client": ["client_connected 0", f"client_sequence {BIG}", f"client_lost_total {BIG}"],
+    "parcels": ['info{service="parcels",cluster="wide"} 1', 'parcels_leader{leader="' + 60 * "w" + '"} 1'],
+    "hydra": ['info{service="hydra",network="wide"} 1', "hydra_nodes 3", "hydra_quorum 2"],
+    "freenet": ['info{service="freenet"} 1', 'freenet_streams{phase="searching"} 1234567'],
+    "frontend": ['info{service="frontend"} 1', "frontend_backbone 0", f"frontend_waiting_bytes {BIG}"],
+    "query": ['info{service="query"} 1', f"query_requests_total {BIG}"],
+}
+"""Services with names and figures that are as long as they get."""
+
+TOO_WIDE = """[...document.querySelectorAll("*")].filter((one) =>
+    one.scrollWidth > one.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(one).overflowX)
+    || one.getBoundingClientRect().right > document.documentElement.clientWidth + 1
+    && !one.closest(".skip, thead, dialog")).map((one) => one.outerHTML.slice(0, 120))"""
+"""What scrolls sideways, or sticks out."""
+
+
+@pytest.fixture
+def wide(start_query: Any, canned: Canned, tmp_path: Path) -> str:
+    """Return the URL of a dashboard with more than fits."""
+    stream = "fyrehose://" + "wide-" * 15
+    with closing(open_journal(tmp_path / "kept", stream)) as journal:
+        journal.append([Record(stream, 0, number, 1_700_000_000_000_000, b"x") for number in (2**47, 2**47 + 2)])
+    watched = (f"--watch={name}={canned(*samples)}" for name, samples in WIDE.items())
+    url: str = start_query(tmp_path / "kept", *watched, "--watch=gone=http://127.0.0.1:9/")[1]
+    return url
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", ["chromium", "firefox"])
+def test_nothing_scrolls_sideways(name: str, request: pytest.FixtureRequest, wide: str) -> None:
+    page = request.getfixturevalue("open_browser" if name == "chromium" else "open_firefox")()
+    page.go(wide)
+    page.until(" && ".join(f"{cell(service, 'Age')} !== '\\u2013'" for service in WIDE))
+    for width in (1024, 1100, 1280, 1440, 1920):
+        page.size(width, 900)
+        assert page.run("document.documentElement.scrollWidth") <= width, width
+        assert page.run(TOO_WIDE) == [], width
+        page.keep(f"dashboard-{name}-{width}")
+
+
+@pytest.mark.extended
+def test_each_stream_and_filter_has_an_address(open_browser: Any, start_query: Any, tmp_path: Path) -> None:
+    page = open_browser()
+    stream = "fyrehose://a b&c=%"
+    with closing(open_journal(tmp_path / "kept", stream)) as journal:
+        journal.append([Record(stream, 0, n, 1_700_000_000_000_000, b'{"n": %d}' % n) for n in range(1, 6)])
+    _, url = start_query(tmp_path / "kept")
+    shown = "[...document.querySelectorAll('#list .number:first-child')].map((one) => Number(one.textContent))"
+    page.go(url)
+    page.until("document.querySelectorAll('#streams tbody a').length === 1")
+    page.run("document.querySelector('#streams tbody a').click()")
+    page.until("document.querySelectorAll('#list li').length === 5")
+    unfiltered = page.run("location.href")
+    page.run("document.getElementById('where').focus()")
+    page.type("n > `3` && n != `5`")
+    page.key("Enter")
+    page.until("document.querySelectorAll('#list li').length === 1")
+    filtered = page.run("location.href")
+    assert unfiltered.startswith(f"{url}#stream=")
+    assert filtered != unfiltered
+
+    # Another browser shows the same, and so does going back to what was seen before.
+    other = open_browser()
+    other.go(filtered)
+    other.until("document.querySelectorAll('#list li').length === 1")
+    assert other.run(shown) == [4]
+    assert other.run("document.getElementById('where').value") == "n > `3` && n != `5`"
+    other.until(f"document.getElementById('records-title').textContent === {json.dumps(stream)}")
+    other.run(f"location.href = {json.dumps(unfiltered)}; 0")
+    other.until("document.querySelectorAll('#list li').length === 5")
+    other.run("document.getElementById('close').click()")
+    other.until("!document.getElementById('records').open && location.hash === ''")
+    assert other.run("location.href") == url
+    other.run("history.back()")
+    other.until("document.getElementById('records').open && document.querySelectorAll('#list li').length === 1")
+    other.run("location.hash = '#stream=nothing-of-the-kind'; 0")
+    other.until("document.getElementById('where-error').textContent.includes('no such stream')")
+    assert page.errors == other.errors == []
+
+
+@pytest.mark.extended
+def test_an_address_is_followed_after_the_token_was_entered(open_browser: Any, guarded: Any, tmp_path: Path) -> None:
+    page = open_browser()
+    _, program, url = guarded
+    with closing(open_journal(tmp_path / "kept", "fyrehose://kept")) as journal:
+        journal.append([Record("fyrehose://kept", 0, 1, 1_700_000_000_000_000, b"one")])
+    program.wait_for("serves fyrehose://kept")
+    page.go(f"{url}#stream=fyrehose-kept")
+    page.until("!document.getElementById('login').hidden")
+    assert page.run("document.getElementById('records').open") is False
+    page.type("correct-horse-battery")
+    page.key("Enter")
+    page.until("document.querySelectorAll('#list li').length === 1")
+    assert page.run("location.hash") == "#stream=fyrehose-kept"
+    assert page.errors == []
+
+
+@pytest.mark.extended
+def test_a_page_that_is_opened_later_has_the_history_and_the_events(
+    open_browser: Any, start_query: Any, canned: Canned, await_true: Any, tmp_path: Path
+) -> None:
+    page = open_browser()
+    stream = "fyrehose://default"
+    journal = open_journal(tmp_path / "kept", stream)
+    journal.append([Record(stream, 0, 1, 1_700_000_000_000_000, b"x")])
+    journal.commit()
+    backbone = canned('info{service="backbone",stream="fyrehose://default"} 1', "backbone_sequence 1000001")
+    program, url = start_query(tmp_path / "kept", f"--watch=backbone={backbone}")
+
+    def told(path: str) -> Any:
+        with urlopen(url + path, timeout=DEADLINE) as response:
+            return json.load(response)
+
+    # Lost while no page is open; and a million behind the backbone.
+    await_true(lambda: told("overview")["streams"], lambda: program)
+    journal.lose(0, 2, 6_610)
+    journal.commit()
+    await_true(lambda: told("overview")["events"], lambda: told("overview"))
+    await_true(lambda: any(rate is not None for rate in told("history")["series"]["stream fyrehose-default"]), told)
+    journal.close()
+    page.size(1400, 900)
+    page.go(url)
+    page.until("document.getElementById('events').textContent.includes('lost 6,609 messages for good')")
+    page.until("document.querySelector('#streams path').getAttribute('d').startsWith('M')")
+    page.until(f"document.getElementById('trouble').textContent === '! Attention: {stream}'")
+    assert page.run("document.title") == "! fyrehose"
+    page.until(f"{cell(stream, 'State')}.includes('messages behind')")
+    assert page.run(cell(stream, "Behind")) == "993,391"
+    page.keep("dashboard-attention")
     assert page.errors == []
 
 
@@ -334,8 +486,8 @@ def test_each_kind_of_service_has_its_table(
     _, url = start_query(tmp_path / "kept", *(f"--watch={name}={there}" for name, there in watched.items()))
     page.size(1400, 900)
     page.go(url)
-    page.until(" && ".join(f"{cell(name, 'State')} === '✓ up'" for name in watched))
-    page.until("document.getElementById('trouble').textContent === '✓ Nothing is down'")
+    page.until(" && ".join(answers(name) for name in watched))
+    page.until("document.getElementById('trouble').textContent.startsWith('! Attention: client')")
 
     # On a busy machine the leader may change: the page tells in a moment what the nodes tell.
     for name in cluster:
@@ -353,13 +505,13 @@ def test_each_kind_of_service_has_its_table(
         ("hydra", "IRC"): "✓ on IRC",
         ("tree", "Streams"): "settled 12",
         ("tree", "Below it"): "5",
-        ("front", "Failed"): "timeout 3",
+        ("front", "Failed, 5 min"): "0",
         ("query", "Journals"): "4",
     }
     assert {(row, title): page.run(cell(row, title)) for row, title in shown} == shown
     ways = page.run("[...document.querySelectorAll('#ways a')].map((one) => one.textContent)")
-    assert ways[:4] == ["Journals 0", "Journal services 1", "Clients 1", "Parcels clusters 3"]
-    assert ways[-1] == "Other services 1"
+    assert ways[:4] == ["Journals 0", "Clusters 2", "Journal services 1", "Clients 1, 1 attention"]
+    assert ways[-2:] == ["Other services 1", "Events"]
     # Each way leads somewhere.
     assert page.run("[...document.querySelectorAll('#ways a')].every((one) => document.querySelector(one.hash))")
 
@@ -433,7 +585,7 @@ def test_what_real_services_say_is_shown(
         )
         page.size(1400, 900)
         page.go(url)
-        page.until(" && ".join(f"{cell(name, 'State')} === '✓ up'" for name in watched))
+        page.until(" && ".join(answers(name) for name in watched))
 
         page.until(f"{cell('front', 'Line connections')} === '1'")
 
@@ -493,7 +645,7 @@ def test_it_goes_on_where_it_was_when_the_service_is_back(
     page.go(url)
     # No digit is lost, though no double has as many.
     page.until(f"{cell(stream, 'Newest')} === '3:{first + 1:,}'")
-    page.run("document.querySelector('#streams tbody button').click()")
+    page.run("document.querySelector('#streams tbody a').click()")
     page.until("document.querySelectorAll('#list li').length === 2")
     assert seen() == [f"3:{first + 1}", f"3:{first}"]
     assert page.run("document.querySelector('#list .payload').textContent") == f'{{"n":{first + 1}}}'
@@ -542,7 +694,7 @@ def test_two_hundred_streams_are_no_burden(open_browser: Any, start_query: Any, 
     assert moved["shifts"] == []
     print(f"an update takes up to {moved['took']:.1f} ms")
     # What comes from the network is never markup.
-    page.run("document.querySelector('#streams tbody button').click()")
+    page.run("document.querySelector('#streams tbody a').click()")
     page.until("document.querySelectorAll('#list li').length === 1")
     assert page.run("document.querySelector('#list .payload').textContent") == "<img src=x onerror=alert(1)>\\u001b[2J"
     assert page.run("document.querySelectorAll('img').length") == 0

@@ -223,6 +223,14 @@ def test_a_cluster_with_dead_members_wants_attention_and_is_down_without_a_quoru
     assert {one.what: one.level for one in judge_cluster(cluster)} == {"quorum": DOWN, "leader": DOWN}
 
 
+def test_a_cluster_that_has_dropped_its_dead_nodes_wants_attention_until_it_has_some_to_spare() -> None:
+    gone = parcels("c", 2, 3, 2, up=False, missed=3)
+    (cluster,) = clusters([parcels("a", 2, 2, 2), parcels("b", 2, 2, 2), gone])
+    assert [(one.level, one.text) for one in judge_cluster(cluster)] == [(ATTENTION, "no more node may fail")]
+    (cluster,) = clusters([parcels("a", 2, 2, 2), parcels("b", 2, 2, 2)])
+    assert list(judge_cluster(cluster)) == []
+
+
 def test_nodes_that_name_different_leaders_want_attention() -> None:
     (cluster,) = clusters([parcels("a", 3, 3, 2), parcels("b", 3, 3, 2, leader="b")])
     assert [one.what for one in judge_cluster(cluster)] == ["leaders"]

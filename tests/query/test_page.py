@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fyrehose_twisted.query.pages import KINDS
+from fyrehose_twisted.query.pages import KINDS, SCRIPTS
 
 PAGE = files("fyrehose_twisted.query").joinpath("page")
 HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto"
 TEXTS = {name: PAGE.joinpath(name).read_text() for name in KINDS}
+SCRIPT = "".join(TEXTS[name] for name in SCRIPTS)
 
 
 def test_it_asks_no_other_host() -> None:
@@ -22,6 +23,10 @@ def test_it_asks_no_other_host() -> None:
         assert addresses <= {"http://www.w3.org/2000/svg", "http://127.0.0.1:9100/metrics"}, name
 
 
+def test_all_scripts_are_loaded_in_order() -> None:
+    assert re.findall(r'<script src="/([a-z.]+)" defer></script>', TEXTS["index.html"]) == list(SCRIPTS)
+
+
 def test_nothing_is_inline() -> None:
     page = TEXTS["index.html"]
     assert re.findall(r"<script(?![^>]* src=)", page) == []
@@ -29,14 +34,13 @@ def test_nothing_is_inline() -> None:
 
 
 def test_what_comes_from_elsewhere_is_never_markup() -> None:
-    script = TEXTS["app.js"]
-    found = re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|setHTML", script)
+    found = re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|setHTML", SCRIPT)
     assert found == []
 
 
 def test_all_that_the_script_looks_for_is_there() -> None:
     ids = set(re.findall(r'id="([a-z-]+)"', TEXTS["index.html"]))
-    assert set(re.findall(r'byId\("([a-z-]+)"\)', TEXTS["app.js"])) <= ids
+    assert set(re.findall(r'byId\("([a-z-]+)"\)', SCRIPT)) <= ids
 
 
 def test_headings_labels_and_landmarks() -> None:
@@ -53,8 +57,8 @@ def test_headings_labels_and_landmarks() -> None:
 
 def test_metrics_that_it_shows_are_documented() -> None:
     pages = "".join(page.read_text("utf-8") for page in HOWTO.glob("*.md"))
-    kinds = "|".join(re.findall(r'{ id: "([a-z]+)", title:', TEXTS["app.js"]))
-    shown = re.findall(rf'"((?:{kinds})_[a-z_]+)"', TEXTS["app.js"])
+    kinds = "|".join(re.findall(r'{ id: "([a-z]+)", title:', SCRIPT))
+    shown = re.findall(rf'"((?:{kinds})_[a-z_]+)"', SCRIPT)
     assert len(set(shown)) > 40
     assert [name for name in shown if f"`fyrehose_{name}`" not in pages] == []
 

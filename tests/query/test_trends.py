@@ -94,6 +94,14 @@ def test_a_sample_that_is_not_newer_is_ignored() -> None:
     assert trend.total == 50
 
 
+def test_after_the_clock_was_set_back_history_begins_anew() -> None:
+    trend = grown(60, 5.0)
+    for second in range(-3_600, -3_570, 2):
+        trend.add(START + second, 2_000 + 7.0 * second)
+    assert trend.rate(START - 3_572) == 7.0
+    assert trend.history(START - 3_572)[-1] == 7.0
+
+
 @given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 10**6)), max_size=60), st.booleans())
 def test_no_sequence_of_samples_makes_it_fail_or_shrink(samples: list[tuple[float, int]], counter: bool) -> None:
     trend, now = Trend(counter=counter), START

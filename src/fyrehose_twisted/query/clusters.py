@@ -82,6 +82,9 @@ def judge_cluster(cluster: Cluster) -> Iterator[Finding]:
     elif cluster.alive < cluster.members:
         text = f"{cluster.alive} of {cluster.members} members are alive"
         yield Finding(title, ATTENTION, "members", text + (f"; {left} more may fail" if left is not None else ""))
+    elif left == 0 and max(cluster.members, cluster.watched) > 2:
+        # Two nodes have none to spare from the start.
+        yield Finding(title, ATTENTION, "spare", "no more node may fail")
     if len(cluster.leaders) > 1:
         text = f"nodes name different leaders: {', '.join(cluster.leaders[:4])}"
         yield Finding(title, ATTENTION, "leaders", text, SETTLING)

@@ -235,10 +235,12 @@ POLICY = (
 
 PAGE = "index.html"
 
+SCRIPTS = "text.js", "table.js", "asking.js", "history.js", "records.js", "kinds.js", "app.js"
+
 KINDS = {
     PAGE: b"text/html; charset=utf-8",
     "style.css": b"text/css; charset=utf-8",
-    "app.js": b"text/javascript; charset=utf-8",
+    **dict.fromkeys(SCRIPTS, b"text/javascript; charset=utf-8"),
     "icon.svg": b"image/svg+xml",
 }
 """The files of the dashboard."""

@@ -41,6 +41,10 @@ class Trend:
 
     def add(self, at: float, value: float) -> None:
         """Take a sample. One that is no newer than the last one is ignored."""
+        if self._recent and at < self._recent[-1][0] - STEP:  # The clock was set back.
+            self._recent.clear()
+            del self._times[:], self._totals[:]
+            self.total = 0.0
         if not self._recent:
             self._recent.append((at, 0.0))
             self._mark(at)
