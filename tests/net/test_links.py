@@ -551,6 +551,22 @@ def test_whoever_says_nothing_is_cut_off() -> None:
     assert running.links.counters["silent"] == 3
 
 
+def test_an_exception_does_not_end_the_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = Running(first=3.0)
+    _, wire = running.accept()
+
+    def fail(link: Link, reason: str) -> None:
+        raise TypeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Link, "cut_off", fail)
+        with pytest.raises(TypeError, match="a bug"):
+            running.clock.pump([1.0] * 5)
+    assert not wire.aborted
+    running.clock.pump([1.0] * 2)
+    assert wire.aborted
+
+
 def test_stopping_closes_everything_and_waits_for_it() -> None:
     running = Running()
     link, wire = running.accept()

@@ -312,6 +312,12 @@ class Links:
 
     def _sweep(self) -> None:
         self._sweeping = None
+        try:
+            self._cut_off_late()
+        finally:
+            self._sweep_soon()
+
+    def _cut_off_late(self) -> None:
         now, limits = self.now(), self.limits
         for link, peer in tuple(self._links.items()):
             age = now - link.since
@@ -324,7 +330,6 @@ class Links:
             elif not peer.dialled and age >= (limits.idle if link.heard else limits.first):
                 self.counters["silent"] += 1
                 link.cut_off("silent")
-        self._sweep_soon()
 
     def _look_if_alone(self) -> None:
         alone = self._alone

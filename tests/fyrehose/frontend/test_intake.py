@@ -89,6 +89,23 @@ def test_what_does_not_come_back_may_have_been_published(frontend: Any) -> None:
     assert frontend.intake.waiting_bytes == 0
 
 
+def test_an_exception_does_not_end_the_looks_for_what_takes_too_long(
+    frontend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontend.publisher.full = True
+    done = frontend.intake.submit("a", [b"1"])
+
+    def fail(*arguments: object) -> None:
+        raise TypeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(frontend.intake, "_fail", fail)
+        with pytest.raises(TypeError, match="a bug"):
+            frontend.clock.pump([1.0] * 60)
+    frontend.clock.pump([1.0] * 2)
+    assert failure(done).why == "timeout"
+
+
 def test_a_batch_of_which_some_was_sent(frontend: Any) -> None:
     frontend.publisher.held = []
     original = frontend.publisher.publish_many

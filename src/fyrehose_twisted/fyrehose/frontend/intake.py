@@ -269,12 +269,17 @@ class Intake:
                 one.callback(None)
 
     def _look(self) -> None:
+        try:
+            self._fail_late()
+        finally:
+            self._sweep = self._reactor.callLater(1.0, self._look) if self._under_way else None
+
+    def _fail_late(self) -> None:
         now, timeout = self._reactor.seconds(), self.config.publish_timeout
         for batches in list(self._turns.values()):
             for batch in [batch for batch in batches if now - batch.since >= timeout]:
                 away = "" if self.is_connected else "; the backbone does not answer"
                 self._fail(batch, "timeout", f"there was no room for it within {timeout:g} s{away}")
-        self._sweep = self._reactor.callLater(1.0, self._look) if self._under_way else None
 
 
 def publisher_config(config: FrontendConfig, secret: bytes | None) -> ClientConfig:
