@@ -70,12 +70,12 @@ def test_a_finding_counts_only_after_it_has_lasted(events: Events) -> None:
 
 def test_losses_soon_after_one_another_are_one_event(events: Events) -> None:
     for at in (0.0, 10.0, MERGE):
-        events.add(at, ATTENTION, "a", "lost {count} messages", 1_000)
-    events.add(MERGE, ATTENTION, "b", "lost {count} messages", 1)
-    events.add(MERGE + 1, ATTENTION, "a", "lost {count} messages", 5)
+        events.add(at, ATTENTION, "a", "lost {count}", 1_000)
+    events.add(MERGE, ATTENTION, "b", "lost {count}", 1)
+    events.add(MERGE + 1, ATTENTION, "a", "lost {count}", 5)
     assert told(events) == [
         (ATTENTION, "a", "lost 3,000 messages"),
-        (ATTENTION, "b", "lost 1 messages"),
+        (ATTENTION, "b", "lost 1 message"),
         (ATTENTION, "a", "lost 5 messages"),
     ]
 

@@ -109,6 +109,7 @@ def test_drops_of_the_last_five_minutes_want_attention_and_older_ones_do_not() -
     # What is dropped in normal life is shown, and no finding.
     one = at(10, 1_000, 1_005)
     assert (judged(one), one.recent["backbone_dropped_total"]) == ({}, {"held_already": 5})
+    assert judged(at(15, 1_001, 1_005))["backbone_dropped_total"].text == "1 packet dropped in 5 min (token)"
     one = at(20, 1_007, 1_005)
     assert judged(one)["backbone_dropped_total"].text == "7 packets dropped in 5 min (token)"
     for second in range(30, 340, 10):

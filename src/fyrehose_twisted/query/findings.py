@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from fyrehose_twisted.journal.findings import counted
+
 OK, ATTENTION, DOWN = "ok", "attention", "down"
 LEVELS = (OK, ATTENTION, DOWN)
 
@@ -46,10 +48,10 @@ class Events:
     def __init__(self) -> None:
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
 
-    def add(self, at: float, level: str, subject: str, text: str, count: int = 0) -> None:
+    def add(self, at: float, level: str, subject: str, text: str, count: int = 0, noun: str = "message") -> None:
         """Tell of an event.
 
-        :param count: how many, for a ``text`` with ``{count}``; the same text again soon adds to it.
+        :param count: how many of ``noun``, for a ``text`` with ``{count}``; the same text again soon adds to it.
         """
         if count:
             for event in reversed(self._events):
@@ -58,17 +60,23 @@ class Events:
                 if (event["subject"], event["format"]) == (subject, text):
                     event["count"] += count
                     return
-        self._events.append({"at": at, "level": level, "subject": subject, "format": text, "count": count})
+        event = {"at": at, "level": level, "subject": subject, "format": text, "count": count, "noun": noun}
+        self._events.append(event)
 
     def list(self) -> list[dict[str, Any]]:
         """Return all of them, the newest first."""
         return [
             {
                 **{name: event[name] for name in ("at", "level", "subject")},
-                "text": event["format"].format(count=f"{event['count']:,}") if event["count"] else event["format"],
+                "text": _text(event),
             }
             for event in reversed(self._events)
         ]
+
+
+def _text(event: dict[str, Any]) -> str:
+    text: str = event["format"]
+    return text.format(count=counted(event["count"], event["noun"])) if event["count"] else text
 
 
 class Findings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from fyrehose_twisted.journal.findings import counted
 from fyrehose_twisted.query.figures import Figures, chosen, durable_journals, label, samples, total
 from fyrehose_twisted.query.findings import ATTENTION, DOWN, Finding
 
@@ -78,7 +79,7 @@ def _late(subject: str, lag: tuple[float, float] | None) -> Iterator[Finding]:
 
 def _lost(subject: str, lost: float) -> Iterator[Finding]:
     if lost:
-        yield Finding(subject, ATTENTION, "lost", f"{lost:,.0f} messages lost for good")
+        yield Finding(subject, ATTENTION, "lost", f"{counted(int(lost), 'message')} lost for good")
 
 
 def room(subject: str, free: float | None, least: int) -> Iterator[Finding]:
@@ -87,11 +88,11 @@ def room(subject: str, free: float | None, least: int) -> Iterator[Finding]:
         yield Finding(subject, ATTENTION, "disk", f"its disk has {free / 2**20:,.0f} MiB left")
 
 
-def _counted(one: Figures, name: str, what: str, without: frozenset[str] = frozenset()) -> Iterator[Finding]:
-    lately = one.lately(name, without)
+def _grown(one: Figures, name: str, noun: str, what: str, *without: str) -> Iterator[Finding]:
+    lately = one.lately(name, frozenset(without))
     if lately:
         parts = ", ".join(label for label in sorted(lately, key=lambda label: -lately[label])[:3] if label)
-        text = f"{sum(lately.values()):,.0f} {what} in 5 min" + (f" ({parts})" if parts else "")
+        text = f"{counted(int(sum(lately.values())), noun)} {what} in 5 min" + (f" ({parts})" if parts else "")
         yield Finding(one.seen.name, ATTENTION, name, text)
 
 
@@ -100,8 +101,8 @@ def _backbone(one: Figures, newest: Newest) -> Iterator[Finding]:
     if journals is not None and journals < 2:
         text = "only one durable journal" if journals else "no durable journal"
         yield Finding(one.seen.name, ATTENTION, "journals", text, SETTLING)
-    yield from _counted(one, "backbone_dropped_total", "packets dropped", NORMAL)
-    yield from _counted(one, "backbone_send_errors_total", "datagrams not sent")
+    yield from _grown(one, "backbone_dropped_total", "packet", "dropped", *NORMAL)
+    yield from _grown(one, "backbone_send_errors_total", "datagram", "not sent")
 
 
 def _client(one: Figures, newest: Newest) -> Iterator[Finding]:
@@ -110,13 +111,13 @@ def _client(one: Figures, newest: Newest) -> Iterator[Finding]:
         yield Finding(name, ATTENTION, "connected", "its backbone does not answer")
     missing = total(one.metrics, "client_missing")
     if missing:
-        yield Finding(name, ATTENTION, "missing", f"{missing:,.0f} messages missing for a minute", LASTING)
+        yield Finding(name, ATTENTION, "missing", f"{counted(int(missing), 'message')} missing for a minute", LASTING)
     yield from _lost(name, one.lost)
     yield from _late(name, behind(one, newest))
-    yield from _counted(one, "client_dropped_total", "packets dropped", NORMAL)
-    yield from _counted(one, "client_send_errors_total", "datagrams not sent")
-    yield from _counted(one, "client_publish_failed_total", "messages not published")
-    yield from _counted(one, "journal_conflicts_total", "conflicting messages")
+    yield from _grown(one, "client_dropped_total", "packet", "dropped", *NORMAL)
+    yield from _grown(one, "client_send_errors_total", "datagram", "not sent")
+    yield from _grown(one, "client_publish_failed_total", "message", "not published")
+    yield from _grown(one, "journal_conflicts_total", "message", "in conflict")
     if total(one.metrics, "journal_damaged_segments"):
         yield Finding(name, ATTENTION, "damaged", "segments of its journal are damaged")
 
@@ -125,8 +126,8 @@ def _parcels(one: Figures, newest: Newest) -> Iterator[Finding]:
     mode = chosen(one.metrics, "parcels_mode", "mode")
     if mode != "Wrk":
         yield Finding(one.seen.name, ATTENTION, "mode", f"orders nothing: it is in mode {mode or 'unknown'}", SETTLING)
-    yield from _counted(one, "parcels_skipped_total", "events lost")
-    yield from _counted(one, "parcels_refused_total", "events refused for want of a quorum")
+    yield from _grown(one, "parcels_skipped_total", "event", "lost")
+    yield from _grown(one, "parcels_refused_total", "event", "refused for want of a quorum")
 
 
 def _hydra(one: Figures, newest: Newest) -> Iterator[Finding]:
@@ -139,13 +140,14 @@ def _freenet(one: Figures, newest: Newest) -> Iterator[Finding]:
         yield Finding(one.seen.name, ATTENTION, "neighbours", "has no neighbours", LASTING)
     unsettled = sum(value for has, value in samples(one.metrics, "freenet_streams") if has.get("phase") != "settled")
     if unsettled:
-        yield Finding(one.seen.name, ATTENTION, "unsettled", f"{unsettled:,.0f} streams find no parent", LASTING)
+        text = f"{counted(int(unsettled), 'stream')} without a parent"
+        yield Finding(one.seen.name, ATTENTION, "unsettled", text, LASTING)
 
 
 def _frontend(one: Figures, newest: Newest) -> Iterator[Finding]:
     if total(one.metrics, "frontend_backbone") == 0:
         yield Finding(one.seen.name, DOWN, "backbone", "publishes nothing: its backbone does not answer", SKEW)
-    yield from _counted(one, "frontend_failed_total", "messages not published", frozenset({"abandoned"}))
+    yield from _grown(one, "frontend_failed_total", "message", "not published", "abandoned")
 
 
 def _query(one: Figures, newest: Newest) -> Iterator[Finding]:
@@ -190,10 +192,10 @@ def judge_stream(stream: Mapping[str, Any], newest: Newest) -> Iterator[Finding]
         yield Finding(name, DOWN, "problem", f"cannot be read: {stream['problem']}")
         return
     if stream["damaged"]:
-        yield Finding(name, ATTENTION, "damaged", f"{stream['damaged']:,} damaged places")
+        yield Finding(name, ATTENTION, "damaged", counted(stream["damaged"], "damaged place"))
     missing = sum(epoch["missing"] for epoch in stream["epochs"])
     if missing:
-        yield Finding(name, ATTENTION, "missing", f"{missing:,} messages missing for a minute", LASTING)
+        yield Finding(name, ATTENTION, "missing", f"{counted(missing, 'message')} missing for a minute", LASTING)
     yield from _lost(name, stream["lost_lately"])
     if stream["behind"] is not None:
         yield from _late(name, (stream["behind"], BEHIND + SKEW * newest[name][1]))

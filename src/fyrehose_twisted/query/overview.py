@@ -192,9 +192,9 @@ class Overview:
 
     def _note_losses(self, services: list[Figures], now: float) -> None:
         for one in services:
-            for name, text in _LOSSES.items():
+            for name, (text, noun) in _LOSSES.items():
                 if one.grown.get(name):
-                    self._events.add(now, ATTENTION, one.seen.name, text, int(one.grown[name]))
+                    self._events.add(now, ATTENTION, one.seen.name, text, int(one.grown[name]), noun)
 
     def _judge(
         self,
@@ -256,13 +256,13 @@ def _told(site: WebSite) -> dict[str, int]:
     }
 
 
-_LOST = "lost {count} messages for good"
+_LOST = "lost {count} for good"
 
 _LOSSES = {
-    "client_lost_total": _LOST,
-    "client_publish_failed_total": "did not get {count} messages published",
-    "frontend_failed_total": "did not get {count} messages published",
-    "parcels_skipped_total": "lost {count} events",
+    "client_lost_total": (_LOST, "message"),
+    "client_publish_failed_total": ("did not get {count} published", "message"),
+    "frontend_failed_total": ("did not get {count} published", "message"),
+    "parcels_skipped_total": (_LOST, "event"),
 }
 
 _EMPTY: dict[str, Any] = {
