@@ -24,6 +24,12 @@ def test_the_worst_level_counts() -> None:
     assert (worst([]), worst([WARM]), worst([WARM, DEAD])) == (OK, ATTENTION, DOWN)
 
 
+def test_the_worst_findings_come_first(events: Events) -> None:
+    findings, other = Findings(events), DEAD._replace(subject="b")
+    findings.update([WARM, other], 1.0)
+    assert findings.current == [other, WARM]
+
+
 def test_a_finding_is_told_when_it_begins_and_when_it_is_over(events: Events) -> None:
     findings = Findings(events)
     for now in (1.0, 2.0):

@@ -82,7 +82,7 @@ def _text(event: dict[str, Any]) -> str:
 class Findings:
     """What was found last, and since when.
 
-    :ivar current: findings that have lasted long enough.
+    :ivar current: findings that have lasted long enough, the worst ones first.
     """
 
     def __init__(self, events: Events) -> None:
@@ -108,7 +108,7 @@ class Findings:
             elif subject not in after:
                 self._events.add(now, OK, subject, "is OK again")
         self._told = current
-        self.current = list(current.values())
+        self.current = sorted(current.values(), key=lambda one: -LEVELS.index(one.level))
         self._of = {}
         for one in self.current:
             self._of.setdefault(one.subject, []).append(one)
