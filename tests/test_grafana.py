@@ -28,7 +28,6 @@ DOCUMENTED: dict[str, set[str]] = {}
 for metric, names in re.findall(r"^\| `(fyrehose_[a-z_]+)` \| \w+ \| (.*?)\|", TABLES, re.MULTILINE):
     DOCUMENTED.setdefault(metric, set()).update(re.findall(r"`(\w+)`", names))
 # Not every backbone serves it; the rules fall back to another one.
-DOCUMENTED.setdefault("fyrehose_backbone_durable_journals", set())
 
 
 class Rule(NamedTuple):

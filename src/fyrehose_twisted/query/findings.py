@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from fyrehose_twisted.journal.findings import counted
+from fyrehose_twisted.wording import counted
 
 OK, ATTENTION, DOWN = "ok", "attention", "down"
 LEVELS = (OK, ATTENTION, DOWN)

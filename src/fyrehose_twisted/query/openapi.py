@@ -222,7 +222,11 @@ def describe(config: QueryConfig, *, token: bool) -> Schema:
         "/streams/{name}": {"get": _get("stream", "One stream", ref("StreamInDetail"), 404, parameters=[_NAME])},
         "/streams/{name}/records": {"get": _records(config)},
         "/overview": {"get": overview},
-        "/history": {"get": _get("Growth a second in each step of the last hour, the oldest first", ref("History"))},
+        "/history": {
+            "get": _get(
+                "history", "Growth a second in each step of the last hour, the oldest first", ref("History"), 503
+            )
+        },
         "/health": {
             "get": {
                 "operationId": "health",
