@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.fyrehose.messages import Keepalive
+from fyrehose_twisted.fyrehose.messages import Flags, Keepalive
 
 PROGRESS = re.compile(r"\s*published: +\d+ messages \[[^]]*\]\s*")
 
@@ -220,4 +220,4 @@ def test_a_keepalive_is_what_a_command_sends_first(start: Any, peer: Any) -> Non
     start("fyrehose", "ping", "-b", f"127.0.0.1:{silent.address[1]}")
     packet = silent.receive()
     assert isinstance(packet, Keepalive)
-    assert packet.flags == 3
+    assert packet.flags == Flags.NOSUBSCRIBE | Flags.NOJOURNAL | Flags.EXTENSIONS

@@ -223,9 +223,7 @@ def describe(config: QueryConfig, *, token: bool) -> Schema:
         "/streams/{name}/records": {"get": _records(config)},
         "/overview": {"get": overview},
         "/history": {
-            "get": _get(
-                "history", "Growth a second in each step of the last hour, the oldest first", ref("History"), 503
-            )
+            "get": _get("history", "Growth a second in each step of the last hour, the oldest first", ref("History"))
         },
         "/health": {
             "get": {
