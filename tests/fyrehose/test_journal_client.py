@@ -16,7 +16,17 @@ from fyrehose_twisted.fyrehose.config import ClientConfig, Start
 from fyrehose_twisted.fyrehose.events import Delivered, Failed
 from fyrehose_twisted.fyrehose.journal_client import JournalClient
 from fyrehose_twisted.fyrehose.journal_store import EPOCH, Unsaved
-from fyrehose_twisted.fyrehose.messages import Deliver, Forward, Keepalive, KeepaliveAck, Packet, Request
+from fyrehose_twisted.fyrehose.messages import (
+    Deliver,
+    Forward,
+    Holding,
+    Holds,
+    Keepalive,
+    KeepaliveAck,
+    Packet,
+    Request,
+    Status,
+)
 from fyrehose_twisted.fyrehose.reassembly import Lost
 from fyrehose_twisted.fyrehose.repair import MAX_RANGE, RepairConfig
 from fyrehose_twisted.journal.contents import Bounds
@@ -343,3 +353,40 @@ def test_what_lies_above_a_hole_is_handed_over_though_nothing_new_comes(journal:
     bench.deliver(3, peer=OTHER)
     bench.run(0.2)
     assert bench.sequences == [3, 4, 5]
+
+
+def test_what_is_durable_is_told_to_a_backbone_that_asks(journal: Open) -> None:
+    bench = Bench(journal(), ClientConfig(start=1))
+    token = bench.client.presence.token
+    bench.receive(Deliver(1, data_of(1)))
+    assert bench.all(Holds) == []
+    bench.receive(Status(token, 0, 1))
+    bench.receive(Deliver(2, data_of(2)))
+    bench.run(0.01)
+    assert bench.all(Holds)[0] == Holds(token, 1, Holding(1, 1))
+    assert bench.all(Holds)[-1] == Holds(token, 1, Holding(1, 2))
+    told = len(bench.all(Holds))
+    bench.run(0.05)
+    assert len(bench.all(Holds)) == told
+    bench.receive(Status(token, 1, 2))
+    assert len(bench.all(Holds)) == told + 1
+
+
+def test_what_comes_after_the_last_loss_is_all_that_is_held_for_certain(journal: Open) -> None:
+    first = journal()
+    first.begin(EPOCH, 1)
+    first.append([Record(STREAM, EPOCH, sequence, 1, data_of(sequence)) for sequence in (1, 2, 5)])
+    first.lose(EPOCH, 3, 4)
+    first.commit()
+    bench = Bench(first, ClientConfig(start=1))
+    bench.receive(Status(bench.client.presence.token, 0, 5))
+    assert bench.all(Holds) == [Holds(bench.client.presence.token, 1, Holding(5, 5))]
+
+
+def test_a_backbone_that_knows_no_extensions_is_sent_none(journal: Open) -> None:
+    bench = Bench(journal(), ClientConfig(start=1))
+    for sequence in range(1, 5):
+        bench.receive(Deliver(sequence, data_of(sequence)))
+        bench.run(1.0)
+    bench.receive(Status(bytes(16), 0, 9))
+    assert bench.all(Holds) == []

@@ -171,7 +171,8 @@ def test_a_start_makes_room_before_anything_is_written(tmp_path: Path) -> None:
 
 
 def test_what_waits_is_made_durable_when_the_clock_says_so(keep: Keep) -> None:
-    kept = keep(sync_interval=0.25)
+    synced: list[object] = []
+    kept = keep(sync_interval=0.25, synced=lambda: synced.append(kept.journal.bounds(0)))
     kept.write(1, 3, sync=False)
     assert kept.journal.bounds(0) == (1, 1, 3)
     kept.reactor.advance(0.24)
@@ -185,6 +186,7 @@ def test_what_waits_is_made_durable_when_the_clock_says_so(keep: Keep) -> None:
     kept.write(5, 5, sync=False)
     kept.reactor.advance(10)
     assert kept.journal.bounds(0) == (1, 5, 5)
+    assert synced == [(1, 4, 3), (1, 5, 4)]
 
 
 def test_without_an_interval_nothing_is_made_durable_by_the_clock(keep: Keep) -> None:

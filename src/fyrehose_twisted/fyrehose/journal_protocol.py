@@ -39,6 +39,11 @@ class JournalProtocol(SubscriberProtocol):
         """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.make_node`."""
         return JournalClient(self.backbone, self.config, self.journal, SystemRandom(), now)
 
+    def flush(self) -> None:
+        """Let the node tell what has become durable since."""
+        if self.driver is not None:
+            self.driver.flush()
+
     def persist(self, mark: Unsaved) -> None:
         """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.persist`."""
         mark.save(self.journal, sync=self.sync)

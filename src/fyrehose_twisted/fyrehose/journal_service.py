@@ -80,7 +80,13 @@ class JournalService(DatagramService):
             return
         self._report(journal)
         protocol = self.protocol = self._make_protocol(journal=journal, sync=self._sync_interval is None)
-        self._upkeep = Upkeep(journal, self.reactor, sync_interval=self._sync_interval, failed=self._cannot_go_on)
+        self._upkeep = Upkeep(
+            journal,
+            self.reactor,
+            sync_interval=self._sync_interval,
+            failed=self._cannot_go_on,
+            synced=protocol.flush,
+        )
         self._upkeep.start()
         protocol.stopped.addErrback(self._has_said_why)
         self.watch(protocol)

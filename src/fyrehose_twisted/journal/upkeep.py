@@ -33,6 +33,7 @@ class Upkeep:
     :param sync_interval: seconds after which to make durable what was committed without being; ``None`` for a journal
         that makes each group durable.
     :param failed: told if the journal cannot go on.
+    :param synced: called when what was committed has been made durable after ``sync_interval``.
     """
 
     log = Logger()
@@ -44,13 +45,15 @@ class Upkeep:
         *,
         sync_interval: float | None = None,
         failed: Callable[[Exception], object],
+        synced: Callable[[], object] = lambda: None,
     ) -> None:
         self.journal = journal
         self._reactor = reactor
         self._failed = failed
         self._sync_interval = sync_interval
         self._looks = self._repeat("the upkeep of a journal", self.look)
-        self._syncs = self._repeat("the commit of a journal", journal.commit)
+        self._synced = synced
+        self._syncs = self._repeat("the commit of a journal", self._sync)
         self._ordering: Deferred[None] | None = None
         self._rest = 0
 
@@ -69,6 +72,10 @@ class Upkeep:
         done: Deferred[None] = Deferred()
         self._ordering.addBoth(lambda result: done.callback(None))
         return done
+
+    def _sync(self) -> None:
+        self.journal.commit()
+        self._synced()
 
     def look(self) -> None:
         """See whether something is to be done."""
