@@ -23,6 +23,7 @@ from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Delivered,
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.messages import (
     MAX_SEQUENCE,
+    Asked,
     Deliver,
     Dialect,
     Flags,
@@ -32,10 +33,11 @@ from fyrehose_twisted.fyrehose.messages import (
     Packet,
     Push,
     Request,
+    Status,
 )
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig, Published, PublishFailed
 from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD, Lost
-from fyrehose_twisted.fyrehose.repair import MAX_RANGE, RepairConfig
+from fyrehose_twisted.fyrehose.repair import LONGEST_SEARCH, MAX_RANGE, RepairConfig
 from fyrehose_twisted.fyrehose.subscription import SLOWEST_PROBE
 from fyrehose_twisted.fyrehose.tide import CONTRADICTIONS, DOUBT, OLD_ONES
 from fyrehose_twisted.fyrehose.window import WindowConfig
@@ -1601,3 +1603,31 @@ class TestProperties:
         after = bench.client.outbox.next_timeout()
         assert after is not None
         assert after > bench.now
+
+
+class TestStatus:
+    def test_numbers_that_the_backbone_has_given_are_asked_for_at_once(self) -> None:
+        bench = Bench(ClientConfig(start=1))
+        bench.receive(Status(bench.client.presence.token, 0, 500))
+        bench.run(0.1)
+        assert (1, 500) in bench.requests
+
+    def test_one_that_answers_no_keepalive_of_ours_is_dropped(self) -> None:
+        bench = Bench(ClientConfig(start=1))
+        bench.receive(Status(bytes(16), 0, 500), Asked(bytes(16), 1, 2, 3))
+        bench.receive(Status(bench.client.presence.token, 0, 500), peer=OTHER)
+        assert bench.client.drops.counts["stray_extension"] == 3
+        assert bench.client.missing == 0
+
+    @pytest.mark.parametrize(("left", "attempts"), [(3, LONGEST_SEARCH), (0, RepairConfig().attempts)])
+    def test_what_other_clients_have_yet_to_be_asked_for_is_not_given_up(self, left: int, attempts: int) -> None:
+        bench = Bench(ClientConfig(start=1))
+        bench.deliver(1, 3, 4, 5, 6)
+        bench.receive(Asked(bench.client.presence.token, 2, 2, 3), Asked(bench.client.presence.token, 2, 2, left))
+        latest = 6
+        while not bench.told(Lost):
+            assert latest < 200
+            bench.run(0.5)
+            latest += 1
+            bench.deliver(latest)
+        assert bench.requests.count((2, 2)) == attempts

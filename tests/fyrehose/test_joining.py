@@ -110,3 +110,26 @@ def test_another_that_may_be_forged_does_not_end_the_doubts() -> None:
     joining.add(10**9, b"forged", 1.1, live=True)
     assert (joining.done(1.12), joining.next_deadline()) == (None, 1.0 + DOUBT)
     assert joining.done(1.0 + DOUBT) == LEAP + 1
+
+
+def test_what_the_backbone_says_of_durable_journals_is_the_oldest() -> None:
+    joining = Joining(Start.OLDEST, 10_000, 0.02)
+    joining.known(41, 900)
+    joining.begin(0.0)
+    joining.add(850, b"", 0.0, live=True)
+    assert (joining.ask(0.0), joining.done(0.0), joining.last) == (None, 41, 900)
+
+
+def test_where_there_is_no_durable_journal_others_are_asked() -> None:
+    joining = Joining(Start.OLDEST, 10_000, 0.02)
+    joining.known(0, 900)
+    joining.begin(0.0)
+    assert joining.done(0.0) is None
+    assert joining.ask(0.0) == (1, MAX_SEQUENCE)
+
+
+def test_live_does_not_care_how_far_the_past_goes() -> None:
+    joining = Joining(Start.LIVE, 10_000, 0.02)
+    joining.known(41, 900)
+    joining.begin(0.0)
+    assert (joining.done(0.0), joining.last) == (None, 0)
