@@ -190,7 +190,8 @@ class Backbone(PacketNode):
             self._events.append(ClientJoined(joined))
         if keepalive.flags & Flags.EXTENSIONS:
             # The client looks for its beginning as soon as it has the ACK, so it is told before where that is.
-            self._send(encode(self.resending.status(keepalive.token, self._last_told)), address)
+            watches = bool(keepalive.flags & Flags.WATCHES)
+            self._send(encode(self.resending.status(keepalive.token, self._last_told, watches=watches)), address)
         self._send(encode(KeepaliveAck(keepalive.token)), address)
         if self._ask and self.phase is Phase.SETTLING and not keepalive.flags & Flags.NOJOURNAL:
             self._asked.add(address)

@@ -99,16 +99,20 @@ class Resending:
         self._reply(peer, *buffer.take(sequence, sequence, 0)[0])
         return True
 
-    def status(self, token: bytes, last: int) -> Status:
-        """Return what to tell a client of the stream, whose last number is ``last``."""
+    def status(self, token: bytes, last: int, *, watches: bool) -> Status:
+        """Return what to tell a client of the stream, whose last number is ``last``.
+
+        :param watches: tell of each journal too; others are told in a packet that is hardly larger than their own.
+        """
         holds = [client.holds for client in self._clients.durable if client.holds is not None]
         oldest = [one.oldest for one in holds if one.oldest <= one.holding.durable]
-        return Status(token, min(oldest, default=0), last, tuple(one.holding for one in holds[:MAX_HOLDINGS]))
+        holdings = tuple(one.holding for one in holds[:MAX_HOLDINGS]) if watches else ()
+        return Status(token, min(oldest, default=0), last, holdings)
 
     def tell_watchers(self, last: int) -> None:
         """Send a STATUS to all clients that watch the journals."""
         for client in self._clients.watchers:
-            self._reply(client.address, encode(self.status(client.token, last)))
+            self._reply(client.address, encode(self.status(client.token, last, watches=True)))
 
     def tick(self, now: float) -> None:
         """Send what had to wait."""
