@@ -87,7 +87,7 @@ class Resending:
         else:
             self._counters.answered += 1
         if last >= buffer.first and not (last - first >= SURVEY and self._clients.durable):
-            return self._send_again(requester, max(first, buffer.first), last, now)
+            return self._retransmit(requester, max(first, buffer.first), last, now)
         return None
 
     def send_again(self, data: bytes, peer: Address) -> bool:
@@ -147,7 +147,7 @@ class Resending:
             self._reply(requester, encode(Asked(client.token, first, last, left)))
         return bool(journals)
 
-    def _send_again(self, requester: Address, first: int, last: int, now: float) -> str | None:
+    def _retransmit(self, requester: Address, first: int, last: int, now: float) -> str | None:
         retransmissions, client = self._retransmissions, self._clients.get(requester)
         urgent = retransmissions.buffer.age(first) > BEHIND and client is not None and client.joined < first
         if urgent and not any(one.holds is not None and one.holds.covers(first) for one in self._clients.durable):
