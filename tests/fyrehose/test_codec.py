@@ -245,8 +245,8 @@ class TestCutDatagrams:
     def test_a_cut_packet_is_malformed_but_for_the_known_lookalikes(self, packet: Packet) -> None:
         lookalikes: dict[int, Packet] = {}
         match packet:
-            case Push(data, Dialect.V2, confirm):
-                lookalikes[3 + len(data)] = Push((bytes(6) + data)[: len(data)], Dialect.V1, confirm)
+            case Push(data, Dialect.V2, confirm, again):
+                lookalikes[3 + len(data)] = Push((bytes(6) + data)[: len(data)], Dialect.V1, confirm, again)
             case Keepalive(address, dialect=Dialect.V2):
                 lookalikes[7] = Keepalive(address, token=b"", dialect=Dialect.V1)
             case KeepaliveAck(token) if token:

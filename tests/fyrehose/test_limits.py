@@ -59,7 +59,7 @@ SMALL: dict[str, tuple[ModuleType, int]] = {
 
 REACHED = 0.4
 """Of a limit, for some are generous to the last message."""
-REACHED_OF = {"gaps": 0.2, "ranges given up": 0.1}
+REACHED_OF = {"gaps": 0.2, "ranges given up": 0.1, "repairs planned": 0.3}
 """Of those that are generous by as much as is planned."""
 
 

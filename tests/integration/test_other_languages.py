@@ -199,10 +199,11 @@ class Bad:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_what_is_lost_is_repaired(
-    backbone: Any, relay: Any, subscribe: Subscribe, in_time: Any, leaving: list[Any], kind: str
+    start_backbone: Any, relay: Any, subscribe: Subscribe, in_time: Any, leaving: list[Any], kind: str
 ) -> None:
     from twisted.internet import reactor
 
+    backbone = start_backbone("--retransmit", 0)
     bad = Bad(reactor, backbone.address, relay)
     foreigners = [subscribe(f"{kind}.{language}", bad.address) for language in LANGUAGES]
     log, publisher = await ours(backbone, leaving)

@@ -62,7 +62,7 @@ def test_a_query_that_did_not_begin_it_is_refused(spark: SparkSession, tmp_path:
     with pytest.raises(StateFileError, match="nothing says which query"):
         bronze(spark, tmp_path).check()
     put(tmp_path, "_fyrehose/query.json", json.dumps({"query": "q", "streams": [STREAM]}))
-    with pytest.raises(StateFileError, match="1 batches of bronze and no checkpoint"):
+    with pytest.raises(StateFileError, match="1 batch of bronze and no checkpoint"):
         bronze(spark, tmp_path).check()
     put(tmp_path, "checkpoint/metadata", json.dumps({"id": "other"}))
     with pytest.raises(StateFileError, match="that of query other, and bronze was written by query q"):

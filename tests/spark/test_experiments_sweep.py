@@ -398,7 +398,7 @@ def test_the_command_sweeps(spark: SparkSession, tmp_path: Path, capsys: pytest.
         assert ended.value.code == 0
         assert said.startswith(f"2 networks: {were_there} were there, {simulated} simulated in ")
         assert said.endswith(f"; 0 failed, 0 broke an invariant. Table: {out / 'networks'}\n")
-        assert ("sweep: 2 of 2 networks" in told) is bool(simulated)
+        assert told == ""
     manifest = json.loads((out / "sweep.json").read_text())
     assert manifest["grids"] == [{"name": "", "axes": {"n": [60], "degree": [6.0], "keys": [1], "subscribers": [5]}}]
 
