@@ -19,7 +19,7 @@ def clients() -> Clients:
 def test_an_expiry_on_time_is_one() -> None:
     table = clients()
     assert [client.address for client in table.expire(CLIENT_LIFETIME)] == [ALICE]
-    assert (table.subscribers, table.journals) == ((BOB,), (BOB,))
+    assert (table.subscribers, table.others) == ((BOB,), [BOB])
 
 
 def test_after_a_time_in_which_nobody_looked_the_living_get_the_chance_to_say_so() -> None:
@@ -35,17 +35,19 @@ def test_after_a_time_in_which_nobody_looked_the_living_get_the_chance_to_say_so
 def test_groups_follow_the_flags() -> None:
     table = clients()
     table.keep(Keepalive(flags=Flags.NOSUBSCRIBE), ALICE, ALICE, 1.0)
-    assert (table.subscribers, set(table.journals)) == ((BOB,), {ALICE, BOB})
+    assert (table.subscribers, table.others) == ((BOB,), [ALICE, BOB])
     table.keep(Keepalive(flags=Flags.NOJOURNAL), ALICE, ALICE, 1.0)
-    assert (set(table.subscribers), table.journals) == ({ALICE, BOB}, (BOB,))
+    assert (set(table.subscribers), table.others) == ({ALICE, BOB}, [BOB])
+    table.keep(Keepalive(flags=Flags.DURABLE | Flags.WATCHES), ALICE, ALICE, 1.0)
+    assert (table.others, [client.address for client in table.durable]) == ([BOB], [ALICE])
+    assert [client.address for client in table.watchers] == [ALICE]
 
 
-def test_the_groups_are_the_same_tuples_until_they_change() -> None:
+def test_the_subscribers_are_the_same_tuple_until_they_change() -> None:
     table = clients()
-    subscribers, journals = table.subscribers, table.journals
+    subscribers = table.subscribers
     table.keep(Keepalive(), ALICE, ALICE, 2.0)
     assert table.subscribers is subscribers
     table.keep(Keepalive(flags=Flags.NOSUBSCRIBE), ALICE, ALICE, 2.0)
-    assert table.journals is journals
     table.keep(Keepalive(), ALICE, ALICE, 2.0)
     assert (table.subscribers, subscribers) == ((BOB, ALICE), (ALICE, BOB))

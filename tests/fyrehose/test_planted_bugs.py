@@ -188,7 +188,8 @@ def asks_by_lot(patch: Patch) -> None:
     rng = Random(1)
 
     def route(self: Any, requester: Any, *others: Any) -> Route:
-        journals = [address for address in self._clients.journals if address != requester]
+        keepers = [client.address for client in self._clients.durable]
+        journals = [address for address in (*keepers, *self._clients.others) if address != requester]
         return Route([rng.choice(journals)] if journals else [], 0)
 
     patch.setattr(Routing, "route", route)

@@ -30,7 +30,7 @@ import treq
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from suite.marionette import Firefox
+from suite.marionette import Firefox, promise_of
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.protocol import DatagramProtocol
 
@@ -689,17 +689,7 @@ class Browser:
 
     def until(self, condition: str) -> None:
         """Wait until a condition holds on the page."""
-        script = f"""new Promise((done) => {{
-            const end = performance.now() + {DEADLINE * 1000};
-            const look = () => {{
-                let found = false;
-                try {{ found = Boolean({condition}); }} catch (error) {{ }}
-                if (found || performance.now() > end) done(found);
-                else setTimeout(look, 20);
-            }};
-            look();
-        }})"""
-        assert self.run(script), f"never: {condition}\n{self.run('document.body.innerText')}"
+        assert self.run(promise_of(condition, DEADLINE)), f"never: {condition}\n{self.run('document.body.innerText')}"
 
     def before_scripts(self, script: str) -> None:
         """Run a script in each page that is opened from now on, before those of the page."""

@@ -30,6 +30,20 @@ PREFERENCES = {
 """Firefox chooses the port, and connects to nothing by itself."""
 
 
+def promise_of(condition: str, seconds: float) -> str:
+    """Return a script whose promise says whether ``condition`` has come to hold on the page within ``seconds``."""
+    return f"""new Promise((done) => {{
+        const end = performance.now() + {seconds * 1_000};
+        const look = () => {{
+            let found = false;
+            try {{ found = Boolean({condition}); }} catch (error) {{ }}
+            if (found || performance.now() > end) done(found);
+            else setTimeout(look, 20);
+        }};
+        look();
+    }})"""
+
+
 class Firefox:
     """A headless Firefox.
 
@@ -96,16 +110,7 @@ class Firefox:
 
     def until(self, condition: str) -> None:
         """Wait until a condition holds on the page."""
-        script = f"""new Promise((done) => {{
-            const end = performance.now() + 20000;
-            const look = () => {{
-                let found = false;
-                try {{ found = Boolean({condition}); }} catch (error) {{ }}
-                if (found || performance.now() > end) done(found);
-                else setTimeout(look, 20);
-            }};
-            look();
-        }})"""
+        script = promise_of(condition, 20.0)
         assert any(self.run(script) for _ in range(6)), f"never: {condition}\n{self.run('document.body.innerText')}"
 
     def go(self, url: str) -> None:

@@ -75,6 +75,7 @@ class Backbone(PacketNode):
     :param bound: the highest number for which no new :class:`~fyrehose_twisted.fyrehose.numbering.Mark` is needed.
     :param settle_until: number nothing before this time; what is pushed meanwhile waits.
     :param ask: ask clients while settling what they know of the stream, and number nothing at all if they do.
+    :param now: when it starts.
     :param own_address: where a given client can reach this backbone; used while settling.
     """
 

@@ -66,7 +66,6 @@ class Clients:
 
     def __init__(self, config: BackboneConfig) -> None:
         self._subscribing = Group(Flags.NOSUBSCRIBE)
-        self._journalling = Group(Flags.NOJOURNAL)
         self.config = config
         self.departures = 0
         self._clients: OrderedDict[Address, ServedClient] = OrderedDict()
@@ -77,11 +76,6 @@ class Clients:
     def subscribers(self) -> tuple[Address, ...]:
         """Addresses of those without NOSUBSCRIBE; the same tuple until they change."""
         return self._subscribing.addresses
-
-    @property
-    def journals(self) -> tuple[Address, ...]:
-        """Addresses of those without NOJOURNAL."""
-        return self._journalling.addresses
 
     @property
     def durable(self) -> Sequence[ServedClient]:
@@ -151,7 +145,7 @@ class Clients:
             del self._sources[client.source]
         self._sources[peer] = address
         if joined or client.flags != keepalive.flags:
-            self._group(address, keepalive.flags)
+            self._subscribing.put(address, keepalive.flags)
             self._lists = None
             if not joined and keepalive.flags & Flags.NOJOURNAL:
                 self.departures += 1
@@ -181,7 +175,7 @@ class Clients:
             del self._clients[client.address]
             if self._sources.get(client.source) == client.address:
                 del self._sources[client.source]
-            self._group(client.address, Flags.NOSUBSCRIBE | Flags.NOJOURNAL)
+            self._subscribing.put(client.address, Flags.NOSUBSCRIBE)
             self._lists = None
             if not client.flags & Flags.NOJOURNAL:
                 self.departures += 1
@@ -237,7 +231,3 @@ class Clients:
                 [client for client in self._clients.values() if client.flags & Flags.WATCHES],
             )
         return self._lists
-
-    def _group(self, address: Address, flags: int) -> None:
-        self._subscribing.put(address, flags)
-        self._journalling.put(address, flags)

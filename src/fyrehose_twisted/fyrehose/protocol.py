@@ -107,6 +107,7 @@ class BackboneProtocol(DatagramNodeProtocol):
             settle_until=now + settle_time if settle_time > 0 else None,
             ask=self.state.fresh,
             own_address=self._own_address,
+            now=now,
         )
 
     def persist(self, mark: Mark) -> None:

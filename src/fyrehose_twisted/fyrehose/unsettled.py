@@ -40,7 +40,6 @@ class Unsettled:
         settled = []
         while self._heap and self._heap[0][0] <= complete:
             sequence, ticket = heapq.heappop(self._heap)
-            if self._lowest.get(ticket) == sequence:
-                del self._lowest[ticket]
+            if self._lowest.pop(ticket, None) is not None:  # Its lowest number comes first.
                 settled.append((ticket, sequence))
         return settled

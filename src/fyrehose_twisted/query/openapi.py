@@ -10,9 +10,11 @@ from fyrehose_twisted.web.openapi import (
     TEXT,
     Schema,
     answer_headers,
+    description_of,
     document,
     errors,
-    json_of,
+    get_of,
+    health_of,
     list_of,
     metrics_of,
     object_of,
@@ -199,46 +201,26 @@ def _records(config: QueryConfig) -> Schema:
 _NAME: Schema = {"name": "name", "in": "path", "required": True, "schema": TEXT}
 
 
-def _get(id: str, summary: str, schema: Schema, *codes: int, **more: object) -> Schema:
-    return {
-        "operationId": id,
-        "summary": summary,
-        "responses": {"200": json_of("it", schema), **errors(*codes)},
-        **more,
-    }
-
-
 def describe(config: QueryConfig, *, token: bool) -> Schema:
     """Return the description.
 
     :param token: whether one is needed.
     """
-    overview = _get(
+    overview = get_of(
         "overview", "How everything fares; again and again with `Accept: text/event-stream`", ref("Overview"), 503
     )
     overview["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}
     paths: dict[str, dict[str, Schema]] = {
-        "/streams": {"get": _get("streams", "All streams", list_of(ref("Stream")))},
-        "/streams/{name}": {"get": _get("stream", "One stream", ref("StreamInDetail"), 404, parameters=[_NAME])},
+        "/streams": {"get": get_of("streams", "All streams", list_of(ref("Stream")))},
+        "/streams/{name}": {"get": get_of("stream", "One stream", ref("StreamInDetail"), 404, parameters=[_NAME])},
         "/streams/{name}/records": {"get": _records(config)},
         "/overview": {"get": overview},
         "/history": {
-            "get": _get("history", "Growth a second in each step of the last hour, the oldest first", ref("History"))
+            "get": get_of("history", "Growth a second in each step of the last hour, the oldest first", ref("History"))
         },
-        "/health": {
-            "get": {
-                "operationId": "health",
-                "summary": "Can all journals be read?",
-                "security": [],
-                "responses": {
-                    "200": json_of("they can", ref("Health")),
-                    **errors(),
-                    "503": json_of("some cannot", ref("Health")),
-                },
-            }
-        },
+        "/health": {"get": health_of("Can all journals be read?", "they can", "some cannot")},
         "/metrics": {"get": metrics_of()},
-        "/openapi.json": {"get": _get("description", "This", {"type": "object"}, security=[])},
+        "/openapi.json": {"get": description_of()},
     }
     about = "The journals of all protocols: what was said, what is said now, and how far each has got."
     return document("fyrehose query", about, paths, _SCHEMAS, token=token, always=(403, 421, 429))

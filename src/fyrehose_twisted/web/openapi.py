@@ -56,6 +56,26 @@ def errors(*codes: int) -> dict[str, Schema]:
     return {str(code): json_of(ERRORS[code], ref("Error")) for code in sorted({*codes, *always})}
 
 
+def get_of(id: str, summary: str, schema: Schema, *codes: int, **more: object) -> Schema:
+    """Return the operation ``id``, which gets what ``schema`` describes.
+
+    :param codes: statuses of the errors that it has beside those that everything may have.
+    """
+    answers = {"200": json_of("it", schema), **errors(*codes)}
+    return {"operationId": id, "summary": summary, "responses": answers, **more}
+
+
+def health_of(question: str, good: str, bad: str) -> Schema:
+    """Return the operation that answers whether a service can do its work, without a token."""
+    answers = {"200": json_of(good, ref("Health")), **errors(), "503": json_of(bad, ref("Health"))}
+    return {"operationId": "health", "summary": question, "security": [], "responses": answers}
+
+
+def description_of() -> Schema:
+    """Return the operation that gets the description, without a token."""
+    return get_of("description", "This", {"type": "object"}, security=[])
+
+
 def metrics_of() -> Schema:
     """Return the operation that gets the metrics."""
     text = {"description": "text", "content": {"text/plain": {"schema": TEXT}}}

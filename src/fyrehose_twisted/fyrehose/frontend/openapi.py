@@ -9,8 +9,10 @@ from fyrehose_twisted.web.openapi import (
     FLAG,
     Schema,
     body_of,
+    description_of,
     document,
     errors,
+    health_of,
     json_of,
     list_of,
     metrics_of,
@@ -51,23 +53,11 @@ def describe(config: FrontendConfig, *, token: bool) -> Schema:
         ),
         "responses": {"201": json_of("published", ref("Published")), **errors(503)},
     }
-    health = {
-        "operationId": "health",
-        "summary": "Does the backbone answer?",
-        "security": [],
-        "responses": {"200": json_of("it does", ref("Health")), **errors(), "503": json_of("not", ref("Health"))},
-    }
-    described = {
-        "operationId": "description",
-        "summary": "This",
-        "security": [],
-        "responses": {"200": json_of("it", {"type": "object"}), **errors()},
-    }
     paths: dict[str, dict[str, Schema]] = {
         "/messages": {"post": post},
-        "/health": {"get": health},
+        "/health": {"get": health_of("Does the backbone answer?", "it does", "it does not")},
         "/metrics": {"get": metrics_of()},
-        "/openapi.json": {"get": described},
+        "/openapi.json": {"get": description_of()},
     }
     about = "Publish to a fyrehose backbone without its protocol."
     return document("fyrehose frontend", about, paths, _SCHEMAS, token=token, always=(403, 421, 429))

@@ -13,8 +13,11 @@ from fyrehose_twisted.web.openapi import (
     Schema,
     answer_headers,
     body_of,
+    description_of,
     document,
     errors,
+    get_of,
+    health_of,
     json_of,
     list_of,
     metrics_of,
@@ -106,10 +109,6 @@ _SCHEMAS = {
 }
 
 
-def _get(id: str, summary: str, schema: Schema) -> Schema:
-    return {"operationId": id, "summary": summary, "responses": {"200": json_of("it", schema), **errors()}}
-
-
 def _events(config: WebConfig) -> dict[str, Schema]:
     name = {"type": "string", "pattern": NAME_PATTERN}
     post = {
@@ -199,16 +198,6 @@ def _callbacks() -> dict[str, dict[str, Schema]]:
 
 
 def _others() -> dict[str, dict[str, Schema]]:
-    reach = {
-        "operationId": "health",
-        "summary": "Can this node order events?",
-        "security": [],
-        "responses": {
-            "200": json_of("it can order events", ref("Health")),
-            **errors(),
-            "503": json_of("it cannot", ref("Health")),
-        },
-    }
     reform = {
         "operationId": "reform",
         "summary": "Form the cluster anew with this node alone, when too many of its members are gone for good",
@@ -217,11 +206,11 @@ def _others() -> dict[str, dict[str, Schema]]:
         "responses": {"202": json_of("it forms", object_of({"mode": _MODE})), **errors(403, 409)},
     }
     return {
-        "/": {"get": _get("links", "What is here", {"type": "object"})},
-        "/openapi.json": {"get": {**_get("description", "This", {"type": "object"}), "security": []}},
-        "/cluster": {"get": _get("cluster", "The cluster, from here", ref("Cluster"))},
+        "/": {"get": get_of("links", "What is here", {"type": "object"})},
+        "/openapi.json": {"get": description_of()},
+        "/cluster": {"get": get_of("cluster", "The cluster, from here", ref("Cluster"))},
         "/cluster/reform": {"post": reform},
-        "/health": {"get": reach},
+        "/health": {"get": health_of("Can this node order events?", "it can", "it cannot")},
         "/metrics": {"get": metrics_of()},
     }
 
