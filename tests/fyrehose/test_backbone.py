@@ -35,6 +35,8 @@ from fyrehose_twisted.fyrehose.messages import (
     Dialect,
     Flags,
     Forward,
+    Holding,
+    Holds,
     Keepalive,
     KeepaliveAck,
     Packet,
@@ -591,6 +593,89 @@ class TestRequest:
         assert (bench.sent, bench.drops) == ({}, {"request_for_stranger": 1})
         bench.hear(CAROL, Request(BOB, 1, 1))
         assert bench.to(STRANGER) == [Forward(BOB, 1, 1)]
+
+
+class TestJournals:
+    def keeps(self, bench: Bench, peer: Address, oldest: int, since: int, durable: int, token: bytes = TOKEN) -> None:
+        bench.hear(peer, Holds(token, oldest, Holding(since, durable)))
+
+    def test_those_that_watch_are_told_what_has_become_durable_and_others_are_not(self) -> None:
+        bench = Bench()
+        bench.join(ALICE, flags=Flags.DURABLE | Flags.EXTENSIONS)
+        bench.join(BOB, flags=Flags.EXTENSIONS | Flags.WATCHES)
+        bench.join(CAROL, flags=Flags.EXTENSIONS)
+        bench.hear(STRANGER, *[Push(b"x")] * 5)
+        bench.forget()
+        self.keeps(bench, ALICE, 1, 2, 5)
+        assert bench.sent.keys() == {BOB}
+        assert bench.to(BOB) == [Status(TOKEN, 1, 5, (Holding(2, 5),))]
+        bench.forget()
+        bench.now += 1
+        self.keeps(bench, ALICE, 1, 2, 5)
+        assert bench.sent == {}
+        bench.hear(CAROL, Keepalive(flags=Flags.EXTENSIONS, token=TOKEN))
+        assert bench.to(CAROL) == [Status(TOKEN, 1, 5), KeepaliveAck(TOKEN)]
+
+    def test_only_a_durable_journal_that_knows_its_token_is_believed(self) -> None:
+        bench = Bench()
+        bench.join(ALICE, flags=Flags.DURABLE)
+        bench.join(BOB)
+        self.keeps(bench, ALICE, 1, 1, 5, bytes(16))
+        self.keeps(bench, BOB, 1, 1, 5)
+        self.keeps(bench, STRANGER, 1, 1, 5)
+        assert bench.drops == {"holds_of_stranger": 3}
+        assert [client.holds for client in bench.node.clients] == [None, None]
+
+    def test_after_a_start_the_last_number_is_not_told_before_one_was_given(self) -> None:
+        bench = Bench(last=GIVEN)
+        keepalive = Keepalive(flags=Flags.EXTENSIONS, token=TOKEN)
+        bench.hear(ALICE, keepalive)
+        assert bench.to(ALICE)[0] == Status(TOKEN, 0, 0)
+        bench.hear(ALICE, Push(b"x"))
+        bench.forget()
+        bench.hear(ALICE, keepalive)
+        assert bench.to(ALICE)[0] == Status(TOKEN, 0, GIVEN + 1)
+
+
+class TestBackpressure:
+    SIZE, COUNT = 1_000, 100
+
+    def behind(self, *, early: bool = True, first: int = 60, flags: int = Flags.NONE, **options: Any) -> Bench:
+        """A subscriber asks for a message of which the backbone's memory, of about 50, may soon be rid."""
+        bench = Bench(retransmit=60 * (self.SIZE + 137), **options)
+        if early:
+            bench.join(ALICE)
+        bench.join(BOB, flags=flags)
+        for _ in range(self.COUNT):
+            bench.hear(CAROL, Push(bytes(self.SIZE)))
+        if not early:
+            bench.join(ALICE)
+        if flags:
+            bench.hear(BOB, Holds(TOKEN, 1, Holding(1, self.COUNT)))
+        bench.hear(ALICE, Request(ANY_ADDRESS, first, first))
+        return bench
+
+    def slowed(self, bench: Bench) -> bool:
+        for _ in range(self.COUNT):
+            bench.hear(CAROL, Push(bytes(self.SIZE)))
+        dropped = bench.drops.get("repairs_behind", 0)
+        assert bench.node.numbering.last == 2 * self.COUNT - dropped
+        return dropped > 0
+
+    def test_publishers_are_slowed_down_before_what_a_subscriber_misses_is_dropped(self) -> None:
+        assert self.slowed(self.behind(min_rate=1.0))
+
+    def test_they_are_not_for_what_will_stay_in_memory_for_long(self) -> None:
+        assert not self.slowed(self.behind(min_rate=1.0, first=90))
+
+    def test_they_are_not_for_one_that_joined_later(self) -> None:
+        assert not self.slowed(self.behind(min_rate=1.0, early=False))
+
+    def test_they_are_not_for_what_a_durable_journal_has(self) -> None:
+        assert not self.slowed(self.behind(min_rate=1.0, flags=Flags.DURABLE))
+
+    def test_they_are_not_where_the_operator_does_not_want_it(self) -> None:
+        assert not self.slowed(self.behind(min_rate=None))
 
 
 class TestAgain:

@@ -67,6 +67,12 @@ def test_arbitrary_bytes_raise_nothing_else(kind: Kind, noise: bytes) -> None:
         decode(body + crc32(body).to_bytes(4, "big"))
 
 
+def test_an_asked_for_an_empty_range_is_malformed() -> None:
+    datagram = encode(Asked(TOKEN, 4, 5, 1))
+    body = datagram[:18] + datagram[26:34] + datagram[18:26] + datagram[34:-4]
+    assert reason(body + crc32(body).to_bytes(4, "big")) == "range"
+
+
 @pytest.mark.parametrize(
     "packet",
     [

@@ -366,7 +366,8 @@ def test_what_is_durable_is_told_to_a_backbone_that_asks(journal: Open) -> None:
     assert bench.all(Holds)[0] == Holds(token, 1, Holding(1, 1))
     assert bench.all(Holds)[-1] == Holds(token, 1, Holding(1, 2))
     told = len(bench.all(Holds))
-    bench.run(0.05)
+    bench.now += 0.05
+    bench.deliver(2)
     assert len(bench.all(Holds)) == told
     bench.receive(Status(token, 1, 2))
     assert len(bench.all(Holds)) == told + 1

@@ -58,6 +58,14 @@ def test_one_that_is_not_kept_in_time_is_given_up_and_told_how_many_have_it() ->
     assert kept.heard([Holding(1, 9)] * 3) == []
 
 
+def test_nothing_is_kept_of_messages_that_were_given_up() -> None:
+    kept = keeping(*[2] * 50)
+    kept.published([(ticket, ticket + 1) for ticket in range(50)])
+    kept.expired(START + 30)
+    assert not any(kept._heaps.values())
+    assert not kept._numbered
+
+
 def test_one_that_was_not_published_is_not_waited_for() -> None:
     kept = keeping(1)
     kept.failed([0])

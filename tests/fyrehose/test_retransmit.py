@@ -22,10 +22,6 @@ BOB: Address = ("192.0.2.8", 4002)
 START = 1_700_000_000.0
 
 
-def data_of(sequence: int, length: int) -> bytes:
-    return b"%d " % sequence + bytes(length)
-
-
 def put(buffer: RetransmitBuffer, count: int, length: int) -> None:
     """Put ``count`` messages of one length as one run."""
     first = buffer.end
