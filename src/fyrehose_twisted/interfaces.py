@@ -123,6 +123,8 @@ class ISequenceStore(Interface):
     bound = Attribute("No number above this may be given until :meth:`persist` has made a higher one durable.")
     hole = Attribute("First and last of the numbers that had to be skipped at the start, or None.")
     fresh = Attribute("True if nothing is known about the stream: no number was ever given, as far as we know.")
+    clients = Attribute("The clients that were served last, each a KnownClient.")
+    complete = Attribute("True if those are all that may be alive; then numbers are given at once.")
 
     def persist(mark: Any) -> None:
         """Make a :class:`~fyrehose_twisted.fyrehose.numbering.Mark` durable.

@@ -44,7 +44,7 @@ from fyrehose_twisted.fyrehose.messages import (
     Request,
     Status,
 )
-from fyrehose_twisted.fyrehose.numbering import Mark
+from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
 from fyrehose_twisted.interfaces import IForwardPolicy
 from fyrehose_twisted.net.batch import Batch
 
@@ -120,8 +120,8 @@ class Bench:
     def drain(self) -> None:
         persist, effects, events = self.node.drain()
         if persist is not None:
-            assert persist != self.stored
-            self.stored = persist
+            assert persist.clients or persist != self.stored
+            self.stored = persist._replace(clients=())
         for effect in effects:
             for peer in effect.peers:
                 self.sent[peer] += map(bytes, effect.each())
@@ -267,10 +267,11 @@ class TestNumbersAndFanOut:
         assert (counters.published, counters.published_bytes) == (size, 3 * size)
         assert (counters.delivered, counters.delivered_bytes) == (2 * size, 6 * size)
 
-    def test_persist_is_asked_for_only_when_numbers_were_given(self) -> None:
+    def test_persist_is_asked_for_only_when_numbers_were_given_or_clients_were_heard_of(self) -> None:
         bench = Bench()
         bench.node.receive_batch(Batch.pack([(encode(Keepalive()), ALICE)]), START)
-        assert bench.node.drain().persist is None
+        alice = KnownClient(ALICE, ALICE, Flags.NONE, Dialect.V2, 0, START)
+        assert bench.node.drain().persist == Mark(0, 0, ((ALICE, alice),))
         bench.node.receive_batch(Batch.pack([(encode(Push(b"")), ALICE)]), START)
         mark = bench.node.drain().persist
         assert mark.last == 1 <= mark.bound

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from fyrehose_twisted.effects import Address
+from fyrehose_twisted.fyrehose.admission import AddressList
 from fyrehose_twisted.fyrehose.clients import CLIENT_LIFETIME, GRACE, Clients
 from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.messages import Flags, Keepalive
+from fyrehose_twisted.fyrehose.messages import Dialect, Flags, Keepalive
+from fyrehose_twisted.fyrehose.numbering import KnownClient
 
 ALICE: Address = ("10.0.0.1", 1)
 BOB: Address = ("10.0.0.2", 2)
@@ -51,3 +53,46 @@ def test_the_subscribers_are_the_same_tuple_until_they_change() -> None:
     table.keep(Keepalive(flags=Flags.NOSUBSCRIBE), ALICE, ALICE, 2.0)
     table.keep(Keepalive(), ALICE, ALICE, 2.0)
     assert (table.subscribers, subscribers) == ((BOB, ALICE), (ALICE, BOB))
+
+
+def known(address: Address, heard_at: float, flags: int = 0) -> KnownClient:
+    return KnownClient(address, address, flags, Dialect.V2, 7, heard_at)
+
+
+def test_what_changes_is_told_once() -> None:
+    table = clients()
+    assert table.take_changes() == (
+        (ALICE, known(ALICE, 0.0)._replace(joined=0)),
+        (BOB, known(BOB, 1.0)._replace(joined=0)),
+    )
+    assert table.take_changes() == ()
+    table.expire(CLIENT_LIFETIME)
+    assert table.take_changes() == ((ALICE, None),)
+
+
+def test_a_restarted_backbone_serves_those_whom_it_knew_for_as_long_as_one_that_was_heard_of() -> None:
+    table = Clients(BackboneConfig())
+    restored = table.restore([known(ALICE, 9.0), known(BOB, 6.0, Flags.NOSUBSCRIBE)], 10.0)
+    assert [client.address for client in restored] == [BOB, ALICE]
+    assert (table.subscribers, table.others, list(table.joined)) == ((ALICE,), [ALICE, BOB], [7, 7])
+    assert table.from_source(BOB) is restored[0]
+    table.keep(Keepalive(), ALICE, ALICE, 12.0)
+    assert table.expire(14.9) == []
+    assert [client.address for client in table.expire(15.0)] == [BOB]
+
+
+def test_after_a_long_outage_the_living_have_two_intervals_to_say_so() -> None:
+    table = Clients(BackboneConfig())
+    table.restore([known(ALICE, 0.0), known(BOB, 1.0)], 3_600.0)
+    assert set(table.subscribers) == {ALICE, BOB}
+    table.keep(Keepalive(), BOB, BOB, 3_601.0)
+    assert [client.address for client in table.expire(3_600.0 + GRACE)] == [ALICE]
+
+
+def test_those_who_are_not_allowed_any_more_are_forgotten_and_the_latest_go_before() -> None:
+    table = Clients(BackboneConfig(max_clients=2, allow=AddressList(["10.0.0.0/24"])))
+    stranger = known(("10.0.1.9", 9), 9.0)
+    carol = known(("10.0.0.3", 3), 8.0)
+    table.restore([known(ALICE, 7.0), stranger, carol, known(BOB, 6.0)], 10.0)
+    assert table.subscribers == (ALICE, carol.address)
+    assert table.take_changes() == ((BOB, None), (stranger.address, None))

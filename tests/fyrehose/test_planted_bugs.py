@@ -236,6 +236,19 @@ def serves_the_dead(patch: Patch) -> None:
     patch.setattr(Clients, "next_expiry", lambda self: None)
 
 
+def forgets_its_clients(patch: Patch) -> None:
+    patch.setattr(Clients, "restore", lambda self, known, now: [])
+
+
+def waits_though_it_knows_them(patch: Patch) -> None:
+    original = Backbone.__init__
+
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options | {"settle_until": options["now"] + 1.25})
+
+    patch.setattr(Backbone, "__init__", init)
+
+
 def never_probes_the_tail(patch: Patch) -> None:
     original = Subscription._repair
 
@@ -373,6 +386,8 @@ BUGS = [
     Bug(waits_for_too_much, (Bounded.name,), Heavy, seed=0, message="bytes waiting for others"),
     Bug(drops_clients_early, (Served.name,), Storm, seed=0, message="is not served"),
     Bug(serves_the_dead, (Served.name,), Storm, seed=1, message="no KEEPALIVE came for long"),
+    Bug(forgets_its_clients, (Served.name,), Restarts, seed=0, message="were served before the restart"),
+    Bug(waits_though_it_knows_them, (Served.name,), Restarts, seed=0, message="and waits for them"),
     Bug(never_probes_the_tail, (GoesOn.name,), Lossy, seed=3, message="waits for"),
     Bug(stops_at_one_contradiction, (GoesOn.name,), Garbage, seed=4, message="stopped for good"),
     Bug(takes_hearsay_for_the_backbone, (GoesOn.name,), Garbage, seed=5, message="stopped for good"),

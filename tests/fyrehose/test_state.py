@@ -18,8 +18,8 @@ import pytest
 from fyrehose_twisted import boot
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose import state
-from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
-from fyrehose_twisted.fyrehose.numbering import Mark
+from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE, Dialect
+from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
 from fyrehose_twisted.fyrehose.state import PAGE, SequenceFile
 
 STREAM = "fyrehose://default"
@@ -80,9 +80,9 @@ class TestCreation:
         assert file.fresh
         file.close()
 
-    def test_it_is_one_page_that_only_its_owner_may_read(self, path: Path) -> None:
+    def test_it_is_two_pages_that_only_its_owner_may_read(self, path: Path) -> None:
         start(path).close()
-        assert path.stat().st_size == PAGE
+        assert path.stat().st_size == 2 * PAGE
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert list(path.parent.iterdir()) == [path]
 
@@ -103,7 +103,7 @@ class TestCreation:
         monkeypatch.setattr(os, "link", watched_link)
         monkeypatch.setattr(os, "fsync", watched_fsync)
         start(path).close()
-        assert contents == [path.read_bytes()]
+        assert [page[:PAGE] for page in contents] == [path.read_bytes()[:PAGE]]
         assert synced[1:] == [path.parent.stat().st_ino]
 
     @pytest.mark.parametrize("call", ["fsync", "link"])
@@ -219,6 +219,63 @@ os.kill(os.getpid(), signal.SIGKILL)
         again.close()
 
 
+class TestClients:
+    ALICE = KnownClient(("192.0.2.7", 4_001), ("192.0.2.7", 4_001), 0, Dialect.V2, 3, 1e9)
+
+    def mark(self, last: int, client: KnownClient | None = ALICE) -> Mark:
+        return Mark(last, last + 100, ((self.ALICE.address, client),))
+
+    def test_after_kill_9_it_knows_all_of_them(self, path: Path) -> None:
+        file = start(left_by(path, self.mark(1)))
+        assert (file.clients, file.complete) == ((self.ALICE,), True)
+        file.persist(self.mark(2, None))
+        assert file.clients == ()
+        file.close()
+
+    @pytest.mark.parametrize("boot_id", [BOOT, OTHER_BOOT])
+    def test_after_a_clean_close_too(self, path: Path, boot_id: bytes) -> None:
+        file = start(left_by(path, self.mark(1), clean=True), boot_id=boot_id)
+        assert (file.clients, file.complete) == ((self.ALICE,), True)
+        file.close()
+
+    def test_after_a_power_failure_some_may_be_missing(self, path: Path) -> None:
+        file = start(left_by(path, self.mark(1)), boot_id=OTHER_BOOT)
+        assert (file.clients, file.complete) == ((self.ALICE,), False)
+        file.close()
+
+    @pytest.mark.parametrize("start_at", [None, 50])
+    def test_a_new_file_knows_none_of_those_that_may_be_there(self, path: Path, start_at: int | None) -> None:
+        file = start(path, start_at=start_at)
+        assert (file.clients, file.complete) == ((), False)
+        file.close()
+
+    def test_a_file_without_a_table_gets_one(self, path: Path) -> None:
+        left_by(path, Mark(10, 1_034))
+        path.write_bytes(path.read_bytes()[:PAGE])
+        file = start(path)
+        assert (numbers(file), file.clients, file.complete) == ((10, 1_034, None), (), False)
+        file.persist(self.mark(11))
+        file.close()
+        again = start(path)
+        assert (again.clients, again.complete) == ((self.ALICE,), True)
+        again.close()
+
+    def test_a_table_that_finds_no_room_on_the_disk_is_an_error(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        start(path).close()
+        file = start(path)
+        monkeypatch.setattr(os, "posix_fallocate", full)
+        clients = [self.ALICE._replace(address=("192.0.2.7", port)) for port in range(1, 100)]
+        with pytest.raises(StateFileError, match="cannot be made longer: No space left"):
+            file.persist(Mark(1, 2, tuple((client.address, client) for client in clients)))
+        monkeypatch.undo()
+        file.close()
+
+
 class TestBoot:
     def test_the_kernel_is_asked(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         told = path.with_name("boot_id")
@@ -243,7 +300,7 @@ class TestDamage:
         ("damage", "said"),
         [
             (lambda page: b"", "it is empty"),
-            (lambda page: page[:-1], "not written by a backbone (4095 bytes)"),
+            (lambda page: page[: PAGE - 1], "not written by a backbone (4095 bytes)"),
             (lambda page: page[:8], "not written by a backbone (8 bytes)"),
             (lambda page: page + b"\0", "not written by a backbone"),
             (lambda page: bytes(PAGE), "not written by a backbone"),
@@ -408,7 +465,8 @@ class TestPersist:
 
         class Watched(mmap.mmap):
             def flush(self, *_: Any) -> None:
-                flushes.append(struct.unpack("=QQ", self[16:32]))
+                if self[:7] == b"FYRESEQ":
+                    flushes.append(struct.unpack("=QQ", self[16:32]))
                 super().flush()
 
         monkeypatch.setattr(mmap, "mmap", Watched)

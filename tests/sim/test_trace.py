@@ -196,7 +196,7 @@ def test_it_starts_with_the_command_that_replays_the_run(world: MakeWorld) -> No
 PROGRAM = """
 import sys
 from random import Random
-from fyrehose_twisted.fyrehose.backbone import RESTART_TIME, Backbone
+from fyrehose_twisted.fyrehose.backbone import SETTLE_TIME, Backbone
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.forwarding import RandomForward
@@ -222,7 +222,7 @@ class Small(Scenario):
 
     def backbone(self, boot):
         last, bound = (boot.persisted.last, boot.persisted.bound) if boot.persisted else (0, 0)
-        settle = None if boot.after is None else boot.now + RESTART_TIME
+        settle = None if boot.after is None else boot.now + SETTLE_TIME
         policy = RandomForward(Random(self.rng.random()))
         return Backbone(BackboneConfig(), policy, last=last, bound=bound, settle_until=settle)
 

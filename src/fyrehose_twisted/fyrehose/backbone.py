@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from math import ceil
 
@@ -37,7 +37,7 @@ from fyrehose_twisted.fyrehose.messages import (
     Push,
     Request,
 )
-from fyrehose_twisted.fyrehose.numbering import Numbering
+from fyrehose_twisted.fyrehose.numbering import KnownClient, Numbering
 from fyrehose_twisted.fyrehose.pacing import Buckets
 from fyrehose_twisted.fyrehose.receiving import PacketNode
 from fyrehose_twisted.fyrehose.resending import REFUSALS, Resending
@@ -45,12 +45,7 @@ from fyrehose_twisted.interfaces import Drained, IDatagramNode, IForwardPolicy
 from fyrehose_twisted.net.batch import Batch, Run
 
 SETTLE_TIME = 2.0
-"""Seconds that a backbone without memory listens for clients who remember: a keepalive interval, and time to answer."""
-
-RESTART_TIME = 1.25
-"""Seconds that a backbone with memory waits: by then every living client has sent a KEEPALIVE, and nothing is numbered
-that nobody would get."""
-
+"""Seconds that a backbone which does not know all of its clients listens for them: two keepalive intervals."""
 
 STATUS_TIME = 50e-6
 """Seconds of rest after each STATUS to a client that watches the journals: 20,000 a second at most."""
@@ -75,6 +70,7 @@ class Backbone(PacketNode):
     :param bound: the highest number for which no new :class:`~fyrehose_twisted.fyrehose.numbering.Mark` is needed.
     :param settle_until: number nothing before this time; what is pushed meanwhile waits.
     :param ask: ask clients while settling what they know of the stream, and number nothing at all if they do.
+    :param known: clients of the backbone that was here before, to be served at once.
     :param now: when it starts.
     :param own_address: where a given client can reach this backbone; used while settling.
     """
@@ -88,6 +84,7 @@ class Backbone(PacketNode):
         bound: int = 0,
         settle_until: float | None = None,
         ask: bool = False,
+        known: Iterable[KnownClient] = (),
         own_address: Callable[[Address], Address] = lambda peer: ANY_ADDRESS,
         now: float = 0.0,
     ) -> None:
@@ -108,6 +105,7 @@ class Backbone(PacketNode):
         self._tell_watchers = False
         self._watchers_at = now
         self._persisted = self.numbering.mark
+        self._events += map(ClientJoined, self._clients.restore(known, now))
         if self.numbering.left == 0:
             self._exhaust()
 
@@ -270,7 +268,8 @@ class Backbone(PacketNode):
         effects, self._effects = self._effects, []
         events, self._events = self._events, []
         mark = self.numbering.mark
-        persist = None if mark == self._persisted else mark
+        changes = self._clients.take_changes()
+        persist = None if mark == self._persisted and not changes else mark._replace(clients=changes)
         self._persisted = mark
         return Drained(persist, effects, events)
 

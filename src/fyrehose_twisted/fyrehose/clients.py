@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from fyrehose_twisted.effects import Address
@@ -11,12 +11,13 @@ from fyrehose_twisted.fyrehose.admission import token_is_valid
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import ServedClient
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Flags, Keepalive
+from fyrehose_twisted.fyrehose.numbering import KnownClient
 
 LATE = 1.0
 """Seconds by which an expiry may be late before something else than load must be the reason."""
 
-GRACE = 1.25
-"""Seconds that clients then have to be heard of: a keepalive interval and some."""
+GRACE = 2.0
+"""Seconds that clients then have to be heard of: two keepalive intervals."""
 
 CLIENT_LIFETIME = 5.0
 """Seconds for which a KEEPALIVE keeps a client (000, backbone rule 2)."""
@@ -71,6 +72,7 @@ class Clients:
         self._clients: OrderedDict[Address, ServedClient] = OrderedDict()
         self._sources: dict[Address, Address] = {}
         self._lists: _Listed | None = None
+        self._changed: dict[Address, ServedClient | None] = {}
 
     @property
     def subscribers(self) -> tuple[Address, ...]:
@@ -151,9 +153,40 @@ class Clients:
                 self.departures += 1
         client.source, client.flags, client.dialect = peer, keepalive.flags, keepalive.dialect
         client.token = keepalive.token
-        client.expires_at = now + CLIENT_LIFETIME
+        client.heard_at, client.expires_at = now, now + CLIENT_LIFETIME
         self._clients.move_to_end(address)
+        self._changed[address] = client
         return client if joined else None
+
+    def restore(self, known: Iterable[KnownClient], now: float) -> list[ServedClient]:
+        """Serve clients of a backbone that was here before, as far as they are allowed; return them.
+
+        They have the usual 5 s to be heard of, or 2 s if the latest KEEPALIVE is older than that: who is still there
+        has grown impatient by then.
+        """
+        known = sorted(known, key=lambda one: one.heard_at)
+        outage = now - known[-1].heard_at if known else 0.0
+        expires_at = now + (CLIENT_LIFETIME if outage <= CLIENT_LIFETIME else GRACE)
+        restored: list[ServedClient] = []
+        allow = self.config.allow
+        allowed = [one for one in known if allow is None or allow.permits(one.source[0])][-self.config.max_clients :]
+        self._changed.update((one.address, None) for one in known)
+        for address, source, flags, dialect, joined, heard_at in allowed:
+            del self._changed[address]
+            client = ServedClient(address, source, flags, dialect, expires_at, joined=joined, heard_at=heard_at)
+            self._clients[address] = client
+            self._sources[source] = address
+            self._subscribing.put(address, flags)
+            restored.append(client)
+        self._lists = None
+        return restored
+
+    def take_changes(self) -> tuple[tuple[Address, KnownClient | None], ...]:
+        """Return who was heard of and who is gone since this was asked last."""
+        if not self._changed:
+            return ()
+        changed, self._changed = self._changed, {}
+        return tuple((address, None if one is None else _known(one)) for address, one in changed.items())
 
     def expire(self, now: float) -> list[ServedClient]:
         """Remove and return those who have not been heard of for 5 s."""
@@ -179,6 +212,7 @@ class Clients:
             self._lists = None
             if not client.flags & Flags.NOJOURNAL:
                 self.departures += 1
+            self._changed[client.address] = None
             expired.append(client)
         return expired
 
@@ -231,3 +265,7 @@ class Clients:
                 [client for client in self._clients.values() if client.flags & Flags.WATCHES],
             )
         return self._lists
+
+
+def _known(client: ServedClient) -> KnownClient:
+    return KnownClient(client.address, client.source, client.flags, client.dialect, client.joined, client.heard_at)

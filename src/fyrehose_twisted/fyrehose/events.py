@@ -126,7 +126,8 @@ class ServedClient:
 
     :ivar source: where its latest KEEPALIVE came from.
     :ivar joined: the last number that had been given when it joined.
-    :ivar token: TOKEN of its latest KEEPALIVE.
+    :ivar heard_at: when its latest KEEPALIVE came.
+    :ivar token: TOKEN of its latest KEEPALIVE; empty before this backbone got one.
     :ivar holds: what it keeps, if it is a durable journal that has said so.
     """
 
@@ -136,6 +137,7 @@ class ServedClient:
     dialect: Dialect
     expires_at: float
     joined: int = 0
+    heard_at: float = 0.0
     token: bytes = b""
     holds: Holds | None = None
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import MalformedPacket
+from fyrehose_twisted.fyrehose.backbone import Phase
 from fyrehose_twisted.fyrehose.codec import DATA_HEADER, decode
 from fyrehose_twisted.fyrehose.envelope import Envelope, unwrap
 from fyrehose_twisted.fyrehose.events import Delivered, Failed, Message
@@ -219,19 +220,22 @@ class Acknowledged(FyrehoseInvariant):
 
 
 class Served(FyrehoseInvariant):
-    """Who was heard of, and for whom there was room, is served with every message. Who was not heard of for long is
-    not, for it may have left."""
+    """Who was heard of, and for whom there was room, is served with every message, also by a backbone that was killed
+    and started again. Who was not heard of for long is not, for it may have left."""
 
     name: ClassVar[str] = "who is heard of is served, and nobody else"
 
     HEARD: ClassVar[float] = 4.0
     SILENT: ClassVar[float] = 9.0
     """Seconds: the lifetime of 5, and what the table grants when nobody looked in time."""
+    RESTORED: ClassVar[float] = 1.9
+    """Seconds for which a restarted backbone serves those whom it knew, however long it was away."""
 
     def __init__(self, cast: Cast) -> None:
         super().__init__(cast)
         self._heard: dict[Address, float] = {}
         self._accepted: dict[Address, float] = {}
+        self._known: set[Address] = set()
         self._joining: tuple[float, set[Address]] = (0.0, set())
         self._disturbed_until = 0.0
         self._wanted: dict[int, set[Address]] = {}
@@ -277,6 +281,20 @@ class Served(FyrehoseInvariant):
         if host is self.cast.backbone.host:
             self._heard.clear()
             self._accepted.clear()
+            self._known = {client.address for client in self.cast.backbone.node.clients}
+
+    def started(self, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        backbone = self.cast.backbone
+        if host is not backbone.host or not backbone.complete:
+            return
+        forgotten = self._known.difference(client.address for client in backbone.node.clients)
+        if forgotten:
+            self.violated(f"{sorted(forgotten)} were served before the restart, and are not", host)
+        if backbone.node.numbering.last and backbone.node.phase is Phase.SETTLING:
+            self.violated("it knows its clients, and waits for them", host)
+        self._heard = dict.fromkeys(self._known, self.network.now)
+        self._accepted = dict.fromkeys(self._known, self.network.now + self.RESTORED - self.HEARD)
 
     def resumed(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""

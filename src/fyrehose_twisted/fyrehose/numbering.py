@@ -6,11 +6,26 @@ from typing import NamedTuple
 
 from zope.interface import implementer
 
-from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE, Dialect
 from fyrehose_twisted.interfaces import ISequenceStore
 
 MINIMUM_RESERVE = 1_024
 MAXIMUM_RESERVE = 10_000_000
+
+
+class KnownClient(NamedTuple):
+    """What a backbone remembers of a client when it starts again."""
+
+    address: Address
+    source: Address
+    """Where its latest KEEPALIVE came from."""
+    flags: int
+    dialect: Dialect
+    joined: int
+    """The last number that had been given when it joined."""
+    heard_at: float
+    """When its latest KEEPALIVE came, UTC seconds since 1970."""
 
 
 class Mark(NamedTuple):
@@ -20,6 +35,8 @@ class Mark(NamedTuple):
     """The last number given; must survive the death of the process."""
     bound: int
     """No number above this was given; must survive a power failure."""
+    clients: tuple[tuple[Address, KnownClient | None], ...] = ()
+    """Who was heard of since the mark before, and who is gone; must survive the death of the process."""
 
 
 @implementer(ISequenceStore)
@@ -31,6 +48,8 @@ class VolatileSequence:
         self.bound = last
         self.fresh = False
         self.hole: tuple[int, int] | None = None
+        self.clients: tuple[KnownClient, ...] = ()
+        self.complete = False
 
     def persist(self, mark: Mark) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.ISequenceStore.persist`."""

@@ -7,7 +7,7 @@ from hashlib import sha256
 from random import Random
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.backbone import RESTART_TIME, SETTLE_TIME, Backbone
+from fyrehose_twisted.fyrehose.backbone import SETTLE_TIME, Backbone
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.envelope import Envelope, unwrap, wrap
@@ -16,7 +16,7 @@ from fyrehose_twisted.fyrehose.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.journal_store import JournalStore
 from fyrehose_twisted.fyrehose.keeping import NotKept
-from fyrehose_twisted.fyrehose.numbering import Mark
+from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
 from fyrehose_twisted.fyrehose.reassembly import Lost
 from fyrehose_twisted.ranges import RangeSet
@@ -28,12 +28,18 @@ BACKBONE: Address = ("10.0.0.1", 2323)
 
 
 class BackboneHost:
-    """The host of the backbone."""
+    """The host of the backbone.
+
+    :ivar complete: whether the backbone that runs knew all of its clients when it started.
+    """
 
     def __init__(self, network: Network, config: BackboneConfig, rng: Random) -> None:
         self.config = config
         self._rng = rng
+        self._clients: dict[Address, KnownClient] = {}
+        self.complete = self._is_current = False
         self.host = network.add("backbone", BACKBONE, self._start)
+        self.host.on_persist = self._persist
 
     @property
     def node(self) -> Backbone:
@@ -42,20 +48,40 @@ class BackboneHost:
         assert isinstance(node, Backbone)
         return node
 
+    def start_at(self, last: int) -> None:
+        """Start with a new state file, after an operator said which number was the last."""
+        self.host.persisted = Mark(last, last)
+        self._is_current = False
+        self.host.start()
+
     def _start(self, boot: Boot) -> Backbone:
         # What a state file makes of each crash; see SequenceFile.
-        mark, policy = boot.persisted, RandomForward(Random(self._rng.getrandbits(64)))
-        if mark is None:
-            return Backbone(
-                self.config,
-                policy,
-                settle_until=boot.now + SETTLE_TIME,
-                ask=True,
-                own_address=lambda peer: BACKBONE,
-            )
-        last = mark.last if boot.after is Crash.KILLED else mark.bound
-        self.host.persisted = Mark(last, mark.bound)
-        return Backbone(self.config, policy, last=last, bound=mark.bound, settle_until=boot.now + RESTART_TIME)
+        mark = boot.persisted
+        killed = boot.after is Crash.KILLED and mark is not None
+        self.complete, self._is_current = self._is_current and killed, True
+        if not self.complete:
+            self._clients.clear()
+        if mark is not None:
+            self.host.persisted = mark = Mark(mark.last if killed else mark.bound, mark.bound)
+        fresh = mark is None or mark.bound == 0
+        return Backbone(
+            self.config,
+            RandomForward(Random(self._rng.getrandbits(64))),
+            last=0 if mark is None else mark.last,
+            bound=0 if mark is None else mark.bound,
+            settle_until=None if self.complete and not fresh else boot.now + SETTLE_TIME,
+            ask=fresh,
+            known=list(self._clients.values()),
+            own_address=lambda peer: BACKBONE,
+            now=boot.now,
+        )
+
+    def _persist(self, mark: Mark) -> None:
+        for address, client in mark.clients:
+            if client is None:
+                self._clients.pop(address, None)
+            else:
+                self._clients[address] = client
 
 
 class Application:

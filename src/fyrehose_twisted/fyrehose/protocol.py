@@ -19,7 +19,7 @@ from fyrehose_twisted.errors import (
     SequenceExhausted,
     StreamAlreadyNumbered,
 )
-from fyrehose_twisted.fyrehose.backbone import RESTART_TIME, SETTLE_TIME, Backbone
+from fyrehose_twisted.fyrehose.backbone import SETTLE_TIME, Backbone
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.drops import Dropped
@@ -60,7 +60,7 @@ class BackboneProtocol(DatagramNodeProtocol):
         default nowhere, so that the next start counts from 1 again. May be replaced until the port is bound.
     :param policy: who gets FORWARDs; by default a random client.
     :param settle_time: seconds to listen for clients before the first number is given, so that they get it; of a
-        stream of which ``state`` knows nothing they are asked. At most 1.25 s where it does; 0 to start at once.
+        stream of which ``state`` knows nothing they are asked. None where ``state`` knows them all; 0 to start at once.
     """
 
     def __init__(
@@ -98,14 +98,16 @@ class BackboneProtocol(DatagramNodeProtocol):
 
     def make_node(self, now: float) -> IDatagramNode:
         """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.make_node`."""
-        settle_time = self._settle_time if self.state.fresh else min(self._settle_time, RESTART_TIME)
+        state = self.state
+        settle_time = 0.0 if state.complete and not state.fresh else self._settle_time
         return Backbone(
             self.config,
             self._policy,
-            last=self.state.last,
-            bound=self.state.bound,
+            last=state.last,
+            bound=state.bound,
             settle_until=now + settle_time if settle_time > 0 else None,
-            ask=self.state.fresh,
+            ask=state.fresh,
+            known=state.clients,
             own_address=self._own_address,
             now=now,
         )

@@ -112,7 +112,8 @@ class Resending:
     def tell_watchers(self, last: int) -> None:
         """Send a STATUS to all clients that watch the journals."""
         for client in self._clients.watchers:
-            self._reply(client.address, encode(self.status(client.token, last, watches=True)))
+            if client.token:
+                self._reply(client.address, encode(self.status(client.token, last, watches=True)))
 
     def tick(self, now: float) -> None:
         """Send what had to wait."""
@@ -143,7 +144,7 @@ class Resending:
             self._reply(journal, forward)
         self._counters.forwards += len(journals)
         client = self._clients.get(requester)
-        if client is not None and client.flags & Flags.EXTENSIONS and route.repeated:
+        if client is not None and client.token and client.flags & Flags.EXTENSIONS and route.repeated:
             self._reply(requester, encode(Asked(client.token, first, last, left)))
         return bool(journals)
 

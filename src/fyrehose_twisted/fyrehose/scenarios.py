@@ -18,7 +18,6 @@ from fyrehose_twisted.fyrehose.guests import Guest
 from fyrehose_twisted.fyrehose.invariants import STRANGER, Cast, GoesOn, Numbers
 from fyrehose_twisted.fyrehose.keepers import Keeper
 from fyrehose_twisted.fyrehose.losses import Found
-from fyrehose_twisted.fyrehose.numbering import Mark
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.participants import BACKBONE
 from fyrehose_twisted.fyrehose.stranger import STRANGER_ADDRESS, Stranger
@@ -267,9 +266,8 @@ class Amnesia(FyrehoseScenario):
             return
         host.stop()
         last = self.content.last + above - 1
-        host.persisted = Mark(last, last)
         self.repaired += 1
-        host.start()
+        self.backbone.start_at(last)
 
 
 class Limits(FyrehoseScenario):

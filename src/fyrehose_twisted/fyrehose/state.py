@@ -1,6 +1,6 @@
 """The backbone's state file: the last number given, which survives kill -9, and a bound, which survives power loss.
 
-Layout, one page of 4,096 bytes, integers in the machine's byte order:
+Layout, a page of 4,096 bytes, integers in the machine's byte order:
 
 ======  =====  ==============================================================
 offset  bytes  content
@@ -13,6 +13,7 @@ offset  bytes  content
 48      2      length of the stream's URI
 50      ...    the stream's URI, UTF-8
 4092    4      CRC-32 of bytes 0-15 and 48-4091
+4096    ...    the table of clients, see :mod:`~fyrehose_twisted.fyrehose.client_table`
 ======  =====  ==============================================================
 """
 
@@ -24,16 +25,18 @@ import os
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from zope.interface import implementer
 
 from fyrehose_twisted.boot import read_boot_id
+from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.fyrehose.client_table import ClientTable
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
-from fyrehose_twisted.fyrehose.numbering import Mark
+from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
 from fyrehose_twisted.interfaces import ISequenceStore
 
 PAGE = 4_096
@@ -53,6 +56,7 @@ class SequenceFile:
     :ivar fresh: no number was ever given, as far as this file knows.
     :ivar hole: the range of numbers that were skipped because a power failure may have taken the memory of
         them, or ``None``.
+    :ivar complete: the table of clients is there, and nothing can have been lost of it.
     :raises StateFileError: if the file is in use, is not one, or is another stream's.
     """
 
@@ -81,8 +85,8 @@ class SequenceFile:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 _lock(descriptor, path)
-                page = os.pread(descriptor, PAGE + 1, 0)
-                _check(page, path, stream)
+                page = os.pread(descriptor, PAGE, 0)
+                _check(page, os.fstat(descriptor).st_size, path, stream)
                 last, bound = _NUMBERS.unpack_from(page, 16)
                 same_boot = page[_BOOT] == (boot_id or read_boot_id())
                 _check_start(start_at, last if same_boot else bound, path)
@@ -91,13 +95,14 @@ class SequenceFile:
 
     def _open(self, stream: str, start_at: int | None, boot_id: bytes) -> None:
         _lock(self._file, self.path)
-        _check(os.pread(self._file, PAGE + 1, 0), self.path, stream)
+        _check(os.pread(self._file, PAGE, 0), os.fstat(self._file).st_size, self.path, stream)
         self._map = mmap.mmap(self._file, PAGE)
         # One aligned store of 8 bytes: a process that dies leaves the old number or the new one, never half of one.
         self._words = memoryview(self._map).cast("Q")
         last, bound = self._words[_LAST], self._words[_BOUND]
         self.fresh = bound == 0 and start_at is None
-        if self._map[_BOOT] != boot_id and bound > last:
+        is_current = self._map[_BOOT] == boot_id or bound == last
+        if not is_current:
             self.hole = (last + 1, bound)
             last = bound
         try:
@@ -110,11 +115,24 @@ class SequenceFile:
         self._words[_BOUND] = bound = max(last, bound)
         self._words[_LAST] = last
         self._map[_BOOT] = boot_id
+        try:
+            self._table = ClientTable(self._file, PAGE)
+        except OSError:
+            self._release()
+            raise
+        self.complete = self._table.complete and is_current
         self._sync()
         self.last, self.bound = last, bound
 
+    @property
+    def clients(self) -> tuple[KnownClient, ...]:
+        """The clients that were served last."""
+        return self._table.clients
+
     def persist(self, mark: Mark) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.ISequenceStore.persist`. Syncs only when the bound moves."""
+        if mark.clients:
+            self._put(mark.clients)
         if mark.bound > self.bound:
             self._words[_BOUND] = mark.bound
             self._sync()
@@ -126,9 +144,20 @@ class SequenceFile:
         self._words[_BOUND] = self.last
         try:
             self._sync()
+            with _explained(self.path, "written to disk"):
+                self._table.flush()
         finally:
+            self._table.close()
             self._release()
             os.close(self._file)
+
+    def _put(self, changes: Sequence[tuple[Address, KnownClient | None]]) -> None:
+        with _explained(self.path, "made longer"):
+            for address, client in changes:
+                if client is None:
+                    self._table.remove(address)
+                else:
+                    self._table.put(client)
 
     def _sync(self) -> None:
         with _explained(self.path, "written to disk"):
@@ -160,7 +189,7 @@ def _create(path: Path, stream: str, boot_id: bytes) -> None:
         descriptor, temporary = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(page)
+                file.write(page + bytes(PAGE))
                 file.flush()
                 os.fsync(descriptor)
             os.link(temporary, path)  # Unlike a rename, this fails where somebody else was quicker.
@@ -189,13 +218,13 @@ def _check_start(start_at: int | None, last: int, path: Path) -> None:
         )
 
 
-def _check(page: bytes, path: Path, stream: str) -> None:
+def _check(page: bytes, size: int, path: Path, stream: str) -> None:
     refusal = f"state file {path} is not usable: "
     advice = "; if it cannot be restored, move it away and start with --start-at N, N above every number ever given"
     if not page:
         raise StateFileError(refusal + "it is empty" + advice)
-    if len(page) != PAGE or not page.startswith(MAGIC[:-1]):
-        raise StateFileError(refusal + f"it was not written by a backbone ({len(page)} bytes)" + advice)
+    if size < PAGE or size % PAGE or not page.startswith(MAGIC[:-1]):
+        raise StateFileError(refusal + f"it was not written by a backbone ({size} bytes)" + advice)
     _, order = _HEADER.unpack_from(page)
     if page[7] != MAGIC[7] or order != BYTE_ORDER_MARK:
         raise StateFileError(refusal + "it is of another version or byte order" + advice)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.fyrehose import client_table
+from fyrehose_twisted.fyrehose.client_table import SLOT, ClientTable
+from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE, Dialect
+from fyrehose_twisted.fyrehose.numbering import KnownClient
+
+PAGE = 4_096
+
+
+def client(port: int, **options: Any) -> KnownClient:
+    address = "192.0.2.7", port
+    return KnownClient(address, address, 0, Dialect.V2, 0, 1e9)._replace(**options)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path / "table", os.O_RDWR | os.O_CREAT)
+    yield descriptor
+    os.close(descriptor)
+
+
+def content(file: int, *, complete: bool = True) -> dict[int, KnownClient]:
+    """What is in the file, by port."""
+    table = ClientTable(file, 0)
+    try:
+        assert table.complete == complete
+        return {one.address[1]: one for one in table.clients}
+    finally:
+        table.close()
+
+
+def test_a_file_without_a_table_is_not_complete(file: int) -> None:
+    assert content(file, complete=False) == {}
+    assert content(file) == {}
+
+
+addresses = st.tuples(st.ip_addresses(v=4).map(str), st.integers(0, 65_535))
+clients = st.builds(
+    KnownClient,
+    address=addresses,
+    source=addresses,
+    flags=st.integers(0, 2**64 - 1),
+    dialect=st.sampled_from(Dialect),
+    joined=st.integers(0, MAX_SEQUENCE),
+    heard_at=st.floats(0, 1e11),
+)
+changes = st.lists(st.tuples(st.integers(0, 5), clients | st.none()), max_size=30)
+
+
+@given(changes=changes)
+def test_it_holds_what_was_put_and_not_removed(changes: list[tuple[int, KnownClient | None]]) -> None:
+    file = os.memfd_create("table")
+    table = ClientTable(file, 0)
+    known: dict[int, KnownClient] = {}
+    for number, change in changes:
+        address = "192.0.2.7", number
+        if change is None:
+            table.remove(address)
+            known.pop(number, None)
+        else:
+            known[number] = change._replace(address=address)
+            table.put(known[number])
+    assert {one.address[1]: one for one in table.clients} == known
+    table.close()
+    assert content(file) == known
+    os.close(file)
+
+
+def test_it_grows_and_uses_slots_again(file: int) -> None:
+    table = ClientTable(file, 0)
+    for port in range(1_000):
+        table.put(client(port))
+    size = os.fstat(file).st_size
+    for port in range(1_000):
+        table.remove(("192.0.2.7", port))
+        table.put(client(port + 1_000))
+    table.close()
+    assert os.fstat(file).st_size == size == 1_024 * SLOT
+    assert sorted(content(file)) == list(range(1_000, 2_000))
+
+
+def test_what_a_kill_at_any_line_leaves_is_the_old_or_the_new(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ClientTable(file, 0)
+    for port in range(63):  # As many as a page holds, so that the next one makes it grow.
+        table.put(client(port))
+    old = {port: client(port) for port in range(63)}
+    new = old | {5: client(5, flags=3), 99: client(99), 7: client(7, heard_at=2e9)}
+    del new[6]
+    left: list[bytes] = []
+
+    def copy(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code.co_filename == client_table.__file__:
+            left.append(os.pread(file, 10 * PAGE, 0))
+            return copy
+        return None
+
+    sys.settrace(copy)
+    try:
+        table.put(new[5])
+        table.put(new[99])
+        table.put(new[7])
+        table.remove(("192.0.2.7", 6))
+    finally:
+        sys.settrace(None)
+    table.close()
+    assert len(set(left)) > 5
+    for image in left:
+        killed = os.memfd_create("killed")
+        os.write(killed, image)
+        found = content(killed)
+        for port in old | new:
+            assert found.get(port) in (old.get(port), new.get(port))
+        os.close(killed)
+    assert content(file) == new
+
+
+@pytest.mark.parametrize("offset", [SLOT + 9, SLOT + 14, SLOT + 30, SLOT + 49])
+def test_a_damaged_client_is_left_out_and_others_may_be_missing(file: int, offset: int) -> None:
+    table = ClientTable(file, 0)
+    for port in range(63):
+        table.put(client(port))
+    table.close()
+    before = content(file)
+    os.pwrite(file, bytes([os.pread(file, 1, offset)[0] ^ 0xFF]), offset)
+    damaged = content(file, complete=False)
+    assert len(damaged) == len(before) - 1
+    assert damaged.items() <= before.items()
