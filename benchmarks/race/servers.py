@@ -183,7 +183,7 @@ def start_ours(directory: Path) -> Broker:
     port = free_port(socket.SOCK_DGRAM)
     state = directory / f"state.{port}"
     command = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=", "fyrehose-backbone"]
-    command += ["--state", str(state), "--start-at=1", "--settle-time=0", "--port", str(port)]
+    command += ["--state", str(state), "--start-at=1", "--settle-time=0", "--max-per-host=1024", "--port", str(port)]
     broker = Broker(OURS, command, (port, port), directory / f"fyrehose.{port}.log")
     broker.wait_for_ack()
     return broker

@@ -191,10 +191,17 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--count", type=count, metavar="N", help="stop after N messages")
     sub.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
     sub.add_argument("--raw", action="store_true", help="print messages as they are on the wire, repeats included")
+    sub.add_argument(
+        "--keepalive",
+        type=_interval,
+        default=0.9,
+        metavar="S",
+        help="seconds between KEEPALIVEs, 0.1 to 0.9 [%(default)g]",
+    )
     measure = command("ping", _ping, "Measure round trips to the backbone with KEEPALIVEs.")
     measure.add_argument("--count", type=count, default=10, metavar="N", help="how many [%(default)s]")
     measure.add_argument(
-        "--interval", type=_interval, default=0.2, metavar="S", help="seconds between them, 0.1 to 1 [%(default)g]"
+        "--interval", type=_interval, default=0.2, metavar="S", help="seconds between them, 0.1 to 0.9 [%(default)g]"
     )
     simulate.add_parser(commands, _scenarios)
     journal.add_parser(commands, _bare)
@@ -207,8 +214,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _interval(text: str) -> float:
     value = seconds(text)
-    if not 0.1 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is outside 0.1 to 1")
+    if not 0.1 <= value <= 0.9:
+        raise argparse.ArgumentTypeError(f"{text!r} is outside 0.1 to 0.9")
     return value
 
 

@@ -123,8 +123,6 @@ class ISequenceStore(Interface):
     bound = Attribute("No number above this may be given until :meth:`persist` has made a higher one durable.")
     hole = Attribute("First and last of the numbers that had to be skipped at the start, or None.")
     fresh = Attribute("True if nothing is known about the stream: no number was ever given, as far as we know.")
-    clients = Attribute("The clients that were served last, each a KnownClient.")
-    complete = Attribute("True if those are all that may be alive; then numbers are given at once.")
 
     def persist(mark: Any) -> None:
         """Make a :class:`~fyrehose_twisted.fyrehose.numbering.Mark` durable.
@@ -134,6 +132,14 @@ class ISequenceStore(Interface):
 
     def close() -> None:
         """Release it, leaving no hole for the next start."""
+
+
+class IClientMemory(Interface):
+    """What an :class:`ISequenceStore` provides too if it remembers a backbone's clients, of which each
+    :class:`~fyrehose_twisted.fyrehose.numbering.Mark` says who changed."""
+
+    clients = Attribute("The clients that were served last, each a KnownClient.")
+    complete = Attribute("True if those are all that may be alive; then numbers are given at once.")
 
 
 class IMessageStore(Interface):

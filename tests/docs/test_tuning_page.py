@@ -126,7 +126,7 @@ def default_of(knob: str) -> Any:
     return CONSTANTS.get(knob)
 
 
-WORDS = {"off": 0, "everything": None}
+WORDS = {"off": 0, "everything": None, "a quarter": None}
 
 
 def test_defaults_are_those_of_the_code() -> None:

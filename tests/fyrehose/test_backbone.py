@@ -24,7 +24,7 @@ from fyrehose_twisted.fyrehose.codec import decode, encode
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.drops import Dropped
 from fyrehose_twisted.fyrehose.envelope import wrap
-from fyrehose_twisted.fyrehose.events import ClientExpired, ClientJoined, Exhausted, StreamKnown
+from fyrehose_twisted.fyrehose.events import ClaimDoubted, ClientExpired, ClientJoined, Exhausted, StreamKnown
 from fyrehose_twisted.fyrehose.forwarding import RandomForward, RoundRobinForward
 from fyrehose_twisted.fyrehose.held import HELD_BYTES, HELD_MESSAGES, REPEAT_TIME
 from fyrehose_twisted.fyrehose.messages import (
@@ -85,6 +85,7 @@ class Bench:
     def __init__(self, policy: IForwardPolicy | None = None, *, last: int = 0, bound: int = 0, **options: Any) -> None:
         settle: float | None = options.pop("settle", None)
         ask = options.pop("ask", settle is not None)
+        known = options.pop("known", ())
         self.now = START
         self.node = Backbone(
             BackboneConfig(**options),
@@ -93,7 +94,10 @@ class Bench:
             bound=bound,
             settle_until=None if settle is None else START + settle,
             ask=ask,
+            known=known,
             own_address=lambda peer: OWN,
+            is_own=lambda address: address == OWN,
+            now=START,
         )
         self.stored = Mark(last, max(last, bound))
         self.events: list[object] = []
@@ -905,6 +909,14 @@ class TestSecret:
         assert (bench.sequences(BOB), bench.drops) == ([1], {})
 
 
+class TestOwnAddress:
+    def test_the_backbone_is_no_client_of_its_own(self) -> None:
+        bench = Bench(trust_addresses=True)
+        bench.hear(ALICE, Keepalive(OWN, token=TOKEN))
+        bench.hear(OWN, Keepalive(token=TOKEN))
+        assert (bench.sent, bench.node.clients, bench.drops) == ({}, [], {"own_address": 2})
+
+
 class TestTableFull:
     def test_one_more_gets_no_ack_and_no_messages(self) -> None:
         bench = Bench(max_clients=2)
@@ -986,12 +998,60 @@ class TestSettling:
         bench.hear(ALICE, Keepalive())
         bench.forget()
         bench.hear(ALICE, Deliver(4_711, b"old"), Deliver(4_712, b"old"))
-        assert bench.events[0] == StreamKnown(ALICE, 4_711)
-        assert [event for event in bench.events if isinstance(event, StreamKnown)] == bench.events[:1]
+        assert (bench.node.phase, bench.events) == (Phase.SETTLING, [])
         bench.wait(SETTLE_TIME)
+        assert bench.events == [StreamKnown(ALICE, 4_711)]
         bench.hear(ALICE, *[Push(b"")] * 50)
         assert (bench.node.phase, bench.sequences(ALICE), bench.stored.last) == (Phase.REFUSING, [], 0)
-        assert bench.drops == {"unexpected": 1, "not_numbering": 51}
+        assert bench.drops == {"not_numbering": 51}
+
+    def test_one_of_several_is_not_believed_and_the_operator_is_told(self) -> None:
+        bench = Bench(settle=SETTLE_TIME)
+        for peer in (ALICE, BOB, CAROL):
+            bench.hear(peer, Keepalive())
+        bench.hear(BOB, Deliver(2**40, b"made up"))
+        bench.hear(ALICE, Push(b"x"))
+        bench.forget()
+        bench.wait(SETTLE_TIME)
+        assert bench.events == [ClaimDoubted(BOB, 2**40, 2)]
+        assert (bench.node.phase, bench.sequences(ALICE)) == (Phase.SERVING, [1])
+
+    def test_two_of_them_are_believed_at_once(self) -> None:
+        bench = Bench(settle=SETTLE_TIME)
+        for peer in (ALICE, BOB, CAROL):
+            bench.hear(peer, Keepalive())
+        bench.forget()
+        bench.hear(BOB, Deliver(5, b"old"))
+        bench.hear(CAROL, Deliver(7, b"old"))
+        assert (bench.node.phase, bench.events) == (Phase.REFUSING, [StreamKnown(CAROL, 7)])
+
+    def test_two_clients_of_one_host_do_not_outweigh_another_host(self) -> None:
+        bench = Bench(settle=SETTLE_TIME)
+        liars = ALICE, (ALICE[0], 9)
+        for peer in (*liars, BOB):
+            bench.hear(peer, Keepalive())
+        bench.forget()
+        for peer in liars:
+            bench.hear(peer, Deliver(2**40, b"made up"))
+        bench.wait(SETTLE_TIME)
+        assert (bench.node.phase, bench.events) == (Phase.SERVING, [ClaimDoubted(ALICE, 2**40, 1)])
+
+    def test_where_all_are_on_one_host_two_of_them_are_believed(self) -> None:
+        bench = Bench(settle=SETTLE_TIME)
+        peers = [(ALICE[0], port) for port in (1, 2, 3)]
+        for peer in peers:
+            bench.hear(peer, Keepalive())
+        for peer in peers[:2]:
+            bench.hear(peer, Deliver(5, b"old"))
+        assert bench.node.phase is Phase.REFUSING
+
+    def test_one_that_proves_the_secret_is_believed_at_once(self) -> None:
+        bench = Bench(settle=SETTLE_TIME, secret=SECRET)
+        for peer in (ALICE, BOB):
+            bench.hear(peer, Keepalive(peer, 0, make_token(SECRET, peer, 0, START)))
+        bench.forget()
+        bench.hear(BOB, Deliver(5, b"old"))
+        assert (bench.node.phase, bench.events) == (Phase.REFUSING, [StreamKnown(BOB, 5)])
 
     def test_only_those_who_were_asked_are_believed(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
@@ -1000,6 +1060,8 @@ class TestSettling:
         for peer in (STRANGER, BOB, (ALICE[0], 9)):
             bench.hear(peer, Deliver(1, b""))
         assert (bench.node.phase, bench.drops) == (Phase.SETTLING, {"unexpected": 3})
+        bench.wait(SETTLE_TIME)
+        assert bench.node.phase is Phase.SERVING
 
     def test_where_none_comes_what_was_held_is_numbered_in_order(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
@@ -1089,6 +1151,26 @@ class TestSettling:
         bench.wait(SETTLE_TIME)
         assert bench.sequences(ALICE) == [MAX_SEQUENCE - 1, MAX_SEQUENCE]
         assert (bench.drops, bench.events.count(Exhausted())) == ({"not_numbering": 1}, 1)
+
+    def test_clients_that_are_known_are_served_at_once(self) -> None:
+        known = KnownClient(ALICE, ALICE, Flags.NONE, Dialect.V2, 5, START - 1)
+        bench = Bench(last=7, known=[known])
+        assert [event.client.address for event in bench.events if isinstance(event, ClientJoined)] == [ALICE]
+        bench.hear(BOB, Push(b"x"))
+        assert bench.sequences(ALICE) == [8]
+        bench.wait(CLIENT_LIFETIME)
+        assert [type(event) for event in bench.events] == [ClientJoined, ClientExpired]
+
+    def test_a_known_client_is_told_nothing_before_it_has_sent_a_token(self) -> None:
+        flags = Flags.EXTENSIONS | Flags.WATCHES
+        bench = Bench(last=7, known=[KnownClient(ALICE, ALICE, flags, Dialect.V2, 5, START - 1)])
+        bench.join(CAROL, flags=Flags.DURABLE | Flags.EXTENSIONS)
+        bench.hear(CAROL, Holds(TOKEN, 1, Holding(1, 7)))
+        bench.hear(ALICE, Request(ANY_ADDRESS, 1, 3))
+        bench.hear(ALICE, Request(ANY_ADDRESS, 1, 3))
+        assert bench.to(ALICE) == []
+        bench.hear(ALICE, Keepalive(flags=flags, token=TOKEN))
+        assert [type(packet) for packet in bench.to(ALICE)] == [Status, KeepaliveAck]
 
     def test_it_asks_with_each_keepalive_because_what_it_asked_may_be_lost(self) -> None:
         bench = Bench(settle=SETTLE_TIME)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.admission import AddressList
-from fyrehose_twisted.fyrehose.clients import CLIENT_LIFETIME, GRACE, Clients
+from fyrehose_twisted.fyrehose.clients import CLIENT_LIFETIME, GRACE, MAX_PER_SOURCE, Clients
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.messages import Dialect, Flags, Keepalive
 from fyrehose_twisted.fyrehose.numbering import KnownClient
@@ -89,10 +91,39 @@ def test_after_a_long_outage_the_living_have_two_intervals_to_say_so() -> None:
     assert [client.address for client in table.expire(3_600.0 + GRACE)] == [ALICE]
 
 
-def test_those_who_are_not_allowed_any_more_are_forgotten_and_the_latest_go_before() -> None:
-    table = Clients(BackboneConfig(max_clients=2, allow=AddressList(["10.0.0.0/24"])))
+def test_those_who_are_not_allowed_any_more_are_forgotten() -> None:
+    table = Clients(BackboneConfig(max_clients=1, allow=AddressList(["10.0.0.0/24"])))
     stranger = known(("10.0.1.9", 9), 9.0)
-    carol = known(("10.0.0.3", 3), 8.0)
-    table.restore([known(ALICE, 7.0), stranger, carol, known(BOB, 6.0)], 10.0)
-    assert table.subscribers == (ALICE, carol.address)
-    assert table.take_changes() == ((BOB, None), (stranger.address, None))
+    table.restore([known(ALICE, 7.0), stranger, known(BOB, 6.0)], 10.0)
+    assert table.subscribers == (BOB, ALICE)
+    assert table.take_changes() == ((stranger.address, None),)
+
+
+def refused(table: Clients, address: Address, source: Address) -> str | None:
+    """Why it is; it is served otherwise."""
+    refusal = table.refusal(Keepalive(), address, source, 0.0)
+    if refusal is None:
+        table.keep(Keepalive(), address, source, 0.0)
+    return refusal
+
+
+@pytest.mark.parametrize(("limit", "admitted"), [(None, 16), (5, 5)])
+def test_one_host_leaves_room_for_others(limit: int | None, admitted: int) -> None:
+    table = Clients(BackboneConfig(max_clients=40, max_per_host=limit))
+    addresses = [("10.0.0.9", port) for port in range(30)]
+    refusals = [refused(table, address, address) for address in addresses]
+    assert refusals == [None] * admitted + ["host_full"] * (30 - admitted)
+    assert refused(table, ALICE, ALICE) is None
+    assert refused(table, addresses[0], addresses[0]) is None
+    table.expire(CLIENT_LIFETIME)
+    assert refused(table, addresses[-1], addresses[-1]) is None
+
+
+def test_one_socket_keeps_few_clients_alive() -> None:
+    table = Clients(BackboneConfig())
+    refusals = [refused(table, (ALICE[0], port), ALICE) for port in range(100, 120)]
+    assert refusals == [None] * MAX_PER_SOURCE + ["host_full"] * (20 - MAX_PER_SOURCE)
+    assert refused(table, (ALICE[0], 119), (ALICE[0], 119)) is None
+    # A client that sends from elsewhere from now on makes room.
+    table.keep(Keepalive(), (ALICE[0], 100), (ALICE[0], 100), 0.0)
+    assert refused(table, (ALICE[0], 118), ALICE) is None

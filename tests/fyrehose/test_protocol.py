@@ -469,7 +469,7 @@ def test_a_backbone_without_memory_refuses_a_stream_that_clients_know(network: N
     forgetful.fresh = True
     backbone = network.attach(Backbone(state=forgetful, settle_time=2.0), BACKBONE)
     stopped = results(backbone.stopped)
-    network.advance(2)
+    network.advance(2.1)
     assert [type(error) for error in stopped] == [StreamAlreadyNumbered]
     assert "client 192.0.2.2:7 holds message 1 of this stream" in str(stopped[0])
 

@@ -16,7 +16,8 @@ from fyrehose_twisted.fyrehose.codec import decode
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE
 from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.messages import Deliver, Push
+from fyrehose_twisted.fyrehose.messages import Deliver, Flags, Forward, Push
+from fyrehose_twisted.fyrehose.numbering import MINIMUM_RESERVE
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
 from fyrehose_twisted.fyrehose.service import join
 from fyrehose_twisted.fyrehose.state import SequenceFile
@@ -128,6 +129,47 @@ async def test_a_message_whose_deliver_its_publisher_misses_is_under_the_number_
     assert told[1] == (2, b"dropped")
 
 
+@pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped"])
+def test_clients_of_before_get_what_is_numbered_at_once(
+    kill: bool, start_backbone: Any, peer: Any, free_port: Any
+) -> None:
+    backbone = start_backbone(port=free_port())
+    peers = [peer(backbone) for _ in range(100)]
+    for one in peers:
+        one.keepalive()
+    publisher = peer(backbone)
+    publisher.keepalive(Flags.NOSUBSCRIBE)
+    publisher.publish(b"before")
+    assert [one.delivered(1) for one in peers] == [[(1, b"before")]] * 100
+    if kill:
+        backbone.kill()
+    else:
+        backbone.stop()
+    # It would wait for a minute, did it not know them; and none of them says that it is still there.
+    again = start_backbone(port=backbone.address[1], settle=60)
+    again.program.wait_for("the next number is 2\n")
+    publisher.publish(b"after")
+    assert [one.delivered(1) for one in peers] == [[(2, b"after")]] * 100
+
+
+def test_after_a_power_failure_it_listens_first(start_backbone: Any, peer: Any, free_port: Any, tmp_path: Path) -> None:
+    backbone = start_backbone(port=free_port())
+    known, unknown = peer(backbone), peer(backbone)
+    known.keepalive()
+    known.publish(b"before")
+    known.delivered(1)
+    backbone.kill()
+    path = tmp_path / "fyrehose-default.state"
+    page = bytearray(path.read_bytes())
+    page[32:48] = b"another boot id."
+    path.write_bytes(page)
+    start_backbone(port=backbone.address[1], settle=1)
+    known.publish(b"after")
+    unknown.keepalive()
+    hole = MINIMUM_RESERVE + 1
+    assert known.delivered(1) == unknown.delivered(1) == [(hole + 1, b"after")]
+
+
 @pytest_twisted.ensureDeferred
 async def test_a_mislaid_state_file(
     start_backbone: Any, launch: Any, free_port: Any, tmp_path: Path, in_time: Any, leaving: list[Any]
@@ -152,6 +194,20 @@ async def test_a_mislaid_state_file(
     )
     assert again.out.count("stopping:") == 1
     assert "Traceback" not in again.out
+
+
+def test_one_client_alone_cannot_stop_a_fresh_backbone(start_backbone: Any, peer: Any) -> None:
+    backbone = start_backbone(settle=1)
+    liar, honest = peer(backbone), peer(backbone, "127.0.0.2")
+    honest.keepalive()
+    liar.keepalive()
+    assert isinstance(liar.receive(), Forward)
+    liar.send(Deliver(2**40, b"made up"))
+    honest.publish(b"data")
+    assert honest.delivered(1) == [(1, b"data")]
+    backbone.program.wait_for(
+        rf"says that it holds message {2**40} of this stream, and none of 1 others .*not believed"
+    )
 
 
 def test_a_graceful_stop_leaves_no_hole(start_backbone: Any, peer: Any, tmp_path: Path) -> None:

@@ -88,6 +88,45 @@ async def test_allowed_networks(start_backbone: Any, peer: Any) -> None:
 
 
 @pytest_twisted.ensureDeferred
+async def test_one_sender_does_not_fill_the_table(start_backbone: Any, peer: Any) -> None:
+    backbone = start_backbone("--metrics", "tcp:0")
+    greedy, next_client, elsewhere = peer(backbone), peer(backbone), peer(backbone, "127.0.0.2")
+    for port in range(1, 1_101):  # Which no backbone here has.
+        greedy.refused(address=("0.0.0.0", port))
+    for one in (next_client, elsewhere):
+        one.keepalive()
+    assert (await backbone.metrics())["fyrehose_backbone_clients"] == 18
+    assert await backbone.dropped() == {"host_full": 1_084}
+
+
+@pytest_twisted.ensureDeferred
+async def test_one_host_leaves_room_in_the_table(start_backbone: Any, peer: Any) -> None:
+    backbone = start_backbone("--max-per-host", 3, "--metrics", "tcp:0")
+    greedy = [peer(backbone) for _ in range(4)]
+    for one in greedy[:3]:
+        one.keepalive()
+    greedy[3].refused()
+    peer(backbone, "127.0.0.2").keepalive()
+    greedy[0].keepalive()
+    assert await backbone.dropped() == {"host_full": 1}
+
+
+@pytest.mark.parametrize("interface", ["127.0.0.1", "0.0.0.0"])
+@pytest_twisted.ensureDeferred
+async def test_the_backbone_is_no_client_of_its_own(interface: str, start_backbone: Any, peer: Any) -> None:
+    backbone = start_backbone(
+        "--interface", interface, "--open", "--trust-addresses", "--metrics", "tcp:0", "--settle-time", 0
+    )
+    one = peer(backbone)
+    one.refused(address=backbone.address)
+    one.refused(address=("0.0.0.0", backbone.address[1]))
+    one.keepalive()
+    one.publish(b"data")
+    assert one.delivered(1) == [(1, b"data")]
+    assert await backbone.dropped() == {"own_address": 2}
+
+
+@pytest_twisted.ensureDeferred
 async def test_no_more_subscribers_than_told(start_backbone: Any, peer: Any) -> None:
     backbone = start_backbone("--max-clients", 2, "--metrics", "tcp:0")
     first, second, third = peer(backbone), peer(backbone), peer(backbone)

@@ -10,11 +10,13 @@ from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address, Burst, Datagram, Send
 from fyrehose_twisted.fyrehose.batch import leading_pushes, number
+from fyrehose_twisted.fyrehose.claims import Claims
 from fyrehose_twisted.fyrehose.clients import Clients
 from fyrehose_twisted.fyrehose.codec import DATA_HEADER, encode, encode_deliver
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import (
     BackboneCounters,
+    ClaimDoubted,
     ClientExpired,
     ClientJoined,
     Exhausted,
@@ -69,10 +71,12 @@ class Backbone(PacketNode):
     :param last: the last number given, 0 for none.
     :param bound: the highest number for which no new :class:`~fyrehose_twisted.fyrehose.numbering.Mark` is needed.
     :param settle_until: number nothing before this time; what is pushed meanwhile waits.
-    :param ask: ask clients while settling what they know of the stream, and number nothing at all if they do.
+    :param ask: ask clients while settling what they know of the stream, and number nothing at all if they do: one that
+        proves the secret, two without a secret, or one if there are no more.
     :param known: clients of the backbone that was here before, to be served at once.
     :param now: when it starts.
     :param own_address: where a given client can reach this backbone; used while settling.
+    :param is_own: says whether what is sent to an address comes to this backbone itself.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class Backbone(PacketNode):
         ask: bool = False,
         known: Iterable[KnownClient] = (),
         own_address: Callable[[Address], Address] = lambda peer: ANY_ADDRESS,
+        is_own: Callable[[Address], bool] = lambda address: False,
         now: float = 0.0,
     ) -> None:
         super().__init__()
@@ -96,7 +101,8 @@ class Backbone(PacketNode):
         self._settle_until = settle_until
         self._ask = ask
         self._own_address = own_address
-        self._asked: set[Address] = set()
+        self._is_own = is_own
+        self._claims = Claims()
         self._held = HeldPushes()
         self._clients = Clients(config)
         self.resending = Resending(config, policy, self._clients, self.counters, last, now)
@@ -149,11 +155,10 @@ class Backbone(PacketNode):
                 self.request_received(packet, peer, now)
             case Holds():
                 self.holds_received(packet, peer, now)
-            case Deliver(sequence) if self.phase is Phase.SETTLING and peer in self._asked:
-                self.phase = Phase.REFUSING
-                self._events.append(StreamKnown(peer, sequence))
-                self.drops.counts["not_numbering"] += len(self._held.release())
-                self._held.forget()
+            case Deliver(sequence) if self.phase is Phase.SETTLING and self._claims.was_asked(peer):
+                self._claims.add(peer, sequence)
+                if self.config.secret is not None or self._claims.confirmed:
+                    self._refuse(peer, sequence)
             case _:
                 kind = type(packet).__name__.upper()
                 self._drop("unexpected", peer, f"{kind} is for clients, not for a backbone", now)
@@ -180,7 +185,7 @@ class Backbone(PacketNode):
         """Admit a client for the next 5 s and say so (000, backbone rules 1 and 2), or refuse it in silence."""
         self.counters.keepalives += 1
         address = _resolve(keepalive.address, peer)
-        refusal = self._clients.refusal(keepalive, address, peer, now)
+        refusal = self._refusal(keepalive, address, peer, now)
         if refusal is not None:
             self._drop(refusal, peer, f"KEEPALIVE for {address[0]}:{address[1]} refused ({refusal})", now)
             return
@@ -193,7 +198,7 @@ class Backbone(PacketNode):
             self._send(encode(self.resending.status(keepalive.token, self._last_told, watches=watches)), address)
         self._send(encode(KeepaliveAck(keepalive.token)), address)
         if self._ask and self.phase is Phase.SETTLING and not keepalive.flags & Flags.NOJOURNAL:
-            self._asked.add(address)
+            self._claims.ask(address)
             self._send(encode(Forward(self._own_address(address), 1, MAX_SEQUENCE)), address)
 
     def holds_received(self, holds: Holds, peer: Address, now: float) -> None:
@@ -232,9 +237,7 @@ class Backbone(PacketNode):
         if due is None or now < due:
             return
         if self.phase is Phase.SETTLING:
-            self.phase = Phase.SERVING
-            for push, peer in self._held.release():
-                self._publish(push, peer, now)
+            self._begin(now)
         else:
             self._held.forget()
 
@@ -340,11 +343,34 @@ class Backbone(PacketNode):
         self._let_replies_go()
         self._effects.append(Send([datagrams], (peer,)))
 
+    def _refusal(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
+        if self._is_own(address):
+            return "own_address"
+        return self._clients.refusal(keepalive, address, peer, now)
+
     def _expire(self, now: float) -> None:
         for client in self._clients.expire(now):
             self._requests.forget(client.address)
             self.resending.forget(client.address)
             self._events.append(ClientExpired(client))
+
+    def _begin(self, now: float) -> None:
+        """Number what waits, unless the only client that could be asked knows the stream."""
+        claim, others = self._claims.first, self._claims.silent
+        if claim is not None and not others:
+            self._refuse(*claim)
+            return
+        if claim is not None:
+            self._events.append(ClaimDoubted(*claim, others))
+        self.phase = Phase.SERVING
+        for push, peer in self._held.release():
+            self._publish(push, peer, now)
+
+    def _refuse(self, peer: Address, sequence: int) -> None:
+        self.phase = Phase.REFUSING
+        self._events.append(StreamKnown(peer, sequence))
+        self.drops.counts["not_numbering"] += len(self._held.release())
+        self._held.forget()
 
     def _exhaust(self) -> None:
         self.phase = Phase.EXHAUSTED

@@ -8,7 +8,8 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.fyrehose.config import ClientConfig, Start
+from fyrehose_twisted.fyrehose.config import LONGEST_KEEPALIVE_INTERVAL, ClientConfig, Start
+from fyrehose_twisted.fyrehose.options import number
 from fyrehose_twisted.fyrehose.protocol import ClientProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, ClientService
 from fyrehose_twisted.net.names import parse_host_port
@@ -35,6 +36,7 @@ class Options(ServiceOptions):
         ["protocol", None, None, "dotted name of the class to run"],
         ["port", "p", 0, "local UDP port; 0 for any that is free", integer("port", 0, 65_535)],
         ["from", None, "live", "where to start: live, oldest or a number"],
+        ["keepalive", None, LONGEST_KEEPALIVE_INTERVAL, "seconds between KEEPALIVEs, 0.1 to 0.9", number("keepalive")],
         ["secret-file", None, None, "file with the backbone's secret"],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
     ]
@@ -54,6 +56,7 @@ class Options(ServiceOptions):
                 start=parse_start(self["from"]),
                 raw=bool(self["raw"]),
                 journal=not self["no-journal"],
+                keepalive_interval=self["keepalive"],
                 secret=read_secret(self["secret-file"]) if self["secret-file"] else None,
             )
         except (FyrehoseError, ValueError) as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.admission import token_is_valid
@@ -13,11 +13,16 @@ from fyrehose_twisted.fyrehose.events import ServedClient
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Flags, Keepalive
 from fyrehose_twisted.fyrehose.numbering import KnownClient
 
+Key = TypeVar("Key")
+
 LATE = 1.0
 """Seconds by which an expiry may be late before something else than load must be the reason."""
 
 GRACE = 2.0
 """Seconds that clients then have to be heard of: two keepalive intervals."""
+
+MAX_PER_SOURCE = 16
+"""Clients that one socket may keep alive."""
 
 CLIENT_LIFETIME = 5.0
 """Seconds for which a KEEPALIVE keeps a client (000, backbone rule 2)."""
@@ -71,6 +76,8 @@ class Clients:
         self.departures = 0
         self._clients: OrderedDict[Address, ServedClient] = OrderedDict()
         self._sources: dict[Address, Address] = {}
+        self._per_host: Counter[str] = Counter()
+        self._per_source: Counter[Address] = Counter()
         self._lists: _Listed | None = None
         self._changed: dict[Address, ServedClient | None] = {}
 
@@ -126,7 +133,11 @@ class Clients:
                 return "foreign_address"
             if not token_is_valid(config.secret, keepalive, now):
                 return "token"
-        if address not in self._clients and len(self._clients) >= config.max_clients:
+        if address in self._clients:
+            return None
+        if self._per_source[peer] >= MAX_PER_SOURCE or self._per_host[peer[0]] >= config.host_limit:
+            return "host_full"
+        if len(self._clients) >= config.max_clients:
             return "table_full"
         return None
 
@@ -143,9 +154,9 @@ class Clients:
             client = self._clients[address] = ServedClient(
                 address, peer, keepalive.flags, keepalive.dialect, now, joined=last
             )
-        elif client.source != peer and self._sources.get(client.source) == address:
-            del self._sources[client.source]
-        self._sources[peer] = address
+        else:
+            self._left(client)
+        self._comes_from(peer, address)
         if joined or client.flags != keepalive.flags:
             self._subscribing.put(address, keepalive.flags)
             self._lists = None
@@ -161,21 +172,20 @@ class Clients:
     def restore(self, known: Iterable[KnownClient], now: float) -> list[ServedClient]:
         """Serve clients of a backbone that was here before, as far as they are allowed; return them.
 
-        They have the usual 5 s to be heard of, or 2 s if the latest KEEPALIVE is older than that: who is still there
-        has grown impatient by then.
+        There may be more of them than are admitted now. They have the usual 5 s to be heard of, or 2 s if the latest
+        KEEPALIVE is older than that: who is still there has grown impatient by then.
         """
         known = sorted(known, key=lambda one: one.heard_at)
         outage = now - known[-1].heard_at if known else 0.0
         expires_at = now + (CLIENT_LIFETIME if outage <= CLIENT_LIFETIME else GRACE)
-        restored: list[ServedClient] = []
-        allow = self.config.allow
-        allowed = [one for one in known if allow is None or allow.permits(one.source[0])][-self.config.max_clients :]
-        self._changed.update((one.address, None) for one in known)
-        for address, source, flags, dialect, joined, heard_at in allowed:
-            del self._changed[address]
+        restored, allow = list[ServedClient](), self.config.allow
+        for address, source, flags, dialect, joined, heard_at in known:
+            if allow is not None and not allow.permits(source[0]):
+                self._changed[address] = None
+                continue
             client = ServedClient(address, source, flags, dialect, expires_at, joined=joined, heard_at=heard_at)
             self._clients[address] = client
-            self._sources[source] = address
+            self._comes_from(source, address)
             self._subscribing.put(address, flags)
             restored.append(client)
         self._lists = None
@@ -206,8 +216,7 @@ class Clients:
             if client.expires_at > now:
                 break
             del self._clients[client.address]
-            if self._sources.get(client.source) == client.address:
-                del self._sources[client.source]
+            self._left(client)
             self._subscribing.put(client.address, Flags.NOSUBSCRIBE)
             self._lists = None
             if not client.flags & Flags.NOJOURNAL:
@@ -247,6 +256,18 @@ class Clients:
     def __len__(self) -> int:
         return len(self._clients)
 
+    def _comes_from(self, source: Address, address: Address) -> None:
+        self._sources[source] = address
+        self._per_source[source] += 1
+        self._per_host[source[0]] += 1
+
+    def _left(self, client: ServedClient) -> None:
+        source = client.source
+        if self._sources.get(source) == client.address:
+            del self._sources[source]
+        _take_one(self._per_source, source)
+        _take_one(self._per_host, source[0])
+
     def _clock_set_back(self, now: float) -> None:
         # Or the client at the front, alive until the old time comes again, keeps the others from expiring.
         for client in self._clients.values():
@@ -265,6 +286,12 @@ class Clients:
                 [client for client in self._clients.values() if client.flags & Flags.WATCHES],
             )
         return self._lists
+
+
+def _take_one(counter: Counter[Key], key: Key) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
 
 
 def _known(client: ServedClient) -> KnownClient:

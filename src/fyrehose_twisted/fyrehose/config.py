@@ -19,12 +19,16 @@ from fyrehose_twisted.secret import check_secret
 MAX_RETRANSMIT = 2**40
 """Bytes."""
 
+SHORTEST_KEEPALIVE_INTERVAL, LONGEST_KEEPALIVE_INTERVAL = 0.1, 0.9
+"""Seconds. A client owes its backbone a KEEPALIVE at least every second (000, client rule 1), and timers are late."""
+
 
 @dataclass(frozen=True, slots=True)
 class BackboneConfig:
     """What a backbone is told.
 
     :ivar max_clients: clients served at once; one more gets no ACK.
+    :ivar max_per_host: of those, how many may send from one host; by default a quarter of them, or 16 if that is more.
     :ivar allow: whom to serve at all; ``None`` for anyone.
     :ivar allow_push: whose PUSHes to number; ``None`` for anyone who is served.
     :ivar secret: shared secret for KEEPALIVE tokens; with one, only admitted clients may PUSH.
@@ -38,6 +42,7 @@ class BackboneConfig:
     """
 
     max_clients: int = 1_024
+    max_per_host: int | None = None
     allow: AddressList | None = None
     allow_push: AddressList | None = None
     secret: bytes | None = field(default=None, repr=False)
@@ -50,6 +55,8 @@ class BackboneConfig:
     def __post_init__(self) -> None:
         if self.max_clients < 1:
             raise ConfigurationError(f"a table of {self.max_clients} clients serves nobody; allow at least 1")
+        if self.max_per_host is not None and self.max_per_host < 1:
+            raise ConfigurationError(f"{self.max_per_host} clients of each host serves nobody; allow at least 1")
         if not 0 <= self.retransmit <= MAX_RETRANSMIT:
             raise ConfigurationError(
                 f"retransmit memory of {self.retransmit} bytes; it must lie in 0 to {MAX_RETRANSMIT}"
@@ -58,6 +65,11 @@ class BackboneConfig:
             raise ConfigurationError(f"a minimum rate of {self.min_rate:g} bytes a second stops publishers for good")
         if self.secret is not None:
             check_secret(self.secret)
+
+    @property
+    def host_limit(self) -> int:
+        """How many clients of one host are served at once."""
+        return max(self.max_clients // 4, 16) if self.max_per_host is None else self.max_per_host
 
 
 def check_exposure(interface: str, config: BackboneConfig) -> None:
@@ -89,7 +101,7 @@ class ClientConfig:
     :ivar journal: keep messages and answer FORWARDs.
     :ivar history_bytes: memory for that.
     :ivar buffer_bytes: memory for messages that wait for others or for the application.
-    :ivar keepalive_interval: seconds between KEEPALIVEs, 0.1 to 1.
+    :ivar keepalive_interval: seconds between KEEPALIVEs, 0.1 to 0.9: one a second is due, and timers are late.
     :ivar dialect: which document to speak; version 1 has no flags, so its clients always subscribe and journal.
     :ivar secret: shared secret of the backbone; needs ``address``.
     :ivar address: ADDR and PORT to give; by default "where this packet came from".
@@ -103,7 +115,7 @@ class ClientConfig:
     journal: bool = True
     history_bytes: int = DEFAULT_LIMIT
     buffer_bytes: int = DEFAULT_BUFFER
-    keepalive_interval: float = 1.0
+    keepalive_interval: float = LONGEST_KEEPALIVE_INTERVAL
     dialect: Dialect = Dialect.V2
     secret: bytes | None = field(default=None, repr=False)
     address: Address = ANY_ADDRESS
@@ -111,8 +123,11 @@ class ClientConfig:
     repair: RepairConfig = field(default_factory=RepairConfig)
 
     def __post_init__(self) -> None:
-        if not 0.1 <= self.keepalive_interval <= 1.0:
-            raise ConfigurationError(f"keepalive interval of {self.keepalive_interval} s; it must lie in 0.1 to 1 s")
+        if not SHORTEST_KEEPALIVE_INTERVAL <= self.keepalive_interval <= LONGEST_KEEPALIVE_INTERVAL:
+            raise ConfigurationError(
+                f"keepalive interval of {self.keepalive_interval:g} s; it must lie in {SHORTEST_KEEPALIVE_INTERVAL} to"
+                f" {LONGEST_KEEPALIVE_INTERVAL} s, for a backbone is owed one every second"
+            )
         if isinstance(self.start, int) and not 1 <= self.start <= MAX_SEQUENCE:
             raise ConfigurationError(f"start at number {self.start}; numbers go from 1 to {MAX_SEQUENCE}")
         if self.dialect is Dialect.V1 and (self.secret is not None or not (self.subscribe and self.journal)):

@@ -165,6 +165,16 @@ class StreamKnown:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimDoubted:
+    """Event: ``peer`` says that it holds ``sequence`` of the stream, and of ``others`` clients that were asked too not
+    one holds anything. The stream is numbered from the start."""
+
+    peer: Address
+    sequence: int
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
 class Exhausted:
     """Event: all numbers have been given."""
 

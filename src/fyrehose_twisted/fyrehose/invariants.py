@@ -288,6 +288,9 @@ class Served(FyrehoseInvariant):
         backbone = self.cast.backbone
         if host is not backbone.host or not backbone.complete:
             return
+        allow = backbone.config.allow
+        if allow is not None:
+            self._known = {address for address in self._known if allow.permits(address[0])}
         forgotten = self._known.difference(client.address for client in backbone.node.clients)
         if forgotten:
             self.violated(f"{sorted(forgotten)} were served before the restart, and are not", host)

@@ -15,10 +15,10 @@ from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.client_tap import parse_start
-from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.config import LONGEST_KEEPALIVE_INTERVAL, ClientConfig
 from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
 from fyrehose_twisted.fyrehose.journal_service import JournalService
-from fyrehose_twisted.fyrehose.options import check_name
+from fyrehose_twisted.fyrehose.options import check_name, number
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
 from fyrehose_twisted.journal.disk import LOCK_NAME, LocalDirectory
 from fyrehose_twisted.journal.errors import JournalInUse
@@ -57,6 +57,7 @@ class Options(ServiceOptions):
         ["fsync", "f", "batch", "when to make durable: batch, or a number of seconds"],
         ["serve", None, None, "endpoint to give the journal to other machines on, such as tcp:2324 (on loopback)"],
         ["serve-secret-file", None, None, "file with the secret that those must know"],
+        ["keepalive", None, LONGEST_KEEPALIVE_INTERVAL, "seconds between KEEPALIVEs, 0.1 to 0.9", number("keepalive")],
         ["secret-file", None, None, "file with the backbone's secret"],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
         ["protocol", None, None, "dotted name of your subclass of JournalProtocol"],
@@ -84,6 +85,7 @@ class Options(ServiceOptions):
                 raise usage.UsageError(f"--interface {self['interface']!r} is not an IPv4 address") from None
         self["config"] = ClientConfig(
             start=parse_start(self["from"]),
+            keepalive_interval=self["keepalive"],
             secret=read_secret(self["secret-file"]) if self["secret-file"] else None,
         )
         retention = parse_retention(self["retention"]) if self["retention"] else Retention()

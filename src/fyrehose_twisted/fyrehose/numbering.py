@@ -48,8 +48,6 @@ class VolatileSequence:
         self.bound = last
         self.fresh = False
         self.hole: tuple[int, int] | None = None
-        self.clients: tuple[KnownClient, ...] = ()
-        self.complete = False
 
     def persist(self, mark: Mark) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.ISequenceStore.persist`."""

@@ -73,6 +73,7 @@ class BackboneHost:
             ask=fresh,
             known=list(self._clients.values()),
             own_address=lambda peer: BACKBONE,
+            is_own=lambda address: address == BACKBONE,
             now=boot.now,
         )
 

@@ -25,6 +25,7 @@ from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.drops import Dropped
 from fyrehose_twisted.fyrehose.events import (
     Acknowledged,
+    ClaimDoubted,
     ClientExpired,
     ClientJoined,
     Connected,
@@ -42,6 +43,7 @@ from fyrehose_twisted.fyrehose.numbering import Mark, VolatileSequence
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
 from fyrehose_twisted.fyrehose.reassembly import Lost
 from fyrehose_twisted.interfaces import (
+    IClientMemory,
     IDatagramNode,
     IForwardPolicy,
     IMessageStore,
@@ -99,7 +101,9 @@ class BackboneProtocol(DatagramNodeProtocol):
     def make_node(self, now: float) -> IDatagramNode:
         """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.make_node`."""
         state = self.state
-        settle_time = 0.0 if state.complete and not state.fresh else self._settle_time
+        memory: Any = IClientMemory(state, None)
+        knows_all = memory is not None and memory.complete and not state.fresh
+        settle_time = 0.0 if knows_all else self._settle_time
         return Backbone(
             self.config,
             self._policy,
@@ -107,8 +111,9 @@ class BackboneProtocol(DatagramNodeProtocol):
             bound=state.bound,
             settle_until=now + settle_time if settle_time > 0 else None,
             ask=state.fresh,
-            known=state.clients,
+            known=() if memory is None else memory.clients,
             own_address=self._own_address,
+            is_own=self._is_own,
             now=now,
         )
 
@@ -137,8 +142,28 @@ class BackboneProtocol(DatagramNodeProtocol):
                         " that any client or journal has seen"
                     )
                 )
+            case ClaimDoubted((host, port), sequence, others):
+                self.log.warn(
+                    "client {host}:{port} says that it holds message {sequence} of this stream, and none of {others}"
+                    " others holds any: not believed, the first number is 1. If it is right, stop this backbone and"
+                    " start it with --start-at N, N above every number that any client or journal has seen",
+                    host=host,
+                    port=port,
+                    sequence=sequence,
+                    others=others,
+                )
             case Exhausted():
                 self.fail(SequenceExhausted("all 2**48 - 1 numbers are given; start a stream with another --name"))
+
+    def _is_own(self, address: Address) -> bool:
+        port: Any = self.transport
+        host, bound = address[0], port.getHost()
+        if address[1] != bound.port or bound.host not in (host, ANY_ADDRESS[0]):
+            return False
+        try:
+            return bound.host == host or host.startswith("127.") or local_host_towards(address) == host
+        except OSError:
+            return False
 
     def _own_address(self, peer: Address) -> Address:
         port: Any = self.transport

@@ -37,7 +37,7 @@ from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose.client_table import ClientTable
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
-from fyrehose_twisted.interfaces import ISequenceStore
+from fyrehose_twisted.interfaces import IClientMemory, ISequenceStore
 
 PAGE = 4_096
 MAGIC = b"FYRESEQ\x01"
@@ -49,7 +49,7 @@ _NUMBERS = struct.Struct("=QQ")
 _NAME = struct.Struct("=H")
 
 
-@implementer(ISequenceStore)
+@implementer(ISequenceStore, IClientMemory)
 class SequenceFile:
     """An open, locked state file.
 

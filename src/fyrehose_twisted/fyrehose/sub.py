@@ -61,7 +61,9 @@ def _as_json(message: Message) -> bytes:
 
 async def subscribe(options: argparse.Namespace, reactor: Any) -> int:
     """Run the command and return its exit status."""
-    config = ClientConfig(start=options.start, raw=options.raw, secret=secret_of(options))
+    config = ClientConfig(
+        start=options.start, raw=options.raw, keepalive_interval=options.keepalive, secret=secret_of(options)
+    )
     output = StandardOutput()
     printer = Printer(config, options.count, _as_json if options.format == "json" else _as_line, output)
     output.open(reactor)

@@ -36,6 +36,7 @@ from fyrehose_twisted.secret import read_secret
 
 LIMITS = {
     "max-clients": whole(1, 1_000_000),
+    "max-per-host": whole(1, 1_000_000),
     "allow": texts,
     "allow-push": texts,
     "request-rate": positive,
@@ -79,6 +80,13 @@ class Options(ServiceOptions):
         ],
         ["secret-file", None, None, "file with the secret that clients must know"],
         ["max-clients", "m", 1_024, "clients to serve at once", integer("max-clients", 1, 1_000_000)],
+        [
+            "max-per-host",
+            None,
+            None,
+            "of those, clients of one host [default: a quarter, or 16 if that is more]",
+            integer("max-per-host", 1, 1_000_000),
+        ],
         ["forward", "f", "random", "order among clients equally likely to hold a message: random or round-robin"],
         [
             "retransmit",
@@ -161,6 +169,7 @@ class Options(ServiceOptions):
         allow_push = found.get("allow-push", self["allow-push"])
         return BackboneConfig(
             max_clients=found.get("max-clients", self["max-clients"]),
+            max_per_host=found.get("max-per-host", self["max-per-host"]),
             allow=AddressList(allow) if allow else None,
             allow_push=AddressList(allow_push) if allow_push else None,
             secret=self["secret"],
