@@ -99,7 +99,7 @@ def client(directory: Path) -> Collectors:
     protocol.backbone = "127.0.0.1", 2323
     node = started(protocol).node
     node.presence.round_trip = 0.001
-    return [Info("client", backbone="127.0.0.1:2323"), ClientCollector(protocol)]
+    return [Info("client", stream="fyrehose://orders", backbone="127.0.0.1:2323"), ClientCollector(protocol)]
 
 
 def journal(directory: Path) -> Collectors:

@@ -22,6 +22,7 @@ from fyrehose_twisted.fyrehose.events import (
     Exhausted,
     ServedClient,
     StreamKnown,
+    Traffic,
 )
 from fyrehose_twisted.fyrehose.held import REPEAT_TIME, HeldPushes
 from fyrehose_twisted.fyrehose.messages import (
@@ -120,6 +121,11 @@ class Backbone(PacketNode):
         """The living clients, the one that expires first at the front."""
         return list(self._clients)
 
+    @property
+    def unlisted(self) -> Traffic:
+        """Messages of addresses that publish without being clients."""
+        return self._clients.unlisted
+
     def reconfigure(self, config: BackboneConfig) -> None:
         """Go by other limits from now on. Who is served stays so; one that is not allowed any more is refused at its
         next KEEPALIVE, and so expires."""
@@ -192,6 +198,8 @@ class Backbone(PacketNode):
         joined = self._clients.keep(keepalive, address, peer, now, last=self.numbering.last)
         if joined is not None:
             self._events.append(ClientJoined(joined))
+        if client := self._clients.get(address):
+            client.traffic.subscribe(self.counters, not client.flags & Flags.NOSUBSCRIBE)
         if keepalive.flags & Flags.EXTENSIONS:
             # The client looks for its beginning as soon as it has the ACK, so it is told before where that is.
             watches = bool(keepalive.flags & Flags.WATCHES)
@@ -224,6 +232,9 @@ class Backbone(PacketNode):
         if not self._requests.bucket(address, now).take(1, now):
             self._drop("request_rate", peer, f"more than {self.config.request_rate:g} REQUESTs a second", now)
             return
+        if client := self._clients.get(address):
+            client.traffic.requests += 1
+            client.traffic.requested_at = now
         refusal = self.resending.request(address, request.first, min(request.last, self.numbering.last), now)
         if refusal is not None:
             self._drop(refusal, peer, f"REQUEST for {request.first} to {request.last}: {REFUSALS[refusal]}", now)
@@ -298,6 +309,7 @@ class Backbone(PacketNode):
         sequence = self.numbering.take(1, now)
         datagram = encode_deliver(sequence, push.data)
         self.resending.published(sequence, datagram, len(datagram), now)
+        self._clients.published(peer, 1, len(push.data))
         self._deliver(datagram, 1, len(push.data))
         if push.confirm:
             self._confirm(datagram, peer)
@@ -312,7 +324,9 @@ class Backbone(PacketNode):
         number(batch.buffer, start, stop, size, first)
         burst = Burst(batch.view[start:stop], size)
         self.resending.published(first, bytes(burst.data), size, now)
-        self._deliver(burst, count, count * (size - DATA_HEADER.size))
+        data_bytes = count * (size - DATA_HEADER.size)
+        self._clients.published(run.peer, count, data_bytes)
+        self._deliver(burst, count, data_bytes)
         if confirm:
             self._confirm(burst, run.peer)
 

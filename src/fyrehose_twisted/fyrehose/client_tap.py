@@ -9,7 +9,7 @@ from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.config import LONGEST_KEEPALIVE_INTERVAL, ClientConfig, Start
-from fyrehose_twisted.fyrehose.options import number
+from fyrehose_twisted.fyrehose.options import check_name, number
 from fyrehose_twisted.fyrehose.protocol import ClientProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, ClientService
 from fyrehose_twisted.net.names import parse_host_port
@@ -34,6 +34,7 @@ class Options(ServiceOptions):
     optParameters = [
         ["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"],
         ["protocol", None, None, "dotted name of the class to run"],
+        ["name", "n", "default", "name of the stream, fyrehose://NAME, as the backbone has it; for --metrics"],
         ["port", "p", 0, "local UDP port; 0 for any that is free", integer("port", 0, 65_535)],
         ["from", None, "live", "where to start: live, oldest or a number"],
         ["keepalive", None, LONGEST_KEEPALIVE_INTERVAL, "seconds between KEEPALIVEs, 0.1 to 0.9", number("keepalive")],
@@ -49,6 +50,7 @@ class Options(ServiceOptions):
         """Check what can be checked before anything starts."""
         if not self["protocol"]:
             raise usage.UsageError("--protocol dotted.Name is missing: which class shall run?")
+        check_name(self["name"])
         try:
             parse_host_port(self["backbone"])
             self["class"] = protocol_class(self["protocol"], ClientProtocol)
@@ -74,6 +76,7 @@ def makeService(options: Options) -> IService:
             options["backbone"],
             port=options["port"],
             metrics=options["metrics"],
+            stream=f"fyrehose://{options['name']}",
         )
     except FyrehoseError as error:
         raise SystemExit(f"fyrehose-client: {error}") from None

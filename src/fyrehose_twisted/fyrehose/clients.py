@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.admission import token_is_valid
 from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.events import ServedClient
+from fyrehose_twisted.fyrehose.events import ServedClient, Traffic
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Flags, Keepalive
 from fyrehose_twisted.fyrehose.numbering import KnownClient
 
@@ -68,12 +68,14 @@ class Clients:
 
     :ivar config: may be replaced at any time.
     :ivar departures: how many clients have left, or stopped to keep messages, so far.
+    :ivar unlisted: of all addresses that publish without being clients.
     """
 
     def __init__(self, config: BackboneConfig) -> None:
         self._subscribing = Group(Flags.NOSUBSCRIBE)
         self.config = config
         self.departures = 0
+        self.unlisted = Traffic()
         self._clients: OrderedDict[Address, ServedClient] = OrderedDict()
         self._sources: dict[Address, Address] = {}
         self._per_host: Counter[str] = Counter()
@@ -120,6 +122,13 @@ class Clients:
         address = self._sources.get(peer)
         return None if address is None else self._clients.get(address)
 
+    def published(self, peer: Address, count: int, size: int) -> None:
+        """Count messages of ``peer``, ``size`` bytes of DATA in all."""
+        client = self.from_source(peer)
+        traffic = self.unlisted if client is None else client.traffic
+        traffic.published += count
+        traffic.published_bytes += size
+
     def refusal(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
         """Return why a client at ``address`` whose KEEPALIVE came from ``peer`` is not served; ``None`` if it is."""
         config = self.config
@@ -152,7 +161,7 @@ class Clients:
         joined = client is None
         if client is None:
             client = self._clients[address] = ServedClient(
-                address, peer, keepalive.flags, keepalive.dialect, now, joined=last
+                address, peer, keepalive.flags, keepalive.dialect, now, joined=last, since=now
             )
         else:
             self._left(client)
@@ -183,7 +192,9 @@ class Clients:
             if allow is not None and not allow.permits(source[0]):
                 self._changed[address] = None
                 continue
-            client = ServedClient(address, source, flags, dialect, expires_at, joined=joined, heard_at=heard_at)
+            client = ServedClient(
+                address, source, flags, dialect, expires_at, joined=joined, heard_at=heard_at, since=now
+            )
             self._clients[address] = client
             self._comes_from(source, address)
             self._subscribing.put(address, flags)

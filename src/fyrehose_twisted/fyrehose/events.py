@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from operator import itemgetter
@@ -121,14 +121,47 @@ class Failed(NamedTuple):
 
 
 @dataclass(slots=True)
+class Traffic:
+    """Messages and REQUESTs of one client since it joined.
+
+    :ivar published: messages of it that were numbered, with :attr:`published_bytes` of DATA.
+    :ivar requests: REQUESTs of it that were admitted; the latest came at :attr:`requested_at`.
+    """
+
+    published: int = 0
+    published_bytes: int = 0
+    requests: int = 0
+    requested_at: float | None = None
+    _delivered: int = 0
+    _delivered_bytes: int = 0
+    _subscribes: bool = False
+
+    def subscribe(self, counters: BackboneCounters, subscribes: bool) -> None:
+        """Note that the client subscribes from now on, or no longer."""
+        if subscribes != self._subscribes:
+            # A subscriber is sent all that is published, so nothing is counted for each of them meanwhile.
+            sign = -1 if subscribes else 1
+            self._delivered += sign * counters.published
+            self._delivered_bytes += sign * counters.published_bytes
+            self._subscribes = subscribes
+
+    def delivered(self, counters: BackboneCounters) -> tuple[int, int]:
+        """Return how many messages were sent to the client as they were published, and their bytes of DATA."""
+        if not self._subscribes:
+            return self._delivered, self._delivered_bytes
+        return counters.published + self._delivered, counters.published_bytes + self._delivered_bytes
+
+
+@dataclass(slots=True)
 class ServedClient:
     """A client that sent a KEEPALIVE in the last 5 s.
 
     :ivar source: where its latest KEEPALIVE came from.
     :ivar joined: the last number that had been given when it joined.
-    :ivar heard_at: when its latest KEEPALIVE came.
     :ivar token: TOKEN of its latest KEEPALIVE; empty before this backbone got one.
     :ivar holds: what it keeps, if it is a durable journal that has said so.
+    :ivar since: when it joined, or when the backbone started that knew it from before.
+    :ivar heard_at: when its latest KEEPALIVE came.
     """
 
     address: Address
@@ -137,9 +170,11 @@ class ServedClient:
     dialect: Dialect
     expires_at: float
     joined: int = 0
-    heard_at: float = 0.0
     token: bytes = b""
     holds: Holds | None = None
+    since: float = 0.0
+    heard_at: float = 0.0
+    traffic: Traffic = field(default_factory=Traffic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,10 @@ class Resending:
         """Bytes of messages in memory."""
         return self._retransmissions.buffer.size
 
+    def repairs(self, address: Address) -> tuple[int, int]:
+        """Return how many messages were sent again to a client from memory, and how many wait to be."""
+        return self._retransmissions.repairs(address)
+
     def reconfigure(self, config: BackboneConfig) -> None:
         """Go by other limits from now on."""
         self._retransmissions.resize(config.retransmit, config.max_clients)

@@ -150,6 +150,7 @@ class Retransmissions:
         self.buffer = RetransmitBuffer(limit, last)
         self.sent = 0
         self._waiting: OrderedDict[Address, RangeSet] = OrderedDict()
+        self._sent: dict[Address, int] = {}
         self._budgets: Buckets[Address] = Buckets(BYTE_RATE, BYTE_BURST, clients)
         self._total = TokenBucket(TOTAL_RATE, TOTAL_BURST, now)
 
@@ -172,6 +173,11 @@ class Retransmissions:
         waiting.add(first, min(last, first + ANSWER_LIMIT - 1))
         return True
 
+    def repairs(self, requester: Address) -> tuple[int, int]:
+        """Return how many messages were sent to a client, and how many wait to be."""
+        waiting = self._waiting.get(requester)
+        return self._sent.get(requester, 0), 0 if waiting is None else waiting.count
+
     def due(self, now: float) -> list[tuple[Address, list[Datagram | Burst]]]:
         """Return what may be sent now."""
         return [(requester, sent) for requester in list(self._waiting) if (sent := self.due_to(requester, now))]
@@ -191,6 +197,7 @@ class Retransmissions:
             budget.spend(spent)
             self._total.spend(spent)
             self.sent += after - first
+            self._sent[requester] = self._sent.get(requester, 0) + after - first
             sent += datagrams
         if waiting is not None and not waiting:
             del self._waiting[requester]
@@ -207,4 +214,5 @@ class Retransmissions:
     def forget(self, requester: Address) -> None:
         """Send nothing more to a client that is gone."""
         self._waiting.pop(requester, None)
+        self._sent.pop(requester, None)
         self._budgets.forget(requester)

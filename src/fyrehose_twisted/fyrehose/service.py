@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import FyrehoseError, NotConnected, OperationalError
+from fyrehose_twisted.fyrehose.clients_page import ClientsPage
 from fyrehose_twisted.fyrehose.config import BackboneConfig, check_exposure
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS
 from fyrehose_twisted.fyrehose.metrics import BackboneCollector, ClientCollector
@@ -166,7 +167,7 @@ class BackboneService(DatagramService):
         self._interface, self._open_to_all = interface, open_to_all
         self.protocol = protocol
         self._open_state = open_state
-        self._metrics = MetricsPort(self.reactor, metrics)
+        self._metrics = MetricsPort(self.reactor, metrics, {"/clients": ClientsPage(protocol).get})
         self._port = DatagramPort(port, protocol, interface, self.reactor, inherited=inherited)
         self._reloading = Reloading(read_config, self._reconfigure, self.reactor)
         self._opened = False
@@ -233,6 +234,7 @@ class ClientService(DatagramService):
 
     :param backbone: ``HOST:PORT``.
     :param metrics: where to serve Prometheus metrics; see :class:`BackboneService`.
+    :param stream: the stream of the backbone, as ``fyrehose_info`` names it.
     """
 
     def __init__(
@@ -242,10 +244,12 @@ class ClientService(DatagramService):
         *,
         port: int = 0,
         metrics: str | None = None,
+        stream: str | None = None,
         reactor: Any = None,
     ) -> None:
         super().__init__(reactor)
         self._metrics = MetricsPort(self.reactor, metrics)
+        self._stream = stream
         self.protocol = protocol
         self.backbone = backbone
         self._local_port = port
@@ -258,7 +262,7 @@ class ClientService(DatagramService):
         binding = bind(self.reactor, self.protocol, self.backbone, port=self._local_port)
         self._binding = Deferred.fromCoroutine(binding)
         self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
-        told = Info("client", backbone=self.backbone), ClientCollector(self.protocol)
+        told = Info("client", stream=self._stream, backbone=self.backbone), ClientCollector(self.protocol)
         self._metrics.listen(*told, failed=self.fail)
 
     async def _stop(self) -> None:

@@ -10,15 +10,19 @@ from prometheus_client.registry import Collector
 
 from fyrehose_twisted.web.config import SiteConfig
 from fyrehose_twisted.web.metrics import MetricsPage
-from fyrehose_twisted.web.site import Route, WebSite
+from fyrehose_twisted.web.site import Render, Route, WebSite
 
 
-def metrics_site(collector: Collector) -> WebSite:
-    """Return a web site that serves ``/metrics``."""
+def metrics_site(collector: Collector, pages: Mapping[str, Render] | None = None) -> WebSite:
+    """Return a web site that serves ``/metrics``.
+
+    :param pages: other pages to serve beside it, by path.
+    """
     from twisted.internet import reactor
 
     config = SiteConfig(max_body=1, max_connections=64, any_name_off_loopback=True)
-    return WebSite([Route("/metrics", {b"GET": MetricsPage([collector]).get})], config, reactor)
+    routes = {"/metrics": MetricsPage([collector]).get, **(pages or {})}
+    return WebSite([Route(path, {b"GET": get}) for path, get in routes.items()], config, reactor)
 
 
 class Info(Collector):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client.core import Metric
@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.net.entrances import Entrance, Entrances
 from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.net.names import loopback_endpoint
+from fyrehose_twisted.web.site import Render
 
 EXAMPLE = "tcp:9100"
 
@@ -21,15 +22,16 @@ class MetricsPort(Entrances):
 
     :param description: server endpoint, what ``--metrics`` was given; a TCP one that names no interface listens on
         loopback. ``None`` for a service that nobody reads, which listens on nothing.
+    :param pages: other pages to serve beside ``/metrics``, by path.
     :raises ConfigurationError: if ``description`` is no endpoint.
     """
 
-    def __init__(self, reactor: Any, description: str | None) -> None:
+    def __init__(self, reactor: Any, description: str | None, pages: Mapping[str, Render] | None = None) -> None:
         super().__init__(reactor, EXAMPLE, "metrics")
         self._told = _Together()
         if description is not None:
             endpoint = loopback_endpoint(reactor, description)
-            self.add_entrance(Entrance("metrics", description, endpoint, metrics_site(self._told)))
+            self.add_entrance(Entrance("metrics", description, endpoint, metrics_site(self._told, pages)))
 
     def listen(self, *collectors: Collector, failed: Callable[[Failure], object]) -> None:
         """Serve what ``collectors`` yield, until :meth:`close`.
