@@ -16,6 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from fyrehose_twisted.fyrehose.codec import encode_push
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.record import Record
 
@@ -54,15 +55,19 @@ Canned = Callable[..., str]
 
 @pytest.fixture
 def canned() -> Iterator[Canned]:
-    """Serve pages of metrics that never change, ``fyrehose_`` left out; return the URL of one."""
+    """Serve pages of metrics that never change, ``fyrehose_`` left out; return the URL of one.
+
+    A backbone may have a list of ``clients``.
+    """
     pages: dict[str, bytes] = {}
 
     class Answering(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(pages[self.path])))
+            page = pages.get(self.path.partition("?")[0])
+            self.send_response(404 if page is None else 200)
+            self.send_header("Content-Length", str(len(page or b"")))
             self.end_headers()
-            self.wfile.write(pages[self.path])
+            self.wfile.write(page or b"")
 
         def log_message(self, *arguments: object) -> None:
             pass
@@ -72,9 +77,12 @@ def canned() -> Iterator[Canned]:
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
 
-    def made(*samples: str) -> str:
-        path = f"/{len(pages)}"
+    def made(*samples: str, clients: list[dict[str, Any]] | None = None) -> str:
+        path = f"/{len(pages)}/metrics"
         pages[path] = "".join(f"fyrehose_{sample}\n" for sample in samples).encode()
+        if clients is not None:
+            listed = {"clients": 1_000_000, "list": clients}
+            pages[path.replace("metrics", "clients")] = json.dumps(listed).encode()
         return f"http://127.0.0.1:{server.server_port}{path}"
 
     yield made
@@ -334,6 +342,21 @@ WIDE = {
 }
 """Services with names and figures that are as long as they get."""
 
+WIDE_CLIENTS: list[dict[str, Any]] = [
+    {
+        "address": f"255.255.255.{host}:65535",
+        "kind": kind,
+        "published": 0,
+        "delivered": 0,
+        "lag": lag,
+        "connected_seconds": 9e7,
+        "silent_seconds": 4.9,
+        "requested_seconds": 9e7,
+        "retransmitting": 1_234_567,
+    }
+    for host, (kind, lag) in enumerate([("journal", int(BIG)), ("publisher", None), ("subscriber", None)], 253)
+]
+
 TOO_WIDE = """[...document.querySelectorAll("*")].filter((one) =>
     one.scrollWidth > one.clientWidth + 1 && /auto|scroll/.test(getComputedStyle(one).overflowX)
     || one.getBoundingClientRect().right > document.documentElement.clientWidth + 1
@@ -347,7 +370,7 @@ def wide(start_query: Any, canned: Canned, tmp_path: Path) -> str:
     stream = "fyrehose://" + "wide-" * 15
     with closing(open_journal(tmp_path / "kept", stream)) as journal:
         journal.append([Record(stream, 0, number, 1_700_000_000_000_000, b"x") for number in (2**47, 2**47 + 2)])
-    watched = (f"--watch={name}={canned(*samples)}" for name, samples in WIDE.items())
+    watched = (f"--watch={name}={canned(*samples, clients=WIDE_CLIENTS)}" for name, samples in WIDE.items())
     url: str = start_query(tmp_path / "kept", *watched, "--watch=gone=http://127.0.0.1:9/")[1]
     return url
 
@@ -358,6 +381,7 @@ def test_nothing_scrolls_sideways(name: str, request: pytest.FixtureRequest, wid
     page = request.getfixturevalue("open_browser" if name == "chromium" else "open_firefox")()
     page.go(wide)
     page.until(" && ".join(f"{cell(service, 'Age')} !== '\\u2013'" for service in WIDE))
+    page.until(f"{cell('255.255.255.253:65535', 'Behind')} === '9,007,199,254,740,991'")
     for width in (1024, 1100, 1280, 1440, 1920):
         page.size(width, 900)
         assert page.run("document.documentElement.scrollWidth") <= width, width
@@ -525,6 +549,56 @@ def test_each_kind_of_service_has_its_table(
     page.until(f"{cell(other.name, 'Last event')} === '3' && {cell(gone.name, 'Behind')} === '3'")
     page.until(f"{cell(leader.name, 'Members alive')}.startsWith('2 of')")
     page.keep("dashboard-services")
+    assert page.errors == []
+
+
+@pytest.mark.extended
+def test_the_clients_of_a_backbone_are_listed_with_their_rates_and_lag(
+    open_browser: Any,
+    start_query: Any,
+    start_backbone: Any,
+    start_journal: Any,
+    start: Any,
+    await_true: Any,
+    tmp_path: Path,
+) -> None:
+    page = open_browser()
+    backbone = start_backbone("--metrics=tcp:0")
+    metrics = backbone.program.wait_for(r"metrics at (http://\S+)")[1]
+    journal = start_journal(backbone, "kept")
+    follower = start("fyrehose", "sub", "-b", backbone.text)
+    backbone.wait_for_clients(2)
+    _, url = start_query(tmp_path / "kept", "--watch", f"backbone={metrics}")
+    page.size(1024, 900)
+    page.go(url)
+
+    def client(kind: str, title: str) -> str:
+        rows = "[...document.querySelectorAll('#connected tbody tr')]"
+        of_kind = f"{rows}.find((row) => row.querySelector('[data-label=Kind]').textContent === {json.dumps(kind)})"
+        return f"{of_kind}?.querySelector('td[data-label={json.dumps(title)}]').textContent"
+
+    page.until(f"{client('durable journal', 'Backbone')} === 'backbone'")
+    page.until(f"{client('subscriber', 'Behind')} === 'unknown'")
+    page.until(f"{client('durable journal', 'Sent/s')} === '0'")
+    published, sent = cell("without KEEPALIVE", "Published/s"), client("subscriber", "Sent bytes/s")
+    listed = "[...document.querySelectorAll('tbody th')].some((one) => one.textContent === 'without KEEPALIVE')"
+    flowing = f"{listed} && parseFloat({published}) > 0 && parseFloat({sent}) > 0"
+    push = encode_push(b"x" * 100)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        # What publishes without KEEPALIVE is no client, and is listed all the same.
+        await_true(lambda: [sender.sendto(push, backbone.address)] and page.run(flowing), lambda: page.run(flowing))
+    journal.wait_for(backbone.sequence)
+    page.until(f"{client('durable journal', 'Behind')} === '0'")
+    page.keep("dashboard-clients")
+    assert page.run("document.documentElement.scrollWidth") <= 1024
+
+    # One that leaves is not listed any more.
+    follower.signal(signal.SIGTERM).finish()
+    page.until(f"{client('subscriber', 'Behind')} === undefined")
+    # A list that is old is shown as such.
+    backbone.program.signal(signal.SIGKILL).finish()
+    page.until("document.getElementById('connected').textContent.includes('not up to date')")
+    assert page.run("document.querySelectorAll('#connected tr.stale').length") > 0
     assert page.errors == []
 
 

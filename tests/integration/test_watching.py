@@ -15,7 +15,8 @@ from twisted.internet.task import deferLater
 from twisted.logger import capturedLogs
 
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.watching import MISSED, Seen, Watched, Watcher
+from fyrehose_twisted.query.scraping import MISSED
+from fyrehose_twisted.query.watching import Seen, Watched, Watcher
 
 DEADLINE = 120.0
 
@@ -34,8 +35,12 @@ class Misbehaving(Protocol):
             self.factory.at_once(self.transport)
 
     def dataReceived(self, data: bytes) -> None:
-        self.factory.requests += 1
-        self.factory.asked(self.transport)
+        path = data.split(b" ", 2)[1].partition(b"?")[0]
+        if path in self.factory.asked_of:
+            self.factory.asked_of[path](self.transport)
+        else:
+            self.factory.requests += 1
+            self.factory.asked(self.transport)
 
     def connectionLost(self, reason: Any = None) -> None:
         self.factory.connections.discard(self)
@@ -46,6 +51,7 @@ class Server(Factory):
 
     :ivar at_once: called with a new connection.
     :ivar asked: called with a connection on which a request came.
+    :ivar asked_of: the same for requests of one path, which are not counted.
     :ivar requests: how many came.
     """
 
@@ -57,6 +63,7 @@ class Server(Factory):
         self.requests = 0
         self.at_once: Callable[[Any], object] | None = None
         self.asked: Callable[[Any], object] = self.answer
+        self.asked_of: dict[bytes, Callable[[Any], object]] = {}
 
     @staticmethod
     def answer(transport: Any) -> None:
@@ -173,7 +180,7 @@ async def test_a_service_that_misbehaves_is_down_after_three_scrapes_and_up_when
     assert seen.heard_at > heard_at
     assert [event for event in logged if "log_failure" in event] == []
     # One line when it begins and one when it is over.
-    assert [event["log_level"].name for event in logged if event.get("log_namespace", "").endswith("Watcher")] == [
+    assert [event["log_level"].name for event in logged if event.get("log_namespace", "").endswith("Scrape")] == [
         "warn",
         "info",
     ]
@@ -181,8 +188,8 @@ async def test_a_service_that_misbehaves_is_down_after_three_scrapes_and_up_when
 
 @pytest_twisted.ensureDeferred
 async def test_a_service_is_down_when_its_figures_are_too_old_whatever_the_scrapes_do(watching: Watching) -> None:
-    for repeated in watching.watcher._repeated:
-        repeated.stop()
+    for scrape in watching.watcher._scrapes:
+        scrape._repeated.stop()
     assert watching.seen.up
     watching.clock.skip(MISSED * (watching.config.scrape_interval + watching.config.scrape_timeout) + 1)
     assert not watching.seen.up
@@ -193,11 +200,45 @@ async def test_a_service_is_down_when_its_figures_are_too_old_whatever_the_scrap
 async def test_an_exception_does_not_end_the_scrapes(skipping_clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     watching = Watching(skipping_clock())
     with monkeypatch.context() as patch, capturedLogs() as logged:
-        patch.setattr("fyrehose_twisted.query.watching.describe", Mock(side_effect=TypeError("a bug")))
+        patch.setattr("fyrehose_twisted.query.scraping.describe", Mock(side_effect=TypeError("a bug")))
         watching.server.misbehave(lambda transport: transport.loseConnection())
         watching.watcher.start()
         await watching.until(lambda: any("log_failure" in event for event in logged))
     watching.server.behave()
     await watching.scrape()
     assert watching.seen.up
+    await watching.close()
+
+
+BACKBONE = HEAD + b"Content-Length: 29\r\n\r\nfyrehose_backbone_clients 1.0"
+NO_LIST: dict[str, tuple[bytes, str]] = {
+    "an-error": (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", "it answers 404"),
+    "no-json": (HEAD + b"Content-Length: 6\r\n\r\n<html>", "that is no list of clients"),
+    "without-end": (HEAD + b"\r\n" + b"x" * (2**20 + 1), "longer than 1,048,576 bytes"),
+}
+
+
+@pytest.mark.parametrize("name", NO_LIST)
+@pytest_twisted.ensureDeferred
+async def test_a_backbone_whose_list_of_clients_is_bad_is_up_and_its_list_is_down(
+    skipping_clock: Any, name: str
+) -> None:
+    watching = Watching(skipping_clock())
+    body = b'{"clients":7,"list":[{"address":"h:1","kind":"journal"}]}'
+    lists = [HEAD + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)]
+    watching.server.asked = lambda transport: transport.write(BACKBONE)
+    watching.server.asked_of = {b"/clients": lambda transport: transport.write(lists[0])}
+    watching.watcher.start()
+    await watching.until(lambda: watching.seen.up)
+    assert watching.watcher.clients["one"].content.total == 0
+    await watching.scrape()
+    await watching.until(lambda: watching.watcher.clients["one"].up)
+    lists[0], why = NO_LIST[name]
+    for missed in range(1, MISSED + 1):
+        await watching.scrape()
+        await watching.until(lambda missed=missed: watching.watcher.clients["one"].missed == missed)
+        known = watching.watcher.clients["one"]
+        assert (known.up, watching.seen.up, watching.seen.missed) == (missed < MISSED, True, 0)
+        assert why in known.why
+        assert known.content.total == 7
     await watching.close()

@@ -154,6 +154,11 @@ def test_a_client_is_compared_with_the_one_stream_that_there_is() -> None:
     assert behind(client, {}) is None
 
 
+def test_a_client_that_names_its_stream_is_compared_with_that_one() -> None:
+    client = read('info{service="client",stream="fyrehose://b"} 1', "client_connected 1", "client_sequence 40")
+    assert behind(client, {"fyrehose://a": (100, 0), "fyrehose://b": (70, 0)}) == (30, BEHIND)
+
+
 def stream(**more: Any) -> dict[str, Any]:
     epoch = {"epoch": 0, "first": 1, "next": 101, "last": 100, "records": 100, "lost": 0, "missing": 0}
     told = {"stream": STREAM, "problem": "", "damaged": 0, "lost_lately": 0, "behind": 0.0, "epochs": [epoch]}

@@ -65,9 +65,11 @@ def behind(one: Figures, newest: Newest) -> tuple[float, float] | None:
         if labels.get("stream") in newest:
             found.append((labels["stream"], value - 1))
     handed_over = total(one.metrics, "client_sequence")
-    streams = [stream for stream in newest if stream.startswith("fyrehose://")]
-    if one.kind == "client" and handed_over is not None and len(streams) == 1:
-        found.append((streams[0], handed_over))
+    if one.kind == "client" and handed_over is not None:
+        own = label(one.metrics, "stream")
+        streams = [own] if own in newest else [stream for stream in newest if stream.startswith("fyrehose://")]
+        if len(streams) == 1:
+            found.append((streams[0], handed_over))
     lags = [(max(0.0, newest[stream][0] - number), BEHIND + SKEW * newest[stream][1]) for stream, number in found]
     return max(lags, key=lambda lag: lag[0] - lag[1], default=None)
 

@@ -73,6 +73,7 @@ _JUDGED = {
     "reasons": {**list_of(TEXT), "description": "why it is not ok"},
 }
 _BEHIND: Schema = {"type": ["number", "null"], "description": "messages behind the newest one known of its stream"}
+_KNOWN: Schema = {"type": ["number", "null"], "minimum": 0}
 _OPEN: Schema = {"type": "object"}
 
 _RANGES = list_of({"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2})
@@ -82,6 +83,18 @@ _SCHEMAS = {
     "Stream": object_of(_STREAM),
     "StreamInDetail": object_of(
         _STREAM | {"epochs": list_of(object_of(_EPOCH | {"lost_ranges": _RANGES, "missing_ranges": _RANGES}))}
+    ),
+    "Client": object_of(
+        {
+            "address": TEXT,
+            "kind": {**TEXT, "description": "`journal`, `publisher`, `subscriber` or `other`, by its FLAGS"},
+            "connected_seconds": _KNOWN,
+            "silent_seconds": {**_KNOWN, "description": "since its latest KEEPALIVE"},
+            "requested_seconds": {**_KNOWN, "description": "since its latest REQUEST; null if it has sent none"},
+            "retransmitting": {**_KNOWN, "description": "messages that wait to be sent to it again"},
+            "lag": {**_KNOWN, "description": "newest number less what it holds durably; null if it does not say"},
+            "rates": {"type": "object", "additionalProperties": _RATE},
+        }
     ),
     "Service": object_of(
         {
@@ -97,6 +110,21 @@ _SCHEMAS = {
             "recent": {**_OPEN, "description": "growth of counters over the last five minutes, by label"},
             "behind": _BEHIND,
             "metrics": _OPEN,
+            "clients": {
+                "description": "the clients of a backbone, `list` of them; null of other services",
+                "oneOf": [
+                    {"type": "null"},
+                    object_of(
+                        {
+                            "up": {**FLAG, "description": "one of the last three scrapes of the list was answered"},
+                            "why": {**TEXT, "description": "error of the latest scrape of the list"},
+                            "age": {**_KNOWN, "description": "seconds since one was answered"},
+                            "total": COUNT,
+                            "list": list_of(ref("Client")),
+                        }
+                    ),
+                ],
+            },
             **_JUDGED,
         },
     ),

@@ -11,6 +11,7 @@ from typing import Any
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.query.clusters import Cluster, clusters, judge_cluster
 from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.connected import ClientRates
 from fyrehose_twisted.query.figures import MAIN, Figures, key_of, kind_of, read_figures
 from fyrehose_twisted.query.findings import ATTENTION, Events, Finding, Findings, worst
 from fyrehose_twisted.query.following import Followers
@@ -116,6 +117,7 @@ class Overview:
         self._started_at = reactor.seconds()
         self._looked_at = 0.0
         self._trends = Trends()
+        self._client_rates = ClientRates()
         self._events = Events()
         self._findings = Findings(self._events)
         self.site: WebSite | None = None
@@ -141,6 +143,9 @@ class Overview:
             stream["behind"] = _behind(stream, newest)
         groups = clusters(services)
         disk = self._disk()
+        connected = self._watcher.clients
+        self._client_rates.keep(connected)
+        clients = {name: self._client_rates.describe(name, one, now) for name, one in connected.items()}
         self._note_losses(services, now)
         self._findings.update(self._judge(services, streams, groups, newest, disk), now)
         self._trends.forget(now)
@@ -151,7 +156,7 @@ class Overview:
             "state": worst(self._findings.current),
             "findings": [_told_finding(one) for one in self._findings.current[:MAX_FINDINGS]],
             "streams": [stream | self._state(stream["stream"]) for stream in streams],
-            "services": [self._service(one, newest) for one in services],
+            "services": [{**self._service(one, newest), "clients": clients.get(one.seen.name)} for one in services],
             "clusters": [
                 {**one._asdict(), "may_fail": one.may_fail, "title": one.title, **self._state(one.title)}
                 for one in groups

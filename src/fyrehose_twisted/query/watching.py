@@ -8,42 +8,24 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
-from twisted.internet.defer import Deferred
-from twisted.internet.endpoints import HostnameEndpoint
-from twisted.internet.protocol import Protocol, connectionDone
-from twisted.logger import Logger
-from twisted.python.failure import Failure
-from twisted.web._newclient import ParseError
-from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone, ResponseFailed, _HTTP11ClientFactory
-from twisted.web.http import PotentialDataLoss
-from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgentEndpointFactory
-from zope.interface import implementer
 
-from fyrehose_twisted.errors import ConfigurationError, RemoteError
-from fyrehose_twisted.net.link import describe
+from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.repeating import Repeating
+from fyrehose_twisted.query.connected import NONE, Clients, clients_url, parse_clients
+from fyrehose_twisted.query.scraping import BadPage, Fetcher, Scrape, Scraped
 
-MAX_PAGE = 2**20
-"""Bytes of a page of metrics."""
 MAX_SAMPLES = 4_096
 """Numbers of a page that are kept."""
-MISSED = 3
-"""Scrapes in a row without an answer after which a service is down."""
 PREFIX = "fyrehose_"
 """What else a page has is not of interest here."""
-
-# Twisted's, which are not annotated.
-_Pool: Any = HTTPConnectionPool
-_Agent: Any = Agent
-_hostname_endpoint: Any = HostnameEndpoint
+BACKBONE = f"{PREFIX}backbone_clients"
+"""A service with this metric lists its clients."""
 
 Metrics = dict[str, list[tuple[dict[str, str], float]]]
 """Labels and value of each sample, by the name of the metric."""
 
 
-class BadMetrics(RemoteError):
+class BadMetrics(BadPage):
     """A page is none of metrics."""
 
 
@@ -59,7 +41,7 @@ class Seen(NamedTuple):
 
     name: str
     up: bool
-    """The service answered one of the last :data:`MISSED` scrapes."""
+    """The service answered one of the last :data:`~fyrehose_twisted.query.scraping.MISSED` scrapes."""
     why: str
     """Error of the latest scrape; empty if it was answered."""
     at: float
@@ -114,134 +96,45 @@ def parse_metrics(page: bytes) -> Metrics:
 
 
 class Watcher:
-    """Reads the metrics of services again and again, one request for each at a time."""
-
-    log = Logger()
+    """Reads the metrics of services, and what clients the backbones among them have, again and again."""
 
     def __init__(self, watched: Iterable[Watched], config: QueryConfig, reactor: Any) -> None:
-        self._watched = tuple(watched)
-        self._config = config
-        self._reactor = reactor
-        pool = _Pool(reactor)
-        pool._factory = _Quiet
-        endpoints = _Endpoints(reactor, config.scrape_timeout)
-        self._agent: Any = _Agent.usingEndpointFactory(reactor, endpoints, pool)
-        self._pool = pool
-        self._repeated: list[Repeating] = []
-        self._asked: set[Deferred[Any]] = set()
-        self._seen = {one.name: Seen(one.name, False, "not asked yet", 0.0, 0.0, 0, {}) for one in self._watched}
+        fetcher = self._fetcher = Fetcher(config, reactor)
+        self._metrics: dict[str, Scrape[Metrics]] = {}
+        self._clients: dict[str, Scrape[Clients]] = {}
+        for name, url in watched:
+            metrics: Scrape[Metrics] = Scrape(name, url, parse_metrics, {}, fetcher, config, reactor)
+            clients = Scrape(
+                *(f"clients of {name}", clients_url(url), parse_clients, NONE, fetcher, config, reactor),
+                wanted=partial(_is_backbone, metrics),
+            )
+            self._metrics[name], self._clients[name] = metrics, clients
 
     @property
     def seen(self) -> list[Seen]:
         """What is known of each service now. A service whose figures are too old is not up."""
-        config, now = self._config, self._reactor.seconds()
-        too_old = MISSED * (config.scrape_interval + config.scrape_timeout)
-        return [
-            one._replace(up=False, why=one.why or f"not heard of for {now - one.heard_at:.0f} s")
-            if one.up and now - one.heard_at > too_old
-            else one
-            for one in self._seen.values()
-        ]
+        return [Seen(name, *scrape.known) for name, scrape in self._metrics.items()]
+
+    @property
+    def clients(self) -> dict[str, Scraped[Clients]]:
+        """What is known of the clients of each backbone."""
+        return {name: one.known for name, one in self._clients.items() if _is_backbone(self._metrics[name])}
+
+    @property
+    def _scrapes(self) -> list[Scrape[Any]]:
+        return [*self._metrics.values(), *self._clients.values()]
 
     def start(self) -> None:
         """Begin."""
-        for one in self._watched:
-            repeated = Repeating(f"the scrape of {one.name}", partial(self._ask, one), self._reactor)
-            self._repeated.append(repeated)
-            repeated.start(self._config.scrape_interval)
+        for scrape in self._scrapes:
+            scrape.start()
 
     def stop(self) -> None:
         """End."""
-        for repeated in self._repeated:
-            repeated.stop()
-        while self._asked:
-            self._asked.pop().cancel()
-        self._pool.closeCachedConnections()
-
-    def _ask(self, one: Watched) -> Deferred[None]:
-        asked: Deferred[Metrics] = Deferred.fromCoroutine(self._get(one.url))
-        self._asked.add(asked)
-        timeout = self._config.scrape_timeout
-        late = BadMetrics(f"no answer within {timeout:g} s")
-        asked.addTimeout(timeout, self._reactor, lambda *_: Failure(late))
-
-        def done(result: Any) -> None:
-            if asked not in self._asked:
-                return  # The watcher has stopped.
-            self._asked.remove(asked)
-            now, before = self._reactor.seconds(), self._seen[one.name]
-            if isinstance(result, Failure):
-                why, missed = _why(result.value), before.missed + 1
-                if missed == 1:
-                    self.log.warn("{name} at {url}: {why}", name=one.name, url=one.url, why=why)
-                up = before.up and missed < MISSED
-                self._seen[one.name] = before._replace(up=up, why=why, at=now, missed=missed)
-            else:
-                if before.missed:
-                    self.log.info("{name} at {url} is back", name=one.name, url=one.url)
-                self._seen[one.name] = Seen(one.name, True, "", now, now, 0, result)
-
-        return asked.addBoth(done)
-
-    async def _get(self, url: str) -> Metrics:
-        response = await self._agent.request(b"GET", url.encode(), Headers({b"User-Agent": [b"fyrehose-query"]}))
-        body = _Body()
-        response.deliverBody(body)
-        page = await body.complete
-        if response.code != 200:
-            raise BadMetrics(f"it answers {response.code}")
-        return parse_metrics(page)
+        for scrape in self._scrapes:
+            scrape.stop()
+        self._fetcher.close()
 
 
-def _why(problem: BaseException | None) -> str:
-    reasons: Any = problem.reasons if isinstance(problem, ResponseFailed) else ()
-    return "the answer is not HTTP" if any(reason.check(ParseError) for reason in reasons) else describe(problem)
-
-
-class _Quiet(_HTTP11ClientFactory):
-    """Does not log each connection."""
-
-    noisy = False
-
-
-class _Body(Protocol):
-    """Takes a page in, as far as it is not too long."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self.complete: Deferred[bytes] = Deferred(lambda _: self._abort())
-
-    def dataReceived(self, data: bytes) -> None:
-        self._size += len(data)
-        if self._size > MAX_PAGE:
-            self._abort()
-        else:
-            self._pieces.append(data)
-
-    def _abort(self) -> None:
-        transport: Any = self.transport
-        if transport is not None:
-            transport.abortConnection()
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if self.complete.called:
-            return
-        if self._size > MAX_PAGE:
-            self.complete.errback(BadMetrics(f"its page is longer than {MAX_PAGE:,} bytes"))
-        elif reason.check(ResponseDone, PotentialDataLoss):  # The latter is an end without a length.
-            self.complete.callback(b"".join(self._pieces))
-        else:
-            self.complete.errback(reason)
-
-
-@implementer(IAgentEndpointFactory)
-class _Endpoints:
-    """Connects where the operator said, and nowhere else: there are no redirects."""
-
-    def __init__(self, reactor: Any, timeout: float) -> None:
-        self._reactor = reactor
-        self._timeout = timeout
-
-    def endpointForURI(self, uri: Any) -> Any:
-        return _hostname_endpoint(self._reactor, uri.host, uri.port, timeout=self._timeout)
+def _is_backbone(metrics: Scrape[Metrics]) -> bool:
+    return BACKBONE in metrics.known.content

@@ -21,7 +21,7 @@ function showTable(id, title, caption, columns, items, order) {
 }
 
 const ORDER = ["clusters", ...KINDS.map(({ id }) => id)];
-ORDER.splice(ORDER.indexOf("backbone") + 1, 0, "connected");
+ORDER.splice(ORDER.indexOf("backbone") + 1, 0, "connected", "watched");
 
 function showServices({ services, clusters }) {
   byId("watch").hidden = services.length > 0;
@@ -39,20 +39,30 @@ function showServices({ services, clusters }) {
   for (const item of of("parcels")) item.most = most.get(cluster(item));
   showTable("clusters", "Clusters", "How many more nodes may fail before a cluster has no quorum", CLUSTERS,
     clusters.map((item) => ({ ...item, key: item.title })), ORDER);
-  showConnected(of("backbone"), [...of("journal"), ...of("client"), ...of("frontend")]);
+  showConnected(of("backbone"));
+  showTable("watched", "Watched clients", "Clients whose metrics are read, with their lag behind the newest number",
+    WATCHED, of("backbone").length ? [...of("journal"), ...of("client"), ...of("frontend")] : [], ORDER);
   for (const [kind, items] of found) {
     showTable(kind.id, kind.title, kind.caption, [...SERVICE, ...kind.columns], items, ORDER);
   }
   return found;
 }
 
-// A backbone tells how many clients it has, and a watched client how it is.
-function showConnected(backbones, clients) {
-  const all = backbones.filter(({ up }) => up).map((item) => sum(item, "backbone_clients"));
-  const told = all.length
-    ? `${many(all.reduce((total, one) => total + (one ?? 0), 0), "client is", "clients are")} connected; ` : "";
-  showTable("connected", "Connected clients", `${told}those that are watched, with their lag behind the newest number`,
-    CONNECTED, backbones.length ? clients : [], ORDER);
+// A backbone lists its clients, not all of them if there are many.
+function showConnected(backbones) {
+  const rows = [], told = [];
+  for (const { name, clients, state } of backbones) {
+    if (!clients) continue;
+    const stale = !clients.up || state === "down";
+    for (const one of clients.list) {
+      rows.push({ ...one, backbone: name, key: `${name} ${one.address}`, state: stale ? "down" : "ok" });
+    }
+    const count = many(clients.total, "client", "clients");
+    const left = clients.total > clients.list.length ? `, of which ${number(clients.list.length)} are listed` : "";
+    const old = stale ? `; the list is not up to date: ${visible(clients.why) || "the backbone is down"}` : "";
+    told.push(`${visible(name)} has ${count}${left}${old}`);
+  }
+  showTable("connected", "Connected clients", told.join(". "), CLIENTS, rows, ORDER);
 }
 
 // What is wrong, in words that change only when something goes wrong or is well again

@@ -89,7 +89,30 @@ const CLUSTERS = [
   { title: "Watched nodes up", number: true, value: (item) => `${number(item.up)} of ${number(item.watched)}` },
 ];
 
-const CONNECTED = [
+// Clients as backbones list them
+
+const CLIENT_KINDS = { journal: "durable journal" };
+const seconds = (value) => (value === null ? "–" : age(value));
+const clientRate = (title, name, shown) => ({ title, number: true,
+  value: ({ rates }) => (rates[name] === null ? "–" : shown(rates[name])) });
+
+const CLIENTS = [
+  { title: "Client", weight: "address", value: (item) => visible(item.address) },
+  { title: "Backbone", value: (item) => visible(item.backbone) },
+  { title: "Kind", weight: "wide", value: ({ kind }) => CLIENT_KINDS[kind] ?? visible(kind) },
+  { title: "Joined", number: true, value: (item) => seconds(item.connected_seconds) },
+  { title: "Heard", number: true, value: (item) => seconds(item.silent_seconds) },
+  clientRate("Published/s", "published", rate),
+  clientRate("Published bytes/s", "published_bytes", size),
+  clientRate("Sent/s", "delivered", rate),
+  clientRate("Sent bytes/s", "delivered_bytes", size),
+  { title: "Behind", number: true, value: ({ lag }) => (lag === null ? "unknown" : number(lag)) },
+  { title: "Repairs waiting", number: true, value: (item) =>
+    (item.retransmitting === null ? "unknown" : some(item.retransmitting, "warn")) },
+  { title: "Last request", number: true, value: (item) => seconds(item.requested_seconds) },
+];
+
+const WATCHED = [
   { title: "Client", weight: "name", value: (item) => visible(item.name) },
   STATE,
   { title: "Service", value: (item) => item.kind },

@@ -3,7 +3,7 @@
 // Tables, of which only the cells that have changed are touched
 
 // The width of a column depends on no cell, so nothing moves when a number grows.
-const WEIGHTS = { name: 2.8, text: 2, number: 1.9, wide: 2.3, plot: 2.4 };
+const WEIGHTS = { address: 3.9, name: 2.8, text: 2, number: 1.9, wide: 2.3, plot: 2.4 };
 const weight = (column) => column.weight
   ?? (column.plot ? "plot" : column.wide ? "wide" : column.number ? "number" : "text");
 

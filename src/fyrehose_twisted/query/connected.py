@@ -1,0 +1,144 @@
+"""Clients of a watched backbone, from its ``/clients`` page: kind, rates and lag."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urljoin
+
+from fyrehose_twisted.query.scraping import BadPage, Scraped
+from fyrehose_twisted.query.trends import RECENT, STEP
+from fyrehose_twisted.web.asking import parse
+
+MAX_ROWS = 200
+"""Clients of one backbone that are shown."""
+MAX_TEXT = 64
+"""Characters of an address or a kind."""
+MAX_NUMBER = 2**63 - 1
+REJOINED = 1.0
+"""Seconds by which the time since a client joined may be off before it must have joined anew."""
+
+RATES = ("published", "published_bytes", "delivered", "delivered_bytes")
+"""Counters of which the growth a second is shown."""
+UNLISTED = "without KEEPALIVE"
+"""The row of all addresses that publish without being clients."""
+
+_TIMES = ("connected_seconds", "silent_seconds", "requested_seconds")
+_NUMBERS = ("retransmitting", "lag")
+
+
+class Clients(NamedTuple):
+    """A list of clients, as a backbone tells it."""
+
+    total: int
+    """Clients that there are, listed or not."""
+    rows: tuple[dict[str, Any], ...]
+
+
+NONE = Clients(0, ())
+
+
+class BadClients(BadPage):
+    """A page is no list of clients."""
+
+
+def clients_url(metrics: str) -> str:
+    """Return where a backbone whose metrics are at ``metrics`` lists its clients."""
+    return urljoin(metrics, f"clients?limit={MAX_ROWS}")
+
+
+def parse_clients(page: bytes) -> Clients:
+    """Return the clients of a page, :data:`MAX_ROWS` of them at most; a figure that is missing is ``None``.
+
+    :raises BadClients: if it is no list of clients.
+    """
+    try:
+        content = parse(page)
+    except ValueError as error:
+        raise BadClients(f"that is no list of clients ({str(error)[:100]})") from None
+    listed = content.get("list") if isinstance(content, dict) else None
+    total = _number(content.get("clients")) if isinstance(content, dict) else None
+    if not isinstance(listed, list) or total is None:
+        raise BadClients("that is no list of clients")
+    rows: dict[str, dict[str, Any]] = {}
+    for one in listed[:MAX_ROWS]:
+        row = _row(one)
+        rows.setdefault(row["address"], row)
+    unlisted = content.get("unlisted")
+    if isinstance(unlisted, dict) and _number(unlisted.get("published")):
+        rows[UNLISTED] = _row({**unlisted, "address": UNLISTED, "kind": "publisher"})
+    return Clients(int(total), tuple(rows.values()))
+
+
+def _row(one: Any) -> dict[str, Any]:
+    if not isinstance(one, dict):
+        raise BadClients("a client is no object")
+    texts = {name: one.get(name) for name in ("address", "kind")}
+    for name, text in texts.items():
+        if not isinstance(text, str) or not 0 < len(text) <= MAX_TEXT:
+            raise BadClients(f"a client has no {name}")
+    return {**texts, **{name: _number(one.get(name)) for name in (*RATES, *_TIMES, *_NUMBERS)}}
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # Neither infinity nor what is no number lies between these.
+    return value if 0 <= value <= MAX_NUMBER else None
+
+
+class _Samples(NamedTuple):
+    begun_at: float
+    recent: deque[tuple[float, list[float]]]
+
+
+class ClientRates:
+    """Rates of the clients of all backbones, over the last seconds. Clients that are not listed are forgotten."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, dict[str, _Samples]] = {}
+
+    def describe(self, service: str, scraped: Scraped[Clients], now: float) -> dict[str, Any]:
+        """Return what the overview tells of the clients of a backbone."""
+        before = self._samples.get(service, {})
+        samples = {row["address"]: _sampled(before.get(row["address"]), row, scraped) for row in scraped.content.rows}
+        self._samples[service] = samples
+        return {
+            "up": scraped.up,
+            "why": scraped.why,
+            "age": max(0.0, now - scraped.heard_at) if scraped.heard_at else None,
+            "total": scraped.content.total,
+            "list": [
+                {**{name: value for name, value in row.items() if name not in RATES}, "rates": rates}
+                for row in scraped.content.rows
+                for rates in [_rates(samples[row["address"]], scraped, now)]
+            ],
+        }
+
+    def keep(self, services: Mapping[str, object]) -> None:
+        """Forget the clients of all other backbones."""
+        for gone in self._samples.keys() - services.keys():
+            del self._samples[gone]
+
+
+def _sampled(known: _Samples | None, row: Mapping[str, Any], scraped: Scraped[Clients]) -> _Samples:
+    at, values = scraped.heard_at, [row[name] or 0.0 for name in RATES]
+    age = row["connected_seconds"]
+    begun_at = 0.0 if age is None else at - age
+    if known is None or abs(known.begun_at - begun_at) > REJOINED:
+        return _Samples(begun_at, deque([(at, values)]))
+    if any(old > new for old, new in zip(known.recent[-1][1], values, strict=True)):
+        return _Samples(begun_at, deque([(at, values)]))
+    if at > known.recent[-1][0]:
+        known.recent.append((at, values))
+        while len(known.recent) > 2 and at - known.recent[1][0] >= RECENT:
+            known.recent.popleft()
+    return known
+
+
+def _rates(samples: _Samples, scraped: Scraped[Clients], now: float) -> dict[str, float | None]:
+    (first, before), (last, after) = samples.recent[0], samples.recent[-1]
+    if not scraped.up or last <= first or now - last > 2 * STEP:
+        return dict.fromkeys(RATES)
+    return {name: (after[at] - before[at]) / (last - first) for at, name in enumerate(RATES)}
