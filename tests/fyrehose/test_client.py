@@ -19,7 +19,7 @@ from fyrehose_twisted.fyrehose.client import Client, Phase
 from fyrehose_twisted.fyrehose.codec import decode, encode
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
 from fyrehose_twisted.fyrehose.envelope import wrap
-from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Delivered, Disconnected, Failed, Message
+from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Delivered, Disconnected, Failed, Message, Synced
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.messages import (
     MAX_SEQUENCE,
@@ -28,6 +28,7 @@ from fyrehose_twisted.fyrehose.messages import (
     Dialect,
     Flags,
     Forward,
+    Holding,
     Keepalive,
     KeepaliveAck,
     Packet,
@@ -217,7 +218,9 @@ class TestPresence:
         assert bench.packets(Keepalive)[0] == Keepalive(token=b"", dialect=Dialect.V1)
         assert len(bench.told(Connected)) == 1
 
-    @pytest.mark.parametrize("wish", [{"subscribe": False}, {"journal": False}, {"secret": b"sixteen bytes and a few"}])
+    @pytest.mark.parametrize(
+        "wish", [{"subscribe": False}, {"journal": False}, {"secret": b"sixteen bytes and a few"}, {"watch": True}]
+    )
     def test_version_1_cannot_say_what_needs_flags_or_a_token(self, wish: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError, match="v1"):
             ClientConfig(dialect=Dialect.V1, **wish)
@@ -1612,6 +1615,14 @@ class TestStatus:
         bench.receive(Status(bench.client.presence.token, 0, 500))
         bench.run(0.1)
         assert (1, 500) in bench.requests
+
+    @pytest.mark.parametrize("watch", [True, False])
+    def test_a_client_that_watches_tells_what_journals_have_synced(self, watch: bool) -> None:
+        bench = Bench(ClientConfig(start=1, watch=watch))
+        assert all(bool(sent.flags & Flags.WATCHES) is watch for sent in bench.packets(Keepalive))
+        holdings = (Holding(1, 500), Holding(3, 400))
+        bench.receive(Status(bench.client.presence.token, 0, 500, holdings))
+        assert bench.told(Synced) == ([Synced(holdings)] if watch else [])
 
     def test_one_that_answers_no_keepalive_of_ours_is_dropped(self) -> None:
         bench = Bench(ClientConfig(start=1))

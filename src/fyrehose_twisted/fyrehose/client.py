@@ -23,6 +23,7 @@ from fyrehose_twisted.fyrehose.events import (
     Delivered,
     Disconnected,
     Failed,
+    Synced,
 )
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.keeping import Keeping, NotKept
@@ -254,6 +255,8 @@ class Client(PacketNode):
     def told(self, extension: Status | Asked, now: float) -> None:
         """The backbone said how things stand."""
         self._understood = True
+        if isinstance(extension, Status) and self.config.watch:
+            self._events.append(Synced(extension.holdings))
         if isinstance(extension, Status) and len(self.keeping):
             self._report(self.keeping.heard(extension.holdings))
         subscription = self._subscription

@@ -103,6 +103,7 @@ class ClientConfig:
     :ivar buffer_bytes: memory for messages that wait for others or for the application.
     :ivar keepalive_interval: seconds between KEEPALIVEs, 0.1 to 0.9: one a second is due, and timers are late.
     :ivar dialect: which document to speak; version 1 has no flags, so its clients always subscribe and journal.
+    :ivar watch: be told all the time how far durable journals have synced.
     :ivar secret: shared secret of the backbone; needs ``address``.
     :ivar address: ADDR and PORT to give; by default "where this packet came from".
     :ivar outbox: for publishers.
@@ -117,6 +118,7 @@ class ClientConfig:
     buffer_bytes: int = DEFAULT_BUFFER
     keepalive_interval: float = LONGEST_KEEPALIVE_INTERVAL
     dialect: Dialect = Dialect.V2
+    watch: bool = False
     secret: bytes | None = field(default=None, repr=False)
     address: Address = ANY_ADDRESS
     outbox: OutboxConfig = field(default_factory=OutboxConfig)
@@ -134,5 +136,7 @@ class ClientConfig:
             raise ConfigurationError(
                 "dialect v1 has no flags and no token: its clients subscribe, journal, have no secret"
             )
+        if self.watch and self.dialect is Dialect.V1:
+            raise ConfigurationError("dialect v1 cannot watch journals: it has no way to ask what they have; use v2")
         if self.secret is not None:
             check_secret(self.secret)

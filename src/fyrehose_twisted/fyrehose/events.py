@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import NamedTuple, overload
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.messages import Dialect, Holds
+from fyrehose_twisted.fyrehose.messages import Dialect, Holding, Holds
 from fyrehose_twisted.record import Record
 
 
@@ -112,6 +112,12 @@ class Delivered(NamedTuple):
     """Event: messages in order, each once."""
 
     messages: Messages
+
+
+class Synced(NamedTuple):
+    """Event: durable journals have synced this much, as the backbone tells a client that watches them."""
+
+    holdings: Sequence[Holding]
 
 
 class Failed(NamedTuple):

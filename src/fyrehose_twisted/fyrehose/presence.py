@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from math import inf
 from random import Random
 
 from fyrehose_twisted.fyrehose.admission import make_token
@@ -46,7 +47,7 @@ class Presence:
         self._sent_at: OrderedDict[bytes, float] = OrderedDict()
         self._answered_at = now
         self._tokens: deque[bytes] = deque(maxlen=TOKENS)
-        self._watch_until = now
+        self._watch_until = inf if config.watch else now
         self._flags = Flags.NONE if config.subscribe else Flags.NOSUBSCRIBE
         if not journals:
             self._flags |= Flags.NOJOURNAL

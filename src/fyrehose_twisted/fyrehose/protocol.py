@@ -35,10 +35,11 @@ from fyrehose_twisted.fyrehose.events import (
     Failed,
     Message,
     StreamKnown,
+    Synced,
 )
 from fyrehose_twisted.fyrehose.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.keeping import NotKept
-from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS
+from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Holding
 from fyrehose_twisted.fyrehose.numbering import Mark, VolatileSequence
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
 from fyrehose_twisted.fyrehose.reassembly import Lost
@@ -202,6 +203,9 @@ class ClientProtocol(DatagramNodeProtocol):
     def acknowledged(self, round_trip: float) -> None:
         """The backbone answered a KEEPALIVE after ``round_trip`` seconds."""
 
+    def journals_synced(self, holdings: Sequence[Holding]) -> None:
+        """Durable journals have synced this much; told to clients that ``watch`` them."""
+
     @property
     def node(self) -> Client | None:
         """The node, once the port is bound."""
@@ -234,6 +238,8 @@ class ClientProtocol(DatagramNodeProtocol):
         match event:
             case Acknowledged(round_trip):
                 self.acknowledged(round_trip)
+            case Synced(holdings):
+                self.journals_synced(holdings)
             case Connected():
                 if not self.connected_first.called:
                     self.connected_first.callback(None)
