@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from fyrehose_twisted.fyrehose import frontend_tap
 from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.fyrehose.frontend.keys import Keys
 from fyrehose_twisted.fyrehose.frontend.metrics import FrontendCollector
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.web.metrics import SiteCollector
@@ -78,7 +79,10 @@ def test_errors_over_http() -> None:
 
 def test_metrics() -> None:
     service = FrontendService("127.0.0.1:2323", http=None, lines=None, reactor=Clock())
-    collectors = FrontendCollector(service.intake, service.lines), SiteCollector("fyrehose_frontend_web", service.site)
+    collectors = (
+        FrontendCollector(service.intake, service.lines, Keys(service.intake)),
+        SiteCollector("fyrehose_frontend_web", service.site),
+    )
     families = [family for collector in collectors for family in collector.collect()]
     told = {
         family.name + "_total" * (family.type == "counter"): (

@@ -440,6 +440,32 @@ def has_limits(tmp_path: Path, **limits: int) -> tuple[str, Path]:
     return "--limits", path
 
 
+def test_a_message_is_answered_when_journals_have_it_and_a_repeated_request_publishes_nothing(
+    backbone: Any, start_journal: Any, start_frontend: Any, tmp_path: Path
+) -> None:
+    journal = start_journal(backbone, "kept")
+    backbone.wait_for_clients(1)
+    frontend = start_frontend(backbone, "--kept", 1, *has_limits(tmp_path, keep_timeout=2))
+    lines = frontend.connect().send(b"one\n")
+    assert lines.wait_for(1) == ["1"]
+    key = {"Idempotency-Key": "order-4711"}
+    journal.program.signal(signal.SIGSTOP)
+    try:
+        status, content = frontend.put(b"two", key)
+        assert (status, content["sequence"], content["had"], content["wanted"]) == (504, 2, 0, 1)
+        assert lines.send(b"three\n").wait_for(2)[1] == "error not-kept 3"
+    finally:
+        journal.program.signal(signal.SIGCONT)
+    assert frontend.put(b"two", key) == (201, {"sequence": 2})
+    assert frontend.put(b"two", {**key, "Kept": "1"}) == (201, {"sequence": 2})
+    assert frontend.put(b"four") == (201, {"sequence": 4})
+    assert frontend.metrics()["unkept_total"] == 2
+    frontend.stop()
+    journal.kill()
+    backbone.kill()
+    assert journal.lines() == [b"one", b"two", b"three", b"four"]
+
+
 @pytest.mark.extended
 def test_bad_clients_harm_nobody(backbone: Any, stream: Stream, start_frontend: Any, tmp_path: Path) -> None:
     frontend = start_frontend(backbone, *has_limits(tmp_path, max_connections=20, line_connections_per_client=20))

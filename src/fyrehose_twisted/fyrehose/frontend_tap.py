@@ -11,9 +11,10 @@ from twisted.python import usage
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.frontend.config import RELOADED, FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
+from fyrehose_twisted.fyrehose.messages import MAX_HOLDINGS
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
 from fyrehose_twisted.net.names import parse_host_port
-from fyrehose_twisted.options import ServiceOptions, check_exposed, description_of, parse_listen, try_ports
+from fyrehose_twisted.options import ServiceOptions, check_exposed, description_of, integer, parse_listen, try_ports
 from fyrehose_twisted.reload import limits_of, with_limits
 from fyrehose_twisted.secret import read_secret
 from fyrehose_twisted.web.tokens import Tokens, read_tokens
@@ -40,6 +41,13 @@ class Options(ServiceOptions):
         ["limits", None, None, "TOML file with limits; it and the tokens are read anew on SIGHUP"],
         ["allowed-origin", None, None, "the origin, https://example.org, whose pages may publish from a browser"],
         ["secret-file", None, None, "file with the backbone's secret"],
+        [
+            "kept",
+            None,
+            0,
+            "tell the number of a message only once so many durable journals have synced it to disk; 0 for none",
+            integer("kept", 0, MAX_HOLDINGS),
+        ],
     ]
     optFlags = [["open", None, "do without tokens, also on an interface other than loopback"]]
 
@@ -105,6 +113,7 @@ def makeService(options: Options) -> IService:
             lines=description_of(options["lines-listening"]),
             tokens=options["tokens"],
             secret=options["secret"],
+            kept=options["kept"],
             config=options["config"],
             reread=options.read_anew if options["limits"] or options["tokens-file"] else None,
         )

@@ -23,6 +23,7 @@ ERRORS = {
     413: "the body is too long",
     415: "the body is compressed in a way that is not known here; `Accept-Encoding` says what is",
     421: "not by this name",
+    422: "the key was used before, for something else",
     429: "you ask too much; try again after `Retry-After` seconds",
     500: "this program has a mistake, which is in its log",
     503: "not now; try again after `Retry-After` seconds",

@@ -32,7 +32,7 @@ SWEEP = 1.0
 FAREWELL = 2.0
 """Seconds that clients get, when a service ends, to read the rest of what they are told."""
 
-CORS_HEADERS = b"Authorization, Content-Encoding, Content-Type, Idempotency-Key, Last-Event-ID, Publisher"
+CORS_HEADERS = b"Authorization, Content-Encoding, Content-Type, Idempotency-Key, Kept, Last-Event-ID, Publisher"
 """What pages of the allowed origin may send."""
 
 _PART = re.compile(r"\{[a-z]+\}")

@@ -90,13 +90,13 @@ class Wire(StringTransport):
 class Frontend:
     """All of it."""
 
-    def __init__(self, config: FrontendConfig | None = None, tokens: Tokens | None = None) -> None:
+    def __init__(self, config: FrontendConfig | None = None, tokens: Tokens | None = None, kept: int = 0) -> None:
         self.clock = Clock()
         self.config = config or FrontendConfig()
         self.publisher = Publisher()
         self.intake = Intake(self.publisher, self.config, self.clock)
         self.intake.connected(True)
-        self.lines = LineFactory(self.intake, self.config, tokens, self.clock)
+        self.lines = LineFactory(self.intake, self.config, tokens, self.clock, kept)
 
     def connect(self, host: str = "127.0.0.1") -> Connection:
         return Connection(self, host)

@@ -10,7 +10,9 @@ from twisted.internet.defer import CancelledError, Deferred
 from fyrehose_twisted.errors import MessageTooLarge, PublishTimeout
 from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.intake import BYTES_AT_ONCE, NotPublished, TooMuchWaits, publisher_config
+from fyrehose_twisted.fyrehose.frontend.intake import BYTES_AT_ONCE, NotPublished, TooMuchWaits
+from fyrehose_twisted.fyrehose.frontend.publisher import publisher_config
+from fyrehose_twisted.fyrehose.messages import Holding
 
 
 def result(deferred: Deferred[Any]) -> Any:
@@ -214,6 +216,14 @@ def test_rates_of_bytes(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(bytes_per_client=1_000, burst=1))
     frontend.intake.submit("a", [b"x" * 2_936])
     assert frontend.intake.rates.wait("a") == 2
+
+
+def test_it_is_idle_when_nothing_waits_to_be_kept(frontend: Any) -> None:
+    waiting = frontend.intake.when_kept([7], 1)
+    idle = frontend.intake.when_idle()
+    assert not idle.called
+    frontend.intake.journals.heard([Holding(1, 7)])
+    assert (result(idle), result(waiting)) == (None, [7])
 
 
 def test_stopping(frontend: Any) -> None:

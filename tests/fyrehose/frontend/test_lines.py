@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fyrehose_twisted.errors import NotConnected, PublishTimeout
 from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.fyrehose.messages import Holding
 from fyrehose_twisted.web.tokens import Tokens
 
 TOKENS = Tokens({"ann": b"a" * 16, "bob": b"b" * 16})
@@ -22,6 +23,19 @@ def test_lines_are_numbered(frontend: Any) -> None:
     assert (client.answers, frontend.publisher.messages) == (["1", "2"], [b"one", b"two"])
     client.send(b"thr").send(b"ee\nfo")
     assert client.answers == ["1", "2", "3"]
+
+
+def test_lines_are_answered_when_journals_have_synced_them(make_frontend: Any) -> None:
+    frontend = make_frontend(kept=1)
+    client = frontend.connect().send(b"one\n\ntwo\n").send(b"three\n")
+    frontend.intake.journals.heard([Holding(1, 2)])
+    assert client.answers == ["1", "error empty", "2"]
+    frontend.clock.pump([1] * 31)
+    assert client.answers[3:] == ["error not-kept 3"]
+    assert (frontend.lines.counts["lines"], frontend.lines.counts["errors"]) == (2, 2)
+    client.send(b"four\nfive\n").end()
+    frontend.intake.stop()
+    assert client.answers[4:] == ["error not-kept 4", "error not-kept 5"]
 
 
 def test_the_last_line_need_not_end(frontend: Any) -> None:

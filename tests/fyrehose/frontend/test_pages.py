@@ -17,6 +17,7 @@ from fyrehose_twisted.errors import PublishTimeout
 from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.frontend import service
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.fyrehose.messages import Holding
 from fyrehose_twisted.web.tokens import Tokens
 
 NDJSON = "application/x-ndjson"
@@ -104,8 +105,8 @@ Make = Callable[..., Frontend]
 
 @pytest.fixture
 def make_site(make_frontend: Any) -> Make:
-    def made(config: FrontendConfig | None = None, tokens: Tokens | None = None) -> Frontend:
-        return Frontend(make_frontend(config, tokens), tokens)
+    def made(config: FrontendConfig | None = None, tokens: Tokens | None = None, kept: int = 0) -> Frontend:
+        return Frontend(make_frontend(config, tokens, kept), tokens)
 
     return made
 
@@ -258,6 +259,77 @@ def test_what_did_not_come_back_may_be(site: Frontend) -> None:
     site.publisher.answer(PublishTimeout("late"))
     response = client.response
     assert (response.code, response.json["error"], response.json["unknown"]) == (503, "timeout", True)
+
+
+def test_it_is_answered_when_as_many_journals_as_wanted_have_synced_it(make_site: Make) -> None:
+    site = make_site(kept=1)
+    one, two = site.begin("/messages", b"x"), site.begin("/messages", b"1\n2", content_type=NDJSON, kept="2")
+    assert not one.answered
+    site.intake.journals.heard([Holding(1, 2), Holding(1, 0)])
+    assert (one.response.code, one.response.json, two.answered) == (201, {"sequence": 1}, False)
+    site.intake.journals.heard([Holding(1, 3), Holding(1, 3)])
+    assert (two.response.code, two.response.json) == (201, {"sequences": [2, 3]})
+
+
+def test_a_message_that_too_few_journals_have_is_answered_with_its_number(site: Frontend) -> None:
+    site.intake.journals.heard([Holding(1, 9), Holding(1, 0)])
+    one = site.begin("/messages", b"x", kept="2")
+    many = site.begin("/messages", b"1\n2", content_type=NDJSON, kept="16")
+    site.clock.pump([1] * 31)
+    assert (one.response.code, many.response.code) == (504, 504)
+    said = "message 1 is published, and 1 of 2 durable journals had synced it in time"
+    assert one.response.json == {"error": "not-kept", "message": said, "had": 1, "wanted": 2, "sequence": 1}
+    assert (many.response.json["sequences"], many.response.json["wanted"]) == ([2, 3], 16)
+    assert "\nfyrehose_frontend_unkept_total 3.0\n" in site.ask("/metrics").body.decode()
+
+
+def test_a_repeated_request_waits_for_the_same_message_to_be_kept(site: Frontend) -> None:
+    site.intake.journals.heard([Holding(1, 0)])
+    first = site.begin("/messages", b"x", kept="1", idempotency_key="k")
+    site.clock.pump([1] * 31)
+    assert first.response.code == 504
+    again = site.begin("/messages", b"x", kept="1", idempotency_key="k")
+    assert not again.answered
+    site.intake.journals.heard([Holding(1, 1)])
+    assert (again.response.code, again.response.json) == (201, {"sequence": 1})
+    assert site.put(b"x", idempotency_key="k").json == {"sequence": 1}
+    assert site.publisher.messages == [b"x"]
+    assert "\nfyrehose_frontend_keys 1.0\n" in site.ask("/metrics").body.decode()
+
+
+def test_a_client_that_hangs_up_is_not_waited_for_until_its_message_is_kept(site: Frontend) -> None:
+    client = site.begin("/messages", b"x", kept="1")
+    assert len(site.intake) == 1
+    client.hang_up()
+    assert len(site.intake) == 0
+
+
+def test_a_request_may_ask_for_more_journals_and_not_for_fewer(make_site: Make) -> None:
+    site = make_site(kept=2)
+    site.intake.journals.heard([Holding(1, 99)] * 16)
+    for kept in ("1", "0", "17", "-1", "two", ""):
+        response = site.put(b"x", kept=kept)
+        assert (response.code, response.json["message"][:29]) == (400, "Kept is a number from 2 to 16"), kept
+    assert site.publisher.messages == []
+    assert [site.put(b"x", kept=kept).code for kept in ("2", "16")] == [201, 201]
+    described = site.ask("/openapi.json").json["paths"]["/messages"]["post"]["parameters"][0]
+    assert (described["name"], described["schema"]["minimum"]) == ("Kept", 2)
+
+
+def test_what_is_said_of_keys(site: Frontend) -> None:
+    assert site.put(b"x", idempotency_key="k").code == 201
+    other = site.put(b"y", idempotency_key="k")
+    assert (other.code, other.json["error"]) == (422, "key-reused")
+    assert site.put(b"1", content_type=NDJSON, idempotency_key="l").json == {"sequences": [2]}
+    assert site.put(b"1", idempotency_key="l").code == 422  # Its answer would look otherwise.
+    site.publisher.held = []
+    unknown = site.begin("/messages", b"z", idempotency_key="m")
+    site.publisher.answer(PublishTimeout("late"))
+    assert (unknown.response.code, unknown.response.json["unknown"]) == (503, True)
+    again = site.put(b"z", idempotency_key="m")
+    assert (again.code, again.json["error"], again.json["unknown"]) == (409, "outcome-unknown", True)
+    assert site.put(b"x", idempotency_key="").code == site.put(b"x", idempotency_key="\x7f").code == 400
+    assert site.publisher.messages == [b"x", b"1", b"z"]
 
 
 def test_stopping(site: Frontend) -> None:

@@ -63,6 +63,8 @@ def service_of(text: str) -> FrontendService:
         ("--tokens-file open", r"tokens file .*/open is open to everybody; chmod 600 it"),
         ("--tokens-file short", r"tokens file .*/short, line 1: it is not a name and a token"),
         ("--secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),
+        ("--kept 17", r"--kept 17 is outside 0 to 16"),
+        ("--kept all", r"--kept 'all' is not a whole number"),
         ("--limits missing", r"limits file .*/missing cannot be read: No such file"),
         ("--limits wrong.toml", r"limits file .*/wrong.toml: burst is a number above 0, and not 0"),
         ("--limits unknown.toml", r"limits file .*/unknown.toml: there is no limit 'publish-timeout'; there are"),
@@ -128,10 +130,18 @@ def test_a_port_in_use_is_said_at_once(option: str, taken: int) -> None:
 
 
 def test_what_is_made_of_it() -> None:
-    service = service_of("--http none --lines tcp:0 --backbone 127.0.0.1:7 --limits limits.toml --secret-file secret")
+    service = service_of(
+        "--http none --lines tcp:0 --backbone 127.0.0.1:7 --limits limits.toml --secret-file secret --kept 2"
+    )
     assert (service.backbone, service.config.burst) == ("127.0.0.1:7", 3.0)
     assert service.publisher.config.secret == SECRET
     assert not service.publisher.config.subscribe
+    assert service.lines.kept == 2
+
+
+def test_more_journals_than_a_backbone_tells_of_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="kept=17: a backbone tells of 16 journals at most"):
+        FrontendService("127.0.0.1:7", http=None, lines=None, kept=17)
 
 
 def test_an_endpoint_that_is_none() -> None:

@@ -10,6 +10,7 @@ from fyrehose_twisted.web.config import SiteConfig
 RELOADED = (
     *("max_connections", "max_line_connections", "line_connections_per_client", "requests_per_client"),
     *("messages_per_client", "bytes_per_client", "burst", "waiting_bytes", "waiting_bytes_per_client"),
+    *("keep_timeout", "remembered_bytes"),
 )
 """What may change while the service runs."""
 
@@ -25,6 +26,10 @@ class FrontendConfig(SiteConfig):
 
     publish_timeout: float = 30.0
     """How long messages may wait to be sent to the backbone, and then to come back from it."""
+    keep_timeout: float = 30.0
+    """How long published messages may wait until as many journals as wanted have synced them."""
+    remembered_bytes: int = 64 * 2**20
+    """Memory for the requests that had an idempotency key, and their numbers."""
     batch_messages: int = 10_000
     """Messages of one request."""
     waiting_bytes: int = 64 * 2**20

@@ -11,20 +11,17 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import MessageTooLarge, NotConnected, OperationalError, PublishTimeout
-from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.fyrehose.frontend.journals import Journals
 from fyrehose_twisted.fyrehose.frontend.rates import Rates
-from fyrehose_twisted.fyrehose.outbox import OutboxConfig
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
 from fyrehose_twisted.wording import counted
 
 AT_ONCE, BYTES_AT_ONCE = 256, 256 * 2**10
 """Messages of one client, and about how many bytes of them, that are sent before the next client has its turn."""
 
-UNDER_WAY = 4 * 2**20
-"""Bytes that the publisher takes before those under way have come back. It sends them in the order in which it got
-them, so only what waits outside of it waits in turns."""
+SWEEP_TIME = 1.0
+"""Seconds between two looks for what has waited for too long."""
 
 OVERHEAD = 64
 """Bytes that a message takes beside its own."""
@@ -54,23 +51,6 @@ class TooMuchWaits(OperationalError):
         self.own = own
 
 
-class FrontendPublisher(PublisherProtocol):
-    """The client of the backbone that publishes for all.
-
-    :ivar intake: told when the backbone comes and goes.
-    """
-
-    intake: Intake
-
-    def backbone_connected(self) -> None:
-        """See :meth:`~fyrehose_twisted.fyrehose.protocol.ClientProtocol.backbone_connected`."""
-        self.intake.connected(True)
-
-    def backbone_disconnected(self) -> None:
-        """See :meth:`~fyrehose_twisted.fyrehose.protocol.ClientProtocol.backbone_disconnected`."""
-        self.intake.connected(False)
-
-
 class _Batch:
     __slots__ = ("client", "done", "left", "messages", "over", "sent", "sequences", "since", "size")
 
@@ -95,6 +75,7 @@ class Intake:
     :ivar published_bytes: bytes of them.
     :ivar failed: messages that did not, by reason.
     :ivar waiting_bytes: bytes that wait to be sent.
+    :ivar journals: what durable journals have synced.
     """
 
     def __init__(self, publisher: Any, config: FrontendConfig, reactor: Any) -> None:
@@ -104,6 +85,7 @@ class Intake:
         self.published_bytes = 0
         self.failed: Counter[str] = Counter()
         self.waiting_bytes = 0
+        self.journals = Journals(config, reactor)
         self.is_connected = False
         self._publisher = publisher
         self._reactor = reactor
@@ -116,9 +98,13 @@ class Intake:
         self._idle: list[Deferred[None]] = []
 
     def __len__(self) -> int:
-        return len(self._under_way)
+        return len(self._under_way) + len(self.journals)
 
-    def submit(self, client: str, messages: Sequence[bytes]) -> Deferred[list[int]]:
+    def reconfigure(self, config: FrontendConfig) -> None:
+        """Go by other limits from now on."""
+        self.config = self.rates.config = self.journals.config = config
+
+    def submit(self, client: str, messages: Sequence[bytes]) -> Deferred[Sequence[int]]:
         """Publish messages, in this order, as soon as there is room.
 
         :return: Deferred of their numbers. It fails with :class:`NotPublished`; cancelled, it leaves out what was not
@@ -137,16 +123,25 @@ class Intake:
         if self.waiting_bytes and self._waiting[client] + size > config.waiting_bytes - self.waiting_bytes:
             raise TooMuchWaits(f"{self.waiting_bytes:,} bytes wait to be published", own=False)
         self.rates.charge(client, len(messages), size)
-        done: Deferred[list[int]] = Deferred(lambda _: self._cancel(batch))
+        done: Deferred[Sequence[int]] = Deferred(lambda _: self._cancel(batch))
         batch = _Batch(client, messages, size, self._reactor.seconds(), done)
         self._under_way.add(batch)
         self._waiting[client] += size
         self.waiting_bytes += size
         self._turns.setdefault(client, deque()).append(batch)
-        if self._sweep is None:
-            self._sweep = self._reactor.callLater(1.0, self._look)
+        self._sweep_later()
         self._pump()
         return done
+
+    def when_kept(self, sequences: Sequence[int], kept: int) -> Deferred[Sequence[int]]:
+        """Wait until durable journals have synced messages; see :meth:`.Journals.when_kept`."""
+        waiting = self.journals.when_kept(sequences, kept)
+        self._sweep_later()
+        return waiting.addBoth(self._waited)
+
+    def _waited(self, result: Any) -> Any:
+        self._tell_idle()
+        return result
 
     def connected(self, yes: bool) -> None:
         """The backbone answers, or does so no more."""
@@ -164,6 +159,7 @@ class Intake:
         """Give up what is left."""
         for batch in list(self._under_way):
             self._fail(batch, "stopping", "the service stops")
+        self.journals.stop()
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -263,16 +259,22 @@ class Intake:
         self._tell_idle()
 
     def _tell_idle(self) -> None:
-        if not self._under_way:
+        if not len(self):
             idle, self._idle = self._idle, []
             for one in idle:
                 one.callback(None)
 
+    def _sweep_later(self) -> None:
+        if self._sweep is None and len(self):
+            self._sweep = self._reactor.callLater(SWEEP_TIME, self._look)
+
     def _look(self) -> None:
+        self._sweep = None
         try:
             self._fail_late()
+            self.journals.time_passed()
         finally:
-            self._sweep = self._reactor.callLater(1.0, self._look) if self._under_way else None
+            self._sweep_later()
 
     def _fail_late(self) -> None:
         now, timeout = self._reactor.seconds(), self.config.publish_timeout
@@ -280,9 +282,3 @@ class Intake:
             for batch in [batch for batch in batches if now - batch.since >= timeout]:
                 away = "" if self.is_connected else "; the backbone does not answer"
                 self._fail(batch, "timeout", f"there was no room for it within {timeout:g} s{away}")
-
-
-def publisher_config(config: FrontendConfig, secret: bytes | None) -> ClientConfig:
-    """Return what the publisher of a frontend is told: it only publishes, and gets nothing of others."""
-    outbox = OutboxConfig(timeout=config.publish_timeout, queue_bytes=UNDER_WAY)
-    return ClientConfig(subscribe=False, journal=False, secret=secret, outbox=outbox)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -16,6 +17,7 @@ from zope.interface import implementer
 from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.intake import Intake, NotPublished, TooMuchWaits
+from fyrehose_twisted.fyrehose.frontend.journals import TooFewJournals
 from fyrehose_twisted.web.clients import client_of
 from fyrehose_twisted.web.tokens import Tokens
 
@@ -179,7 +181,7 @@ class LineConnection(Protocol):
                 break
             batch = [line[:-1] if line.endswith(b"\r") else line for line in self._held[: lines.at_once]]
             run = [line for line in batch if 0 < len(line) <= MAX_ENVELOPED]
-            published = None
+            published: Deferred[Sequence[int]] | None = None
             if run:
                 try:
                     published = lines.intake.submit(self.client, run)
@@ -194,6 +196,8 @@ class LineConnection(Protocol):
                 answers.tell(b"")
             self._answer(answers)
             if published is not None:
+                if lines.kept:
+                    published.addCallback(lines.intake.when_kept, lines.kept)
                 self._waiting.add(published)
                 done = published.addCallbacks(self._numbered, self._failed, (answers,), errbackArgs=(answers,))
                 done.addErrback(self._broken)
@@ -207,16 +211,21 @@ class LineConnection(Protocol):
             if not 0 < len(line) <= MAX_ENVELOPED
         }
 
-    def _numbered(self, sequences: list[int], answers: _Answers) -> None:
+    def _numbered(self, sequences: Sequence[int], answers: _Answers) -> None:
         self._lines.counts["lines"] += len(sequences)
         answers.tell(b"%d\n" * len(sequences) % tuple(sequences))
         self._go_on()
 
     def _failed(self, failure: Failure, answers: _Answers) -> None:
-        failure.trap(NotPublished, CancelledError)
+        failure.trap(NotPublished, TooFewJournals, CancelledError)
         error: Any = failure.value
-        why = b"unknown" if getattr(error, "unknown", True) else b"not-published"
         messages = answers.count - len(answers.errors)
+        if isinstance(error, TooFewJournals):
+            why = b"not-kept"
+            answers.tell(b"".join(self._error(b"%b %d" % (why, sequence)) for sequence in error.sequences))
+            self._go_on()
+            return
+        why = b"unknown" if getattr(error, "unknown", True) else b"not-published"
         answers.tell(self._error(why) * messages)
         self._lines.counts["errors"] += messages - 1
         self._go_on()
@@ -364,14 +373,18 @@ class LineFactory(Factory):
     """Lets clients in.
 
     :param tokens: clients begin with ``token TOKEN``; ``None`` for no such line.
+    :param kept: durable journals that must have synced a message before its number is told.
     :ivar counts: ``lines`` that were published, ``errors`` that were answered, and why connections ended.
     :ivar refused: connections that were closed because there were too many.
     """
 
     noisy = False
 
-    def __init__(self, intake: Intake, config: FrontendConfig, tokens: Tokens | None, reactor: Any) -> None:
+    def __init__(
+        self, intake: Intake, config: FrontendConfig, tokens: Tokens | None, reactor: Any, kept: int = 0
+    ) -> None:
         self.intake = intake
+        self.kept = kept
         self.config = config
         self.tokens = tokens
         self.reactor = reactor

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.fyrehose.frontend.intake import Intake
+from fyrehose_twisted.fyrehose.frontend.keys import Keys
 from fyrehose_twisted.fyrehose.frontend.lines import LineFactory
 from fyrehose_twisted.net.metrics import info
 
@@ -15,13 +16,14 @@ from fyrehose_twisted.net.metrics import info
 class FrontendCollector(Collector):
     """Turns the state of a frontend into metrics named ``fyrehose_frontend_*``."""
 
-    def __init__(self, intake: Intake, lines: LineFactory) -> None:
+    def __init__(self, intake: Intake, lines: LineFactory, keys: Keys) -> None:
         self._intake = intake
         self._lines = lines
+        self._keys = keys
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
-        intake, lines = self._intake, self._lines
+        intake, lines, journals = self._intake, self._lines, self._intake.journals
         yield info("frontend")
         yield CounterMetricFamily(
             "fyrehose_frontend_published", "Messages that came back from the backbone", value=intake.published
@@ -35,10 +37,17 @@ class FrontendCollector(Collector):
         for reason, count in sorted(intake.failed.items()):
             failed.add_metric([reason], count)
         yield failed
+        yield CounterMetricFamily(
+            "fyrehose_frontend_unkept", "Messages that too few journals had synced in time", value=journals.not_kept
+        )
         yield GaugeMetricFamily("fyrehose_frontend_backbone", "Whether the backbone answers", value=intake.is_connected)
         yield GaugeMetricFamily("fyrehose_frontend_batches", "Requests and runs of lines under way", value=len(intake))
         yield GaugeMetricFamily(
             "fyrehose_frontend_waiting_bytes", "Bytes that wait to be sent", value=intake.waiting_bytes
+        )
+        yield GaugeMetricFamily("fyrehose_frontend_journals", "Durable journals of the backbone", value=journals.count)
+        yield GaugeMetricFamily(
+            "fyrehose_frontend_keys", "Requests with an idempotency key that are remembered", value=len(self._keys)
         )
         yield GaugeMetricFamily("fyrehose_frontend_line_connections", "Connections for lines", value=len(lines))
         yield CounterMetricFamily(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
+from fyrehose_twisted.fyrehose.messages import MAX_HOLDINGS, MAX_SEQUENCE
 from fyrehose_twisted.web.openapi import (
     COUNT,
     FLAG,
+    TEXT,
     Schema,
     body_of,
     description_of,
@@ -18,6 +19,7 @@ from fyrehose_twisted.web.openapi import (
     metrics_of,
     object_of,
     ref,
+    request_header,
 )
 
 _SEQUENCE: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_SEQUENCE}
@@ -26,24 +28,51 @@ _SCHEMAS = {
     "Published": {
         "oneOf": [object_of({"sequence": _SEQUENCE}), object_of({"sequences": list_of(_SEQUENCE)})],
     },
+    "NotKept": object_of(
+        {
+            "error": {"const": "not-kept"},
+            "message": TEXT,
+            "had": COUNT,
+            "wanted": COUNT,
+            "sequence": _SEQUENCE,
+            "sequences": list_of(_SEQUENCE),
+        },
+        ("sequence", "sequences"),
+    ),
     "Health": object_of({"backbone": FLAG, "waiting_bytes": COUNT}),
 }
 
 
-def describe(config: FrontendConfig, *, token: bool) -> Schema:
+def describe(config: FrontendConfig, *, token: bool, kept: int = 0) -> Schema:
     """Return the description.
 
     :param token: whether one is needed.
+    :param kept: durable journals that must have synced a message where a request does not ask for more.
     """
     post = {
         "operationId": "publish",
         "summary": "Publish a message or, as NDJSON, a message a line, and be told the numbers",
         "description": (
-            "It is answered once the messages have come back from the backbone, so that they are published. A request"
-            " that is not answered, or with `unknown` true, may be published all the same; repeating it may publish it"
-            f" twice. NDJSON has at most {config.batch_messages:,} lines. Their numbers are told in the order of the"
-            " lines; they ascend unless the network lost a message, and others may have numbers between them."
+            "It is answered once the messages have come back from the backbone, so that they have numbers and were sent"
+            " to all subscribers, and once as many durable journals as `Kept` says have synced them to disk. A request"
+            " that is not answered, or with `unknown` true, may be published all the same; repeating it without"
+            f" `Idempotency-Key` may publish it twice. NDJSON has at most {config.batch_messages:,} lines. Their"
+            " numbers are told in the order of the lines; they ascend unless the network lost a message, and others may"
+            " have numbers between them."
         ),
+        "parameters": [
+            request_header(
+                "Kept",
+                "durable journals that must have synced the messages before the answer; the frontend's own number if it"
+                " is left out",
+                {"type": "integer", "minimum": kept, "maximum": MAX_HOLDINGS},
+            ),
+            request_header(
+                "Idempotency-Key",
+                "makes it safe to repeat the request, at this frontend: the same key and body get the same numbers",
+                {"type": "string", "pattern": "^[!-~]([ -~]{0,62}[!-~])?$"},
+            ),
+        ],
         "requestBody": body_of(
             {
                 "application/octet-stream": {"type": "string", "minLength": 1},
@@ -51,7 +80,11 @@ def describe(config: FrontendConfig, *, token: bool) -> Schema:
                 "application/x-ndjson": {"type": "string", "minLength": 1},
             }
         ),
-        "responses": {"201": json_of("published", ref("Published")), **errors(503)},
+        "responses": {
+            "201": json_of("published and, where journals were asked for, kept", ref("Published")),
+            **errors(409, 422, 503),
+            "504": json_of("published, and too few journals have synced it in time", ref("NotKept")),
+        },
     }
     paths: dict[str, dict[str, Schema]] = {
         "/messages": {"post": post},

@@ -9,12 +9,15 @@ from prometheus_client.registry import Collector
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 
+from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.intake import FrontendPublisher, Intake, publisher_config
+from fyrehose_twisted.fyrehose.frontend.intake import Intake
 from fyrehose_twisted.fyrehose.frontend.lines import LineFactory
 from fyrehose_twisted.fyrehose.frontend.metrics import FrontendCollector
 from fyrehose_twisted.fyrehose.frontend.openapi import describe
 from fyrehose_twisted.fyrehose.frontend.pages import MessagePages
+from fyrehose_twisted.fyrehose.frontend.publisher import FrontendPublisher, publisher_config
+from fyrehose_twisted.fyrehose.messages import MAX_HOLDINGS
 from fyrehose_twisted.fyrehose.service import DatagramService, bind
 from fyrehose_twisted.net.entrances import Entrances
 from fyrehose_twisted.notify import supervisor
@@ -34,9 +37,10 @@ class FrontendService(DatagramService):
     :param lines: server endpoint for lines; ``None`` for none.
     :param tokens: clients have to know one of them.
     :param secret: the backbone's.
+    :param kept: durable journals that must have synced a message before its number is told.
     :param reread: called on SIGHUP; returns limits and tokens to go by from then on.
     :ivar site: what answers HTTP.
-    :raises ConfigurationError: if an endpoint is none.
+    :raises ConfigurationError: if an endpoint is none, or a backbone does not tell of so many journals.
     """
 
     def __init__(
@@ -47,16 +51,19 @@ class FrontendService(DatagramService):
         lines: str | None,
         tokens: Tokens | None = None,
         secret: bytes | None = None,
+        kept: int = 0,
         config: FrontendConfig | None = None,
         reread: Callable[[], tuple[FrontendConfig, Tokens | None]] | None = None,
         reactor: Any = None,
     ) -> None:
         super().__init__(reactor)
+        if not 0 <= kept <= MAX_HOLDINGS:
+            raise ConfigurationError(f"kept={kept}: a backbone tells of {MAX_HOLDINGS} journals at most")
         self.backbone = backbone
         self.config = FrontendConfig() if config is None else config
         self.publisher = FrontendPublisher(publisher_config(self.config, secret), reactor=self.reactor)
         self.intake = self.publisher.intake = Intake(self.publisher, self.config, self.reactor)
-        self.lines = LineFactory(self.intake, self.config, tokens, self.reactor)
+        self.lines = LineFactory(self.intake, self.config, tokens, self.reactor, kept)
         self.site = _site(self.intake, self.lines, self.config, tokens, self.reactor)
         self._entrances = Entrances(self.reactor, "tcp:8481", "frontend")
         for option, description, factory in (("http", http, self.site), ("lines", lines, self.lines)):
@@ -112,7 +119,7 @@ class FrontendService(DatagramService):
         config, tokens = read
         told = changes(self.config, config)
         self.config = self.site.config = self.lines.config = config
-        self.intake.config = self.intake.rates.config = config
+        self.intake.reconfigure(config)
         self.site.clients.limits = config.client_limits
         self.site.guard.tokens = self.lines.tokens = tokens
         return [*told, *([] if tokens is None else [counted(len(tokens), "token")])]
@@ -123,9 +130,9 @@ class FrontendService(DatagramService):
 
 
 def _site(intake: Intake, lines: LineFactory, config: FrontendConfig, tokens: Tokens | None, reactor: Any) -> WebSite:
-    pages = MessagePages(intake, config)
-    metrics: list[Collector] = [FrontendCollector(intake, lines)]
-    description = describe(config, token=tokens is not None)
+    pages = MessagePages(intake, config, lines.kept)
+    metrics: list[Collector] = [FrontendCollector(intake, lines, pages.keys)]
+    description = describe(config, token=tokens is not None, kept=lines.kept)
     routes = [
         Route("/messages", {b"POST": pages.post}),
         Route("/health", {b"GET": pages.health}, open=True),

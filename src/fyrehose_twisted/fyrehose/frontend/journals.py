@@ -1,0 +1,123 @@
+"""Durable journals of a frontend's backbone: how far they have synced, and the messages that wait for that."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from twisted.internet.defer import Deferred, succeed
+
+from fyrehose_twisted.errors import OperationalError
+from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.fyrehose.messages import Holding
+from fyrehose_twisted.wording import counted
+
+
+class TooFewJournals(OperationalError):
+    """Messages were published, and fewer durable journals than wanted had them in time.
+
+    :ivar sequences: their numbers.
+    :ivar had: journals that had synced all of them.
+    :ivar wanted: journals that were to.
+    """
+
+    def __init__(self, sequences: Sequence[int], had: int, wanted: int, why: str) -> None:
+        one = len(sequences) == 1
+        what = f"message {sequences[0]} is" if one else f"{counted(len(sequences), 'message')} are"
+        super().__init__(
+            f"{what} published, and {had} of {wanted} durable journals had synced {'it' if one else 'them'} {why}"
+        )
+        self.sequences = sequences
+        self.had = had
+        self.wanted = wanted
+
+
+class _Wait(NamedTuple):
+    last: int
+    ticket: int
+    first: int
+    sequences: Sequence[int]
+    wanted: int
+    deadline: float
+    done: Deferred[Sequence[int]]
+
+
+class Journals:
+    """Journals that the backbone tells of, and what they have yet to sync.
+
+    :param config: limits; may be replaced at any time.
+    :ivar not_kept: messages for which :meth:`when_kept` gave up.
+    """
+
+    def __init__(self, config: FrontendConfig, reactor: Any) -> None:
+        self.config = config
+        self.not_kept = 0
+        self._reactor = reactor
+        self._holdings: Sequence[Holding] = ()
+        self._waits: dict[int, _Wait] = {}
+        self._heaps: dict[int, list[_Wait]] = {}
+        self._tickets = 0
+
+    def __len__(self) -> int:
+        """Return how many runs of messages wait to be kept."""
+        return len(self._waits)
+
+    @property
+    def count(self) -> int:
+        """Durable journals that the backbone tells of."""
+        return len(self._holdings)
+
+    def heard(self, holdings: Sequence[Holding]) -> None:
+        """Take in how far the journals have synced."""
+        self._holdings = holdings
+        for wanted, heap in self._heaps.items():
+            reached = self._reached(wanted)
+            while heap and heap[0].last <= reached:
+                wait = heapq.heappop(heap)
+                # A run of which a journal lost a part waits for its deadline, outside of the heap.
+                if wait.ticket in self._waits and self._having(wait.first, wait.last) >= wanted:
+                    del self._waits[wait.ticket]
+                    wait.done.callback(wait.sequences)
+
+    def when_kept(self, sequences: Sequence[int], wanted: int) -> Deferred[Sequence[int]]:
+        """Wait until ``wanted`` durable journals have synced messages that are published.
+
+        :return: Deferred of their numbers. It fails with :class:`TooFewJournals` after ``config.keep_timeout`` seconds.
+        """
+        first, last = min(sequences), max(sequences)
+        if self._having(first, last) >= wanted:
+            return succeed(sequences)
+        self._tickets += 1
+        ticket, deadline = self._tickets, self._reactor.seconds() + self.config.keep_timeout
+        done: Deferred[Sequence[int]] = Deferred(lambda _: self._waits.__delitem__(ticket))
+        wait = self._waits[ticket] = _Wait(last, ticket, first, sequences, wanted, deadline, done)
+        heapq.heappush(self._heaps.setdefault(wanted, []), wait)
+        return done
+
+    def time_passed(self) -> None:
+        """Give up what has waited for too long."""
+        now = self._reactor.seconds()
+        self._give_up([wait for wait in self._waits.values() if wait.deadline <= now], "in time")
+
+    def stop(self) -> None:
+        """Wait no longer for any message."""
+        self._give_up(list(self._waits.values()), "when the service stopped")
+
+    def _give_up(self, late: Sequence[_Wait], why: str) -> None:
+        for wait in late:
+            del self._waits[wait.ticket]
+            self.not_kept += len(wait.sequences)
+        for heap in self._heaps.values() if late else ():
+            heap[:] = sorted(wait for wait in heap if wait.ticket in self._waits)
+        for wait in late:
+            had = self._having(wait.first, wait.last)
+            wait.done.errback(TooFewJournals(wait.sequences, had, wait.wanted, why))
+
+    def _reached(self, wanted: int) -> int:
+        """Return the last number up to which so many journals have synced, 0 if there are fewer."""
+        durable = sorted((holding.durable for holding in self._holdings), reverse=True)
+        return durable[wanted - 1] if len(durable) >= wanted else 0
+
+    def _having(self, first: int, last: int) -> int:
+        return sum(holding.keeps(first) and holding.keeps(last) for holding in self._holdings)

@@ -1,0 +1,43 @@
+"""The client of the backbone that publishes for all clients of a frontend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.fyrehose.frontend.intake import Intake
+from fyrehose_twisted.fyrehose.messages import Holding
+from fyrehose_twisted.fyrehose.outbox import OutboxConfig
+from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
+
+UNDER_WAY = 4 * 2**20
+"""Bytes that the publisher takes before those under way have come back. It sends them in the order in which it got
+them, so only what waits outside of it waits in turns."""
+
+
+class FrontendPublisher(PublisherProtocol):
+    """The client of the backbone that publishes for all.
+
+    :ivar intake: told when the backbone comes and goes.
+    """
+
+    intake: Intake
+
+    def backbone_connected(self) -> None:
+        """See :meth:`~fyrehose_twisted.fyrehose.protocol.ClientProtocol.backbone_connected`."""
+        self.intake.connected(True)
+
+    def backbone_disconnected(self) -> None:
+        """See :meth:`~fyrehose_twisted.fyrehose.protocol.ClientProtocol.backbone_disconnected`."""
+        self.intake.connected(False)
+
+    def journals_synced(self, holdings: Sequence[Holding]) -> None:
+        """See :meth:`~fyrehose_twisted.fyrehose.protocol.ClientProtocol.journals_synced`."""
+        self.intake.journals.heard(holdings)
+
+
+def publisher_config(config: FrontendConfig, secret: bytes | None) -> ClientConfig:
+    """Return what the publisher of a frontend is told: it only publishes, and gets nothing of others."""
+    outbox = OutboxConfig(timeout=config.publish_timeout, queue_bytes=UNDER_WAY)
+    return ClientConfig(subscribe=False, journal=False, watch=True, secret=secret, outbox=outbox)

@@ -1,0 +1,108 @@
+"""What waits for durable journals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+
+from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.fyrehose.frontend.journals import Journals, TooFewJournals
+from fyrehose_twisted.fyrehose.messages import Holding
+
+
+class Bench:
+    """Journals of which a test says how far they have synced."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.clock = Clock()
+        self.journals = Journals(FrontendConfig(**limits), self.clock)
+
+    def when_kept(self, sequences: Sequence[int], wanted: int) -> list[Any]:
+        """Return a list that has what comes of it, once that is known."""
+        found: list[Any] = []
+        self.waiting: Deferred[Any] = self.journals.when_kept(sequences, wanted)
+        self.waiting.addBoth(found.append)
+        return found
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.journals.time_passed()
+
+
+def test_messages_are_kept_once_so_many_journals_have_synced_all_of_them() -> None:
+    bench = Bench()
+    kept = bench.when_kept([4, 7, 6], 2)
+    bench.journals.heard([Holding(1, 7), Holding(1, 6)])
+    assert (kept, len(bench.journals)) == ([], 1)
+    bench.journals.heard([Holding(1, 8), Holding(4, 7)])
+    assert (kept, len(bench.journals)) == ([[4, 7, 6]], 0)
+    assert bench.when_kept([7], 2) == [[7]]
+
+
+def test_a_journal_that_lost_a_part_does_not_count() -> None:
+    bench = Bench()
+    kept = bench.when_kept([4, 7], 1)
+    bench.journals.heard([Holding(5, 9)])
+    bench.pass_time(30)
+    [failure] = kept
+    error = failure.value
+    assert isinstance(error, TooFewJournals)
+    assert (error.sequences, error.had, error.wanted) == ([4, 7], 0, 1)
+    assert str(error) == "2 messages are published, and 0 of 1 durable journals had synced them in time"
+
+
+def test_a_message_that_is_not_kept_in_time_is_given_up() -> None:
+    bench = Bench(keep_timeout=5.0)
+    bench.journals.heard([Holding(1, 9), Holding(1, 3)])
+    kept, later = bench.when_kept([7], 2), bench.when_kept([1_000], 1)
+    bench.pass_time(4)
+    assert kept == []
+    bench.pass_time(1)
+    assert str(kept[0].value) == "message 7 is published, and 1 of 2 durable journals had synced it in time"
+    assert str(later[0].value).startswith("message 1000 is published, and 0 of 1")
+    assert (bench.journals.not_kept, len(bench.journals)) == (2, 0)
+    bench.journals.heard([Holding(1, 2_000)] * 2)
+    assert bench.when_kept([7], 2) == [[7]]
+
+
+def test_a_wait_can_be_cancelled() -> None:
+    bench = Bench()
+    kept = bench.when_kept([7], 1)
+    bench.waiting.cancel()
+    assert isinstance(kept[0].value, CancelledError)
+    bench.journals.heard([Holding(1, 9)])
+    bench.pass_time(30)
+    assert (bench.journals.not_kept, len(bench.journals)) == (0, 0)
+
+
+def test_nothing_waits_any_more_when_it_stops() -> None:
+    bench = Bench()
+    kept = bench.when_kept([7], 1)
+    bench.journals.stop()
+    assert str(kept[0].value).endswith("0 of 1 durable journals had synced it when the service stopped")
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(1, 3))),
+    st.lists(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 20)), max_size=3)),
+)
+def test_a_message_is_kept_as_soon_as_the_journals_say_so(
+    messages: list[tuple[int, int]], told: list[list[tuple[int, int]]]
+) -> None:
+    bench = Bench()
+    kept = [bench.when_kept([sequence], wanted) for sequence, wanted in messages]
+    expected = [False] * len(messages)
+    durable = [0] * 3
+    for holdings in told:
+        # Journals go forward only.
+        durable = [max(a, b) for a, b in zip(durable, [last for _, last in holdings] + [0] * 3, strict=False)]
+        heard = [Holding(1, last) for last in durable]
+        bench.journals.heard(heard)
+        for row, (sequence, wanted) in enumerate(messages):
+            expected[row] |= sum(holding.keeps(sequence) for holding in heard) >= wanted
+        assert [bool(one) for one in kept] == expected

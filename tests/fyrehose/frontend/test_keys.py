@@ -1,0 +1,131 @@
+"""Requests that are repeated with their idempotency key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.defer import CancelledError, Deferred
+
+from fyrehose_twisted.errors import PublishTimeout
+from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.fyrehose.frontend.intake import NotPublished, TooMuchWaits
+from fyrehose_twisted.fyrehose.frontend.keys import ENTRY_BYTES, NUMBER_BYTES, KeyReused, Keys, OutcomeUnknown
+
+ONE = ENTRY_BYTES + NUMBER_BYTES
+"""Bytes that a request with one message takes."""
+
+
+def fired(deferred: Deferred[Any]) -> list[Any]:
+    found: list[Any] = []
+    deferred.addBoth(lambda result: found.append(list(result) if not hasattr(result, "value") else result.value))
+    return found
+
+
+def test_a_repeated_request_gets_its_numbers_and_publishes_nothing(frontend: Any) -> None:
+    keys = Keys(frontend.intake)
+    for _ in range(2):
+        assert fired(keys.publish("ann", "k", b"d", [b"1", b"2"])) == [[1, 2]]
+    assert fired(keys.publish("bob", "k", b"d", [b"3"])) == [[3]]
+    assert fired(keys.publish("ann", "l", b"d", [b"4"])) == [[4]]
+    assert frontend.publisher.messages == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_request_that_is_repeated_too_early_waits_for_the_same_messages(frontend: Any) -> None:
+    keys, frontend.publisher.held = Keys(frontend.intake), []
+    waiting = [keys.publish("ann", "k", b"d", [b"1"]) for _ in range(3)]
+    gone = fired(waiting[0])
+    waiting[0].cancel()
+    assert isinstance(gone[0], CancelledError)
+    others = list(map(fired, waiting[1:]))
+    frontend.publisher.answer()
+    assert others == [[[1]], [[1]]]
+    assert frontend.publisher.messages == [b"1"]
+
+
+def test_a_request_whose_client_has_gone_goes_on(frontend: Any) -> None:
+    keys, frontend.publisher.full = Keys(frontend.intake), True
+    keys.publish("ann", "k", b"d", [b"1"]).addErrback(lambda failure: failure.trap(CancelledError)).cancel()
+    frontend.publisher.make_room()
+    assert fired(keys.publish("ann", "k", b"d", [b"1"])) == [[1]]
+    assert frontend.publisher.messages == [b"1"]
+
+
+def test_a_key_stands_for_one_content(frontend: Any) -> None:
+    keys = Keys(frontend.intake)
+    keys.publish("ann", "k", b"d", [b"1"])
+    with pytest.raises(KeyReused):
+        keys.publish("ann", "k", b"e", [b"2"])
+    assert frontend.publisher.messages == [b"1"]
+
+
+def test_what_may_be_published_is_not_published_again(frontend: Any) -> None:
+    keys, frontend.publisher.held = Keys(frontend.intake), []
+    first = fired(keys.publish("ann", "k", b"d", [b"1"]))
+    frontend.publisher.answer(PublishTimeout("late"))
+    assert (type(first[0]), first[0].unknown) == (NotPublished, True)
+    with pytest.raises(OutcomeUnknown):
+        keys.publish("ann", "k", b"d", [b"1"])
+    assert frontend.publisher.messages == [b"1"]
+
+
+def test_what_is_not_published_is_published_when_it_is_repeated(frontend: Any) -> None:
+    keys = Keys(frontend.intake)
+    frontend.intake.connected(False)
+    first = fired(keys.publish("ann", "k", b"d", [b"1"]))
+    frontend.clock.pump([1] * 31)
+    assert first[0].unknown is False
+    assert (len(keys), keys.size) == (0, 0)
+    frontend.intake.connected(True)
+    assert fired(keys.publish("ann", "k", b"d", [b"1"])) == [[1]]
+
+
+def test_what_is_refused_is_not_remembered(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(waiting_bytes=100))
+    frontend.publisher.full = True
+    keys = Keys(frontend.intake)
+    keys.publish("ann", "k", b"d", [b"x" * 80])
+    with pytest.raises(TooMuchWaits):
+        keys.publish("bob", "k", b"d", [b"x" * 80])
+    assert (len(keys), keys.size) == (1, ONE)
+
+
+def test_the_oldest_of_a_client_is_forgotten_first(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(remembered_bytes=8 * ONE))
+    keys = Keys(frontend.intake)
+    for number in range(10):
+        keys.publish("ann", str(number), b"d", [b"x"])
+    assert (len(keys), keys.size) == (4, 4 * ONE)  # It may have as much as is left for others.
+    for number in range(10):
+        keys.publish("bob", str(number), b"d", [b"x"])
+    assert len(keys) == 6
+    count = len(frontend.publisher.messages)
+    for client, number in (("ann", 6), ("ann", 9), ("bob", 9)):
+        keys.publish(client, str(number), b"d", [b"x"])
+    assert len(frontend.publisher.messages) == count
+    keys.publish("ann", "0", b"d", [b"x"])
+    assert len(frontend.publisher.messages) == count + 1
+
+
+def test_a_new_client_finds_room_however_many_there_are(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(remembered_bytes=4 * ONE))
+    keys = Keys(frontend.intake)
+    for client in range(20):
+        assert fired(keys.publish(str(client), "k", b"d", [b"x"])) == [[client + 1]]
+    assert keys.size <= 4 * ONE
+    keys.publish("19", "k", b"d", [b"x"])
+    assert len(frontend.publisher.messages) == 20
+
+
+def test_what_is_under_way_is_not_forgotten(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(remembered_bytes=2 * ONE))
+    keys, frontend.publisher.held = Keys(frontend.intake), []
+    keys.publish("ann", "1", b"d", [b"x"])
+    with pytest.raises(TooMuchWaits) as refused:
+        keys.publish("ann", "2", b"d", [b"x"])
+    assert refused.value.own
+    keys.publish("bob", "1", b"d", [b"x"])
+    with pytest.raises(TooMuchWaits) as refused:
+        keys.publish("eve", "1", b"d", [b"x"])
+    assert not refused.value.own
+    assert len(frontend.publisher.messages) == 2
