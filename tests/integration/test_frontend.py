@@ -13,13 +13,15 @@ import sys
 import threading
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+
+from fyrehose_twisted.journal.reader import open_reader
 
 DEADLINE = 120.0
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -464,6 +466,45 @@ def test_a_message_is_answered_when_journals_have_it_and_a_repeated_request_publ
     journal.kill()
     backbone.kill()
     assert journal.lines() == [b"one", b"two", b"three", b"four"]
+
+
+@pytest.mark.extended
+def test_what_is_answered_beside_a_flood_of_large_messages_is_in_a_journal(
+    backbone: Any, start_journal: Any, start_frontend: Any, tmp_path: Path
+) -> None:
+    journals = [start_journal(backbone, name) for name in ("one", "two")]
+    backbone.wait_for_clients(2)
+    frontend = start_frontend(backbone, *has_limits(tmp_path, line_connections_per_client=65))
+    honest, flood = frontend.connect(), [frontend.connect() for _ in range(64)]
+    over = threading.Event()
+
+    def publish(connection: Lines) -> None:
+        while not over.is_set():
+            connection.send(b"x" * 60_000 + b"\n")
+        connection.end()
+
+    writers = [threading.Thread(target=publish, args=(connection,)) for connection in flood]
+    for writer in writers:
+        writer.start()
+    try:
+        while sum(len(connection.answers) for connection in flood) < 4_000:
+            honest.send(b"honest\n").wait_for(len(honest.answers) + 1)
+    finally:
+        over.set()
+        for writer in writers:
+            writer.join()
+    answers = [answer for connection in (honest.end(), *flood) for answer in connection.wait_for_end()]
+    told = set(map(int, answers))
+    lost = set(told)
+    for journal in journals:
+        journal.wait_for(max(told))
+        with closing(open_reader(journal.path)) as reader:
+            bounds = reader.bounds(0)
+            assert bounds is not None
+            gaps = [(1, bounds.first - 1), *reader.losses(0, bounds.first, bounds.last)]
+            lost &= {number for first, last in gaps for number in range(first, last + 1)}
+    assert lost == set()
+    frontend.stop()
 
 
 @pytest.mark.extended

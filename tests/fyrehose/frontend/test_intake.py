@@ -218,6 +218,30 @@ def test_rates_of_bytes(make_frontend: Any) -> None:
     assert frontend.intake.rates.wait("a") == 2
 
 
+def test_no_more_is_sent_ahead_of_the_journals_than_may_be(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(unsynced_bytes=500, min_rate=1))
+    frontend.intake.journals.heard([Holding(1, 0)])
+    waiting = [frontend.intake.submit("a", [b"x" * 236]) for _ in range(4)]
+    assert len(frontend.publisher.messages) == 2
+    frontend.intake.journals.heard([Holding(1, 1)])
+    assert len(frontend.publisher.messages) == 3
+    frontend.intake.journals.heard([])
+    assert [result(one) for one in waiting] == [[1], [2], [3], [4]]
+
+
+def test_what_has_not_come_back_counts_as_ahead_of_the_journals(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(unsynced_bytes=500))
+    frontend.intake.journals.heard([Holding(1, 99)])
+    frontend.publisher.held = []
+    waiting = [frontend.intake.submit("a", [b"x" * 236]) for _ in range(4)]
+    assert len(frontend.publisher.messages) == 2
+    lost, frontend.publisher.held = frontend.publisher.held, None
+    for deferred, _ in lost:
+        deferred.errback(PublishTimeout("late"))
+    assert [failure(one).why for one in waiting[:2]] == ["timeout"] * 2
+    assert [result(one) for one in waiting[2:]] == [[3], [4]]
+
+
 def test_it_is_idle_when_nothing_waits_to_be_kept(frontend: Any) -> None:
     waiting = frontend.intake.when_kept([7], 1)
     idle = frontend.intake.when_idle()

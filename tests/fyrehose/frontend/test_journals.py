@@ -1,10 +1,12 @@
-"""What waits for durable journals."""
+"""What waits for durable journals, and how far a frontend may be ahead of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError, Deferred
@@ -16,11 +18,18 @@ from fyrehose_twisted.fyrehose.messages import Holding
 
 
 class Bench:
-    """Journals of which a test says how far they have synced."""
+    """Journals of which a test says how far they have synced.
+
+    :ivar changes: how often somebody was told of it.
+    """
 
     def __init__(self, **limits: Any) -> None:
         self.clock = Clock()
-        self.journals = Journals(FrontendConfig(**limits), self.clock)
+        self.changes = 0
+        self.journals = Journals(FrontendConfig(**limits), self.clock, self._changed)
+
+    def _changed(self) -> None:
+        self.changes += 1
 
     def when_kept(self, sequences: Sequence[int], wanted: int) -> list[Any]:
         """Return a list that has what comes of it, once that is known."""
@@ -31,14 +40,14 @@ class Bench:
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.journals.time_passed()
+        self.journals.time_passed(seconds)
 
 
 def test_messages_are_kept_once_so_many_journals_have_synced_all_of_them() -> None:
     bench = Bench()
     kept = bench.when_kept([4, 7, 6], 2)
     bench.journals.heard([Holding(1, 7), Holding(1, 6)])
-    assert (kept, len(bench.journals)) == ([], 1)
+    assert (kept, len(bench.journals), bench.changes) == ([], 1, 1)
     bench.journals.heard([Holding(1, 8), Holding(4, 7)])
     assert (kept, len(bench.journals)) == ([[4, 7, 6]], 0)
     assert bench.when_kept([7], 2) == [[7]]
@@ -106,3 +115,45 @@ def test_a_message_is_kept_as_soon_as_the_journals_say_so(
         for row, (sequence, wanted) in enumerate(messages):
             expected[row] |= sum(holding.keeps(sequence) for holding in heard) >= wanted
         assert [bool(one) for one in kept] == expected
+
+
+def test_where_there_is_no_journal_nothing_is_held_back() -> None:
+    bench = Bench(unsynced_bytes=100)
+    bench.journals.published(7, 1_000)
+    assert bench.journals.room(1_000) == inf
+
+
+def test_it_is_ahead_of_the_best_journal_by_so_many_bytes_at_most() -> None:
+    bench = Bench(unsynced_bytes=100)
+    bench.journals.heard([Holding(1, 5), Holding(1, 6)])
+    bench.journals.published(6, 1_000)
+    bench.journals.published(8, 50)
+    bench.journals.published(7, 20)
+    assert (bench.journals.unsynced_bytes, bench.journals.room(40)) == (70, -10)
+    bench.journals.heard([Holding(1, 5), Holding(1, 7)])
+    assert (bench.journals.unsynced_bytes, bench.journals.room(40)) == (50, 10)
+    bench.journals.heard([Holding(1, 8), Holding(1, 7)])
+    assert bench.journals.room(0) == 100
+
+
+def test_a_little_is_let_out_however_far_behind_journals_are() -> None:
+    bench = Bench(unsynced_bytes=100, min_rate=30)
+    bench.journals.heard([Holding(1, 5)])
+    for sequence in (6, 7, 8):
+        bench.journals.published(sequence, 40)
+    assert bench.journals.room(0) == -20
+    bench.pass_time(1)
+    assert bench.journals.room(0) == pytest.approx(10, abs=1)
+    bench.pass_time(2)
+    assert bench.journals.room(0) == pytest.approx(70, abs=2)
+    bench.pass_time(9)
+    assert bench.journals.room(0) == 100
+
+
+def test_journals_that_are_gone_hold_nothing_back() -> None:
+    bench = Bench(unsynced_bytes=100)
+    bench.journals.heard([Holding(1, 5)])
+    bench.journals.published(6, 200)
+    assert bench.journals.room(0) == -100
+    bench.journals.heard([])
+    assert (bench.journals.room(0), bench.changes) == (inf, 2)

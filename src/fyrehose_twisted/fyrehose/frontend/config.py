@@ -10,7 +10,7 @@ from fyrehose_twisted.web.config import SiteConfig
 RELOADED = (
     *("max_connections", "max_line_connections", "line_connections_per_client", "requests_per_client"),
     *("messages_per_client", "bytes_per_client", "burst", "waiting_bytes", "waiting_bytes_per_client"),
-    *("keep_timeout", "remembered_bytes"),
+    *("keep_timeout", "unsynced_bytes", "min_rate", "remembered_bytes"),
 )
 """What may change while the service runs."""
 
@@ -28,6 +28,11 @@ class FrontendConfig(SiteConfig):
     """How long messages may wait to be sent to the backbone, and then to come back from it."""
     keep_timeout: float = 30.0
     """How long published messages may wait until as many journals as wanted have synced them."""
+    unsynced_bytes: int = 16 * 2**20
+    """Bytes that are published ahead of what at least one durable journal has synced, where there is one: half of what
+    a backbone remembers by default, so that journals can have repaired what they missed."""
+    min_rate: float = 2.0**20
+    """Bytes a second that are published in any case, however far behind all journals are."""
     remembered_bytes: int = 64 * 2**20
     """Memory for the requests that had an idempotency key, and their numbers."""
     batch_messages: int = 10_000

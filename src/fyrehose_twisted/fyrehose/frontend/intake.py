@@ -85,7 +85,7 @@ class Intake:
         self.published_bytes = 0
         self.failed: Counter[str] = Counter()
         self.waiting_bytes = 0
-        self.journals = Journals(config, reactor)
+        self.journals = Journals(config, reactor, self._pump)
         self.is_connected = False
         self._publisher = publisher
         self._reactor = reactor
@@ -93,6 +93,7 @@ class Intake:
         self._waiting: Counter[str] = Counter()
         self._room: Deferred[None] | None = None
         self._pumping = False
+        self._sent_bytes = 0
         self._under_way: set[_Batch] = set()
         self._sweep: Any = None
         self._idle: list[Deferred[None]] = []
@@ -174,7 +175,7 @@ class Intake:
             self._pumping = False
 
     def _send_turns(self) -> None:
-        while self._turns and self.is_connected and self._room is None:
+        while self._turns and self.is_connected and self._room is None and self.journals.room(self._sent_bytes) > 0:
             try:
                 room = self._publisher.when_room()
             except NotConnected:
@@ -210,8 +211,9 @@ class Intake:
             self._fail(batch, "not-connected", str(error))
             return
         batch.sent += len(messages)
+        self._sent_bytes += size
         self._no_longer_waits(batch, size)
-        published.addCallbacks(self._returned, self._lost, (batch, first, size), errbackArgs=(batch,))
+        published.addCallbacks(self._returned, self._lost, (batch, first, size), errbackArgs=(batch, size))
 
     def _no_longer_waits(self, batch: _Batch, size: int) -> None:
         client = batch.client
@@ -227,6 +229,8 @@ class Intake:
                 del self._turns[client]
 
     def _returned(self, sequences: list[int], batch: _Batch, first: int, size: int) -> None:
+        self._sent_bytes -= size
+        self.journals.published(max(sequences), size)
         batch.sequences[first : first + len(sequences)] = sequences
         batch.left -= len(sequences)
         self.published += len(sequences)
@@ -234,11 +238,14 @@ class Intake:
         if not batch.left and not batch.over:
             self._end(batch)
             batch.done.callback(batch.sequences)
+        self._pump()
 
-    def _lost(self, failure: Failure, batch: _Batch) -> None:
+    def _lost(self, failure: Failure, batch: _Batch, size: int) -> None:
         failure.trap(NotConnected, PublishTimeout)
+        self._sent_bytes -= size
         late = failure.check(PublishTimeout) is not None
         self._fail(batch, "timeout" if late else "not-connected", str(failure.value))
+        self._pump()
 
     def _fail(self, batch: _Batch, why: str, detail: str) -> None:
         if batch.over:
@@ -272,7 +279,7 @@ class Intake:
         self._sweep = None
         try:
             self._fail_late()
-            self.journals.time_passed()
+            self.journals.time_passed(SWEEP_TIME)
         finally:
             self._sweep_later()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred, succeed
@@ -47,14 +48,19 @@ class Journals:
     """Journals that the backbone tells of, and what they have yet to sync.
 
     :param config: limits; may be replaced at any time.
+    :param changed: called when journals have synced more.
+    :ivar unsynced_bytes: bytes of messages that came back from the backbone and that no journal has synced.
     :ivar not_kept: messages for which :meth:`when_kept` gave up.
     """
 
-    def __init__(self, config: FrontendConfig, reactor: Any) -> None:
+    def __init__(self, config: FrontendConfig, reactor: Any, changed: Callable[[], None]) -> None:
         self.config = config
+        self.unsynced_bytes = 0
         self.not_kept = 0
         self._reactor = reactor
+        self._changed = changed
         self._holdings: Sequence[Holding] = ()
+        self._unsynced: list[tuple[int, int]] = []
         self._waits: dict[int, _Wait] = {}
         self._heaps: dict[int, list[_Wait]] = {}
         self._tickets = 0
@@ -68,9 +74,26 @@ class Journals:
         """Durable journals that the backbone tells of."""
         return len(self._holdings)
 
+    def room(self, under_way: int) -> float:
+        """Return the bytes that may be published now.
+
+        Messages are published no further ahead of the journal that has synced most than ``config.unsynced_bytes``.
+        Where there is no durable journal nothing is held back.
+
+        :param under_way: bytes that have not come back from the backbone.
+        """
+        return self.config.unsynced_bytes - self.unsynced_bytes - under_way if self._holdings else inf
+
+    def published(self, last: int, size: int) -> None:
+        """Count ``size`` bytes of messages, of which ``last`` is the highest number, until a journal has them."""
+        if last > self._reached(1):
+            self.unsynced_bytes += size
+            heapq.heappush(self._unsynced, (last, size))
+
     def heard(self, holdings: Sequence[Holding]) -> None:
         """Take in how far the journals have synced."""
         self._holdings = holdings
+        self._release(self._reached(1))
         for wanted, heap in self._heaps.items():
             reached = self._reached(wanted)
             while heap and heap[0].last <= reached:
@@ -79,6 +102,7 @@ class Journals:
                 if wait.ticket in self._waits and self._having(wait.first, wait.last) >= wanted:
                     del self._waits[wait.ticket]
                     wait.done.callback(wait.sequences)
+        self._changed()
 
     def when_kept(self, sequences: Sequence[int], wanted: int) -> Deferred[Sequence[int]]:
         """Wait until ``wanted`` durable journals have synced messages that are published.
@@ -95,10 +119,24 @@ class Journals:
         heapq.heappush(self._heaps.setdefault(wanted, []), wait)
         return done
 
-    def time_passed(self) -> None:
-        """Give up what has waited for too long."""
+    def time_passed(self, seconds: float) -> None:
+        """Give up what has waited for too long, and let out what may be published in any case.
+
+        :param seconds: since this was called last.
+        """
         now = self._reactor.seconds()
         self._give_up([wait for wait in self._waits.values() if wait.deadline <= now], "in time")
+        allowed = self.config.min_rate * seconds
+        while self._unsynced and allowed > 0:
+            last, size = self._unsynced[0]
+            taken = min(size, int(allowed) + 1)
+            allowed -= taken
+            self.unsynced_bytes -= taken
+            if taken == size:
+                heapq.heappop(self._unsynced)
+            else:
+                self._unsynced[0] = last, size - taken
+        self._changed()
 
     def stop(self) -> None:
         """Wait no longer for any message."""
@@ -113,6 +151,10 @@ class Journals:
         for wait in late:
             had = self._having(wait.first, wait.last)
             wait.done.errback(TooFewJournals(wait.sequences, had, wait.wanted, why))
+
+    def _release(self, reached: int) -> None:
+        while self._unsynced and self._unsynced[0][0] <= reached:
+            self.unsynced_bytes -= heapq.heappop(self._unsynced)[1]
 
     def _reached(self, wanted: int) -> int:
         """Return the last number up to which so many journals have synced, 0 if there are fewer."""

@@ -45,6 +45,11 @@ class FrontendCollector(Collector):
         yield GaugeMetricFamily(
             "fyrehose_frontend_waiting_bytes", "Bytes that wait to be sent", value=intake.waiting_bytes
         )
+        yield GaugeMetricFamily(
+            "fyrehose_frontend_unsynced_bytes",
+            "Bytes published and not synced by any durable journal",
+            value=journals.unsynced_bytes,
+        )
         yield GaugeMetricFamily("fyrehose_frontend_journals", "Durable journals of the backbone", value=journals.count)
         yield GaugeMetricFamily(
             "fyrehose_frontend_keys", "Requests with an idempotency key that are remembered", value=len(self._keys)
