@@ -94,9 +94,9 @@ class Frontend:
         self.clock = Clock()
         self.config = config or FrontendConfig()
         self.publisher = Publisher()
-        self.intake = Intake(self.publisher, self.config, self.clock)
+        self.intake = Intake(self.publisher, self.config, self.clock, kept)
         self.intake.connected(True)
-        self.lines = LineFactory(self.intake, self.config, tokens, self.clock, kept)
+        self.lines = LineFactory(self.intake, self.config, tokens, self.clock)
 
     def connect(self, host: str = "127.0.0.1") -> Connection:
         return Connection(self, host)

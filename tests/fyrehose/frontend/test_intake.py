@@ -229,6 +229,16 @@ def test_no_more_is_sent_ahead_of_the_journals_than_may_be(make_frontend: Any) -
     assert [result(one) for one in waiting] == [[1], [2], [3], [4]]
 
 
+def test_as_many_journals_are_waited_for_as_have_to_keep_a_message(make_frontend: Any) -> None:
+    frontend = make_frontend(FrontendConfig(unsynced_bytes=500), kept=2)
+    frontend.intake.journals.heard([Holding(1, 0), Holding(1, 9)])
+    for _ in range(4):
+        frontend.intake.submit("a", [b"x" * 236])
+    assert len(frontend.publisher.messages) == 2
+    frontend.intake.journals.heard([Holding(1, 1), Holding(1, 9)])
+    assert len(frontend.publisher.messages) == 3
+
+
 def test_what_has_not_come_back_counts_as_ahead_of_the_journals(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(unsynced_bytes=500))
     frontend.intake.journals.heard([Holding(1, 99)])

@@ -70,6 +70,7 @@ class Intake:
     """Takes messages in.
 
     :param publisher: sends them to the backbone.
+    :param kept: durable journals that must have synced a message before its number is told; a request may ask for more.
     :ivar rates: what each client may publish.
     :ivar published: messages that came back.
     :ivar published_bytes: bytes of them.
@@ -78,14 +79,15 @@ class Intake:
     :ivar journals: what durable journals have synced.
     """
 
-    def __init__(self, publisher: Any, config: FrontendConfig, reactor: Any) -> None:
+    def __init__(self, publisher: Any, config: FrontendConfig, reactor: Any, kept: int = 0) -> None:
         self.config = config
+        self.kept = kept
         self.rates = Rates(config, reactor)
         self.published = 0
         self.published_bytes = 0
         self.failed: Counter[str] = Counter()
         self.waiting_bytes = 0
-        self.journals = Journals(config, reactor, self._pump)
+        self.journals = Journals(config, reactor, self._pump, max(1, kept))
         self.is_connected = False
         self._publisher = publisher
         self._reactor = reactor

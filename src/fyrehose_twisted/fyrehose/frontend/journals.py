@@ -49,16 +49,18 @@ class Journals:
 
     :param config: limits; may be replaced at any time.
     :param changed: called when journals have synced more.
-    :ivar unsynced_bytes: bytes of messages that came back from the backbone and that no journal has synced.
+    :param followed: how many journals are waited for before more is published.
+    :ivar unsynced_bytes: bytes of messages that came back from the backbone and that fewer journals have synced.
     :ivar not_kept: messages for which :meth:`when_kept` gave up.
     """
 
-    def __init__(self, config: FrontendConfig, reactor: Any, changed: Callable[[], None]) -> None:
+    def __init__(self, config: FrontendConfig, reactor: Any, changed: Callable[[], None], followed: int = 1) -> None:
         self.config = config
         self.unsynced_bytes = 0
         self.not_kept = 0
         self._reactor = reactor
         self._changed = changed
+        self._followed = followed
         self._holdings: Sequence[Holding] = ()
         self._unsynced: list[tuple[int, int]] = []
         self._waits: dict[int, _Wait] = {}
@@ -77,7 +79,7 @@ class Journals:
     def room(self, under_way: int) -> float:
         """Return the bytes that may be published now.
 
-        Messages are published no further ahead of the journal that has synced most than ``config.unsynced_bytes``.
+        Messages are published no further than ``config.unsynced_bytes`` ahead of the journals that have synced most.
         Where there is no durable journal nothing is held back.
 
         :param under_way: bytes that have not come back from the backbone.
@@ -86,14 +88,14 @@ class Journals:
 
     def published(self, last: int, size: int) -> None:
         """Count ``size`` bytes of messages, of which ``last`` is the highest number, until a journal has them."""
-        if last > self._reached(1):
+        if last > self._reached(self._followed):
             self.unsynced_bytes += size
             heapq.heappush(self._unsynced, (last, size))
 
     def heard(self, holdings: Sequence[Holding]) -> None:
         """Take in how far the journals have synced."""
         self._holdings = holdings
-        self._release(self._reached(1))
+        self._release(self._reached(self._followed))
         for wanted, heap in self._heaps.items():
             reached = self._reached(wanted)
             while heap and heap[0].last <= reached:

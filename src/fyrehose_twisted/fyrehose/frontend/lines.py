@@ -196,8 +196,8 @@ class LineConnection(Protocol):
                 answers.tell(b"")
             self._answer(answers)
             if published is not None:
-                if lines.kept:
-                    published.addCallback(lines.intake.when_kept, lines.kept)
+                if lines.intake.kept:
+                    published.addCallback(lines.intake.when_kept, lines.intake.kept)
                 self._waiting.add(published)
                 done = published.addCallbacks(self._numbered, self._failed, (answers,), errbackArgs=(answers,))
                 done.addErrback(self._broken)
@@ -373,18 +373,14 @@ class LineFactory(Factory):
     """Lets clients in.
 
     :param tokens: clients begin with ``token TOKEN``; ``None`` for no such line.
-    :param kept: durable journals that must have synced a message before its number is told.
     :ivar counts: ``lines`` that were published, ``errors`` that were answered, and why connections ended.
     :ivar refused: connections that were closed because there were too many.
     """
 
     noisy = False
 
-    def __init__(
-        self, intake: Intake, config: FrontendConfig, tokens: Tokens | None, reactor: Any, kept: int = 0
-    ) -> None:
+    def __init__(self, intake: Intake, config: FrontendConfig, tokens: Tokens | None, reactor: Any) -> None:
         self.intake = intake
-        self.kept = kept
         self.config = config
         self.tokens = tokens
         self.reactor = reactor

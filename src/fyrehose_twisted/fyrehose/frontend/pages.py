@@ -29,15 +29,13 @@ NDJSON = (b"application/x-ndjson", b"application/ndjson", b"application/jsonl")
 class MessagePages:
     """Where messages are put.
 
-    :param kept: durable journals that must have synced a message before its number is told; a request may ask for more.
     :ivar keys: what was published with an idempotency key.
     """
 
-    def __init__(self, intake: Intake, config: FrontendConfig, kept: int) -> None:
+    def __init__(self, intake: Intake, config: FrontendConfig) -> None:
         self.keys = Keys(intake)
         self._intake = intake
         self._config = config
-        self._kept = kept
 
     def post(self, request: WebRequest) -> None:
         """Publish the body, or each of its lines, and answer with the numbers."""
@@ -50,7 +48,7 @@ class MessagePages:
             raise bad_request("there is no message of no bytes")
         if kind == b"application/json":
             _check_json(body, "the body")
-        kept = number(header(request, b"Kept"), "Kept", self._kept, MAX_HOLDINGS)
+        kept = number(header(request, b"Kept"), "Kept", self._intake.kept, MAX_HOLDINGS)
         key = printable(request, b"Idempotency-Key")
         client = request.client_name
         wait = self._intake.rates.wait(client)
@@ -68,7 +66,7 @@ class MessagePages:
             if error.own:
                 raise too_many("too-much-waits", str(error)) from None
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", str(error), RETRY, unknown=False) from None
-        if wanted := self._kept if kept is None else kept:
+        if wanted := self._intake.kept if kept is None else kept:
             published.addCallback(self._intake.when_kept, wanted)
         request.when_gone = published.cancel
         _answer(published, request, many)

@@ -62,8 +62,8 @@ class FrontendService(DatagramService):
         self.backbone = backbone
         self.config = FrontendConfig() if config is None else config
         self.publisher = FrontendPublisher(publisher_config(self.config, secret), reactor=self.reactor)
-        self.intake = self.publisher.intake = Intake(self.publisher, self.config, self.reactor)
-        self.lines = LineFactory(self.intake, self.config, tokens, self.reactor, kept)
+        self.intake = self.publisher.intake = Intake(self.publisher, self.config, self.reactor, kept)
+        self.lines = LineFactory(self.intake, self.config, tokens, self.reactor)
         self.site = _site(self.intake, self.lines, self.config, tokens, self.reactor)
         self._entrances = Entrances(self.reactor, "tcp:8481", "frontend")
         for option, description, factory in (("http", http, self.site), ("lines", lines, self.lines)):
@@ -130,9 +130,9 @@ class FrontendService(DatagramService):
 
 
 def _site(intake: Intake, lines: LineFactory, config: FrontendConfig, tokens: Tokens | None, reactor: Any) -> WebSite:
-    pages = MessagePages(intake, config, lines.kept)
+    pages = MessagePages(intake, config)
     metrics: list[Collector] = [FrontendCollector(intake, lines, pages.keys)]
-    description = describe(config, token=tokens is not None, kept=lines.kept)
+    description = describe(config, token=tokens is not None, kept=intake.kept)
     routes = [
         Route("/messages", {b"POST": pages.post}),
         Route("/health", {b"GET": pages.health}, open=True),
