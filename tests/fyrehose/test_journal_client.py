@@ -373,6 +373,13 @@ def test_what_is_durable_is_told_to_a_backbone_that_asks(journal: Open) -> None:
     assert len(bench.all(Holds)) == told + 1
 
 
+def test_an_empty_journal_says_so(journal: Open) -> None:
+    bench = Bench(journal(), ClientConfig(start=Start.LIVE))
+    token = bench.client.presence.token
+    bench.receive(Status(token, 0, 0))
+    assert bench.all(Holds) == [Holds(token, 1, Holding(1, 0))]
+
+
 def test_what_comes_after_the_last_loss_is_all_that_is_held_for_certain(journal: Open) -> None:
     first = journal()
     first.begin(EPOCH, 1)

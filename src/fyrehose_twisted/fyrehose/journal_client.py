@@ -14,6 +14,9 @@ from fyrehose_twisted.fyrehose.messages import Asked, Holding, Holds, Status
 from fyrehose_twisted.fyrehose.reassembly import Lost
 from fyrehose_twisted.interfaces import Drained, IJournal
 
+EMPTY = 1, Holding(1, 0)
+"""What an empty journal says that it holds."""
+
 HOLDS_INTERVAL = 0.002
 """Seconds between two HOLDS at least."""
 
@@ -68,10 +71,11 @@ class JournalClient(Client):
     def _holds(self) -> list[Send]:
         """Tell the backbone what is durable if that has changed, every :data:`HOLDS_INTERVAL` at most."""
         self._tell_at = None
-        bounds = self.store.journal.bounds(EPOCH) if self._understood else None
-        if bounds is None:
+        if not self._understood:
             return []
-        holds = bounds.first, Holding(max(bounds.first, self._since), bounds.next - 1)
+        bounds = self.store.journal.bounds(EPOCH)
+        # An empty journal says so, or publishers that wait for journals would take it for none.
+        holds = EMPTY if bounds is None else (bounds.first, Holding(max(bounds.first, self._since), bounds.next - 1))
         if holds == self._told:
             return []
         if self._told is not None and 0 <= self._now - self._told_at < HOLDS_INTERVAL:

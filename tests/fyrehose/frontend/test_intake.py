@@ -226,6 +226,7 @@ def test_no_more_is_sent_ahead_of_the_journals_than_may_be(make_frontend: Any) -
     frontend.intake.journals.heard([Holding(1, 1)])
     assert len(frontend.publisher.messages) == 3
     frontend.intake.journals.heard([])
+    frontend.clock.pump([1, 1])
     assert [result(one) for one in waiting] == [[1], [2], [3], [4]]
 
 

@@ -14,6 +14,9 @@ from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.messages import Holding
 from fyrehose_twisted.wording import counted
 
+GONE_TIME = 2.0
+"""Seconds without a journal until there is none: a backbone that was started anew hears of them within one."""
+
 
 class TooFewJournals(OperationalError):
     """Messages were published, and fewer durable journals than wanted had them in time.
@@ -62,6 +65,7 @@ class Journals:
         self._changed = changed
         self._followed = followed
         self._holdings: Sequence[Holding] = ()
+        self._gone_at = 0.0
         self._unsynced: list[tuple[int, int]] = []
         self._waits: dict[int, _Wait] = {}
         self._heaps: dict[int, list[_Wait]] = {}
@@ -80,11 +84,13 @@ class Journals:
         """Return the bytes that may be published now.
 
         Messages are published no further than ``config.unsynced_bytes`` ahead of the journals that have synced most.
-        Where there is no durable journal nothing is held back.
+        Where there has been no durable journal for :data:`GONE_TIME` nothing is held back.
 
         :param under_way: bytes that have not come back from the backbone.
         """
-        return self.config.unsynced_bytes - self.unsynced_bytes - under_way if self._holdings else inf
+        if not self._holdings and self._reactor.seconds() >= self._gone_at:
+            return inf
+        return self.config.unsynced_bytes - self.unsynced_bytes - under_way
 
     def published(self, last: int, size: int) -> None:
         """Count ``size`` bytes of messages, of which ``last`` is the highest number, until a journal has them."""
@@ -95,6 +101,8 @@ class Journals:
     def heard(self, holdings: Sequence[Holding]) -> None:
         """Take in how far the journals have synced."""
         self._holdings = holdings
+        if holdings:
+            self._gone_at = self._reactor.seconds() + GONE_TIME
         self._release(self._reached(self._followed))
         for wanted, heap in self._heaps.items():
             reached = self._reached(wanted)
