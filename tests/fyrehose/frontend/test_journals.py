@@ -123,17 +123,54 @@ def test_where_there_is_no_journal_nothing_is_held_back() -> None:
     assert bench.journals.room(1_000) == inf
 
 
-def test_it_is_ahead_of_the_best_journal_by_so_many_bytes_at_most() -> None:
+def test_it_is_ahead_of_the_journals_by_so_many_bytes_at_most() -> None:
     bench = Bench(unsynced_bytes=100)
-    bench.journals.heard([Holding(1, 5), Holding(1, 6)])
+    bench.journals.heard([Holding(1, 6), Holding(1, 7)])
     bench.journals.published(6, 1_000)
     bench.journals.published(8, 50)
     bench.journals.published(7, 20)
     assert (bench.journals.unsynced_bytes, bench.journals.room(40)) == (70, -10)
-    bench.journals.heard([Holding(1, 5), Holding(1, 7)])
+    bench.journals.heard([Holding(1, 9), Holding(1, 7)])
     assert (bench.journals.unsynced_bytes, bench.journals.room(40)) == (50, 10)
-    bench.journals.heard([Holding(1, 8), Holding(1, 7)])
+    bench.journals.heard([Holding(1, 8), Holding(1, 9)])
     assert bench.journals.room(0) == 100
+
+
+def test_a_journal_that_catches_up_is_not_waited_for() -> None:
+    bench = Bench(unsynced_bytes=100)
+    bench.journals.heard([Holding(1, 500)])
+    bench.journals.published(500, 90)
+    bench.journals.heard([Holding(1, 500), Holding(1, 3)])
+    bench.journals.published(501, 90)
+    bench.journals.heard([Holding(1, 501), Holding(1, 4)])
+    assert bench.journals.room(0) == 100
+    bench.journals.heard([Holding(1, 501), Holding(1, 501)])
+    bench.journals.published(502, 90)
+    bench.journals.heard([Holding(1, 502), Holding(1, 501)])
+    assert bench.journals.room(0) == 10
+
+
+def test_a_journal_that_stands_still_is_soon_not_waited_for() -> None:
+    bench = Bench(unsynced_bytes=100, min_rate=30)
+    bench.journals.heard([Holding(1, 5), Holding(1, 5)])
+    for sequence in (6, 7, 8):
+        bench.journals.published(sequence, 40)
+    bench.journals.heard([Holding(1, 5), Holding(1, 8)])
+    assert bench.journals.room(0) == -20
+    bench.pass_time(1)
+    assert bench.journals.room(0) == 100
+
+
+def test_a_journal_that_is_slow_is_waited_for() -> None:
+    bench = Bench(unsynced_bytes=100, min_rate=30)
+    bench.journals.heard([Holding(1, 5), Holding(1, 5)])
+    bench.journals.published(5, 40)
+    bench.journals.published(6, 40)
+    for sequence in range(7, 100):
+        bench.journals.published(sequence, 40)
+        bench.journals.heard([Holding(1, sequence), Holding(1, sequence - 2)])
+        assert bench.journals.room(0) == 20
+        bench.pass_time(1)
 
 
 def test_a_little_is_let_out_however_far_behind_journals_are() -> None:

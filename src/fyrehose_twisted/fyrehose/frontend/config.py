@@ -29,8 +29,8 @@ class FrontendConfig(SiteConfig):
     keep_timeout: float = 30.0
     """How long published messages may wait until as many journals as wanted have synced them."""
     unsynced_bytes: int = 16 * 2**20
-    """Bytes that are published ahead of what at least one durable journal has synced, where there is one: half of what
-    a backbone remembers by default, so that journals can have repaired what they missed."""
+    """Bytes that are published ahead of what durable journals have synced, where there are any: half of what a backbone
+    remembers by default, so that journals can have repaired what they missed."""
     min_rate: float = 2.0**20
     """Bytes a second that are published in any case, however far behind all journals are."""
     remembered_bytes: int = 64 * 2**20

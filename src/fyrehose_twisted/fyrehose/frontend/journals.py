@@ -52,18 +52,20 @@ class Journals:
 
     :param config: limits; may be replaced at any time.
     :param changed: called when journals have synced more.
-    :param followed: how many journals are waited for before more is published.
-    :ivar unsynced_bytes: bytes of messages that came back from the backbone and that fewer journals have synced.
+    :param least: how many journals are waited for in any case before more is published.
+    :ivar unsynced_bytes: bytes of messages that came back from the backbone and that a followed journal has not synced.
     :ivar not_kept: messages for which :meth:`when_kept` gave up.
     """
 
-    def __init__(self, config: FrontendConfig, reactor: Any, changed: Callable[[], None], followed: int = 1) -> None:
+    def __init__(self, config: FrontendConfig, reactor: Any, changed: Callable[[], None], least: int = 1) -> None:
         self.config = config
         self.unsynced_bytes = 0
         self.not_kept = 0
         self._reactor = reactor
         self._changed = changed
-        self._followed = followed
+        self._least = least
+        self._released_bytes = 0
+        self._released_up_to = 0
         self._holdings: Sequence[Holding] = ()
         self._gone_at = 0.0
         self._unsynced: list[tuple[int, int]] = []
@@ -83,8 +85,9 @@ class Journals:
     def room(self, under_way: int) -> float:
         """Return the bytes that may be published now.
 
-        Messages are published no further than ``config.unsynced_bytes`` ahead of the journals that have synced most.
-        Where there has been no durable journal for :data:`GONE_TIME` nothing is held back.
+        Messages are published no further than ``config.unsynced_bytes`` ahead of the journals that are followed. Those
+        are the ones that have synced most, and those that have synced all before, so that one that catches up is not
+        waited for. Where there has been no durable journal for :data:`GONE_TIME` nothing is held back.
 
         :param under_way: bytes that have not come back from the backbone.
         """
@@ -93,17 +96,17 @@ class Journals:
         return self.config.unsynced_bytes - self.unsynced_bytes - under_way
 
     def published(self, last: int, size: int) -> None:
-        """Count ``size`` bytes of messages, of which ``last`` is the highest number, until a journal has them."""
-        if last > self._reached(self._followed):
-            self.unsynced_bytes += size
-            heapq.heappush(self._unsynced, (last, size))
+        """Count ``size`` bytes of messages, of which ``last`` is the highest number, until the journals have them."""
+        self.unsynced_bytes += size
+        heapq.heappush(self._unsynced, (last, size))
+        self._release()
 
     def heard(self, holdings: Sequence[Holding]) -> None:
         """Take in how far the journals have synced."""
         self._holdings = holdings
         if holdings:
             self._gone_at = self._reactor.seconds() + GONE_TIME
-        self._release(self._reached(self._followed))
+        self._release()
         for wanted, heap in self._heaps.items():
             reached = self._reached(wanted)
             while heap and heap[0].last <= reached:
@@ -132,20 +135,24 @@ class Journals:
     def time_passed(self, seconds: float) -> None:
         """Give up what has waited for too long, and let out what may be published in any case.
 
+        A journal that has made less progress than that is not followed any more, until it has caught up.
+
         :param seconds: since this was called last.
         """
         now = self._reactor.seconds()
         self._give_up([wait for wait in self._waits.values() if wait.deadline <= now], "in time")
-        allowed = self.config.min_rate * seconds
+        allowed, self._released_bytes = self.config.min_rate * seconds - self._released_bytes, 0
         while self._unsynced and allowed > 0:
             last, size = self._unsynced[0]
             taken = min(size, int(allowed) + 1)
             allowed -= taken
             self.unsynced_bytes -= taken
+            self._released_up_to = max(self._released_up_to, last)
             if taken == size:
                 heapq.heappop(self._unsynced)
             else:
                 self._unsynced[0] = last, size - taken
+        self._release()
         self._changed()
 
     def stop(self) -> None:
@@ -162,9 +169,14 @@ class Journals:
             had = self._having(wait.first, wait.last)
             wait.done.errback(TooFewJournals(wait.sequences, had, wait.wanted, why))
 
-    def _release(self, reached: int) -> None:
+    def _release(self) -> None:
+        following = sum(holding.durable >= self._released_up_to for holding in self._holdings)
+        reached = self._reached(max(following, self._least))
         while self._unsynced and self._unsynced[0][0] <= reached:
-            self.unsynced_bytes -= heapq.heappop(self._unsynced)[1]
+            last, size = heapq.heappop(self._unsynced)
+            self.unsynced_bytes -= size
+            self._released_bytes += size
+            self._released_up_to = max(self._released_up_to, last)
 
     def _reached(self, wanted: int) -> int:
         """Return the last number up to which so many journals have synced, 0 if there are fewer."""

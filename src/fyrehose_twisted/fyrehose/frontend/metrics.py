@@ -47,7 +47,7 @@ class FrontendCollector(Collector):
         )
         yield GaugeMetricFamily(
             "fyrehose_frontend_unsynced_bytes",
-            "Bytes published and not yet synced by as many durable journals as are waited for",
+            "Bytes published and not yet synced by a durable journal that is waited for",
             value=journals.unsynced_bytes,
         )
         yield GaugeMetricFamily("fyrehose_frontend_journals", "Durable journals of the backbone", value=journals.count)
