@@ -651,12 +651,12 @@ class TestBackpressure:
         if early:
             bench.join(ALICE)
         bench.join(BOB, flags=flags)
+        if flags:
+            bench.hear(BOB, Holds(TOKEN, 1, Holding(1, self.COUNT), 2 * self.COUNT))
         for _ in range(self.COUNT):
             bench.hear(CAROL, Push(bytes(self.SIZE)))
         if not early:
             bench.join(ALICE)
-        if flags:
-            bench.hear(BOB, Holds(TOKEN, 1, Holding(1, self.COUNT)))
         bench.hear(ALICE, Request(ANY_ADDRESS, first, first))
         return bench
 
@@ -681,6 +681,70 @@ class TestBackpressure:
 
     def test_they_are_not_where_the_operator_does_not_want_it(self) -> None:
         assert not self.slowed(self.behind(min_rate=None))
+
+
+class TestAheadOfJournals:
+    """The backbone's memory holds 100 messages, and 50 may be ahead of the journal that has most."""
+
+    SIZE = 1_000
+
+    def bench(self, **options: Any) -> Bench:
+        bench = Bench(retransmit=100 * (self.SIZE + 137), **options)
+        bench.join(ALICE, flags=Flags.DURABLE | Flags.EXTENSIONS)
+        return bench
+
+    def numbered(self, bench: Bench, count: int = 200) -> int:
+        """How many of some more messages are given a number."""
+        before = bench.node.numbering.last
+        for _ in range(count):
+            bench.hear(CAROL, Push(bytes(self.SIZE)))
+        return bench.node.numbering.last - before
+
+    def has(self, bench: Bench, reached: int, peer: Address = ALICE) -> None:
+        bench.hear(peer, Holds(TOKEN, 1, Holding(1, 0), reached))
+
+    def test_publishers_wait_for_the_only_one(self) -> None:
+        bench = self.bench(min_rate=1.0)
+        assert 50 <= self.numbered(bench) <= 52
+        assert bench.drops["repairs_behind"] == 200 - bench.node.numbering.last
+        self.has(bench, 40)
+        assert 38 <= self.numbered(bench) <= 40
+        self.has(bench, 10)  # It cannot have less than before, but say so it can.
+        assert self.numbered(bench) == 0
+
+    def test_they_are_allowed_the_minimum_in_any_case(self) -> None:
+        bench = self.bench(min_rate=100.0 * self.SIZE)
+        self.numbered(bench)
+        bench.now += 10
+        assert 10 <= self.numbered(bench) <= 12
+        bench.wait(0.1)
+        assert 9 <= self.numbered(bench) <= 12
+
+    def test_they_wait_for_the_one_that_has_most(self) -> None:
+        bench = self.bench(min_rate=1.0)
+        bench.join(BOB, flags=Flags.DURABLE | Flags.EXTENSIONS)
+        for numbered in range(25, 500, 25):
+            assert self.numbered(bench, 25) == 25
+            self.has(bench, numbered, BOB)
+
+    def test_a_journal_that_catches_up_holds_nobody_up(self) -> None:
+        bench = Bench(retransmit=100 * (self.SIZE + 137), min_rate=1.0)
+        assert self.numbered(bench) == 200
+        bench.join(ALICE, flags=Flags.DURABLE | Flags.EXTENSIONS)
+        assert 50 <= self.numbered(bench) <= 52
+        bench.wait(CLIENT_LIFETIME)
+        assert self.numbered(bench) == 200
+
+    @pytest.mark.parametrize("options", [{"min_rate": None}, {"retransmit": 0}])
+    def test_they_do_not_wait_where_that_is_not_wanted_or_would_not_help(self, options: dict[str, Any]) -> None:
+        bench = Bench(**{"retransmit": 100_000, "min_rate": 1.0} | options)
+        bench.join(ALICE, flags=Flags.DURABLE | Flags.EXTENSIONS)
+        assert self.numbered(bench) == 200
+
+    def test_what_was_numbered_before_the_restart_is_not_waited_for(self) -> None:
+        known = KnownClient(ALICE, ALICE, Flags.DURABLE | Flags.EXTENSIONS, Dialect.V2, 5, START - 1)
+        bench = Bench(last=1_000, known=[known], retransmit=100 * (self.SIZE + 137), min_rate=1.0)
+        assert 50 <= self.numbered(bench) <= 52
 
 
 class TestAgain:

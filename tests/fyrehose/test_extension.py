@@ -27,7 +27,7 @@ numbers = st.integers(0, MAX_SEQUENCE + 1)
 tokens = st.binary(min_size=16, max_size=16)
 holdings = st.builds(Holding, numbers, numbers)
 extensions: st.SearchStrategy[Extension] = st.one_of(
-    st.builds(Holds, tokens, numbers, holdings),
+    st.builds(Holds, tokens, numbers, holdings, numbers),
     st.builds(Status, tokens, numbers, numbers, st.lists(holdings, max_size=MAX_HOLDINGS).map(tuple)),
     st.tuples(numbers, numbers).flatmap(
         lambda pair: st.builds(Asked, tokens, st.just(min(pair)), st.just(max(pair)), st.integers(0, 2**32 - 1))

@@ -363,8 +363,8 @@ def test_what_is_durable_is_told_to_a_backbone_that_asks(journal: Open) -> None:
     bench.receive(Status(token, 0, 1))
     bench.receive(Deliver(2, data_of(2)))
     bench.run(0.01)
-    assert bench.all(Holds)[0] == Holds(token, 1, Holding(1, 1))
-    assert bench.all(Holds)[-1] == Holds(token, 1, Holding(1, 2))
+    assert bench.all(Holds)[0] == Holds(token, 1, Holding(1, 1), 1)
+    assert bench.all(Holds)[-1] == Holds(token, 1, Holding(1, 2), 2)
     told = len(bench.all(Holds))
     bench.now += 0.05
     bench.deliver(2)

@@ -336,3 +336,25 @@ def test_the_highest_is_known_of_several(journal: Any) -> None:
     save(store)
     assert [store.get(number) for number in (7, 2, 8)] == [b"7", b"2", None]
     assert [first for first, _ in spy.reads] == [7, 2], "what is not held needs no look at the disk"
+
+
+@given(start=st.integers(1, 5), ranges=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 5)), max_size=20))
+def test_it_knows_how_far_all_has_come_since(start: int, ranges: list[tuple[int, int]]) -> None:
+    store = JournalStore(MemoryJournal(STREAM))
+    put(store, 1)
+    assert store.reached is None
+    store.follow(start)
+    came: set[int] = set()
+    for first, more in ranges:
+        if more:
+            store.put(first, [b"x"] * more)
+            came |= set(range(first, first + more))
+        else:
+            store.lose(first, first)
+            came.add(first)
+        expected = start
+        while expected + 1 in came:
+            expected += 1
+        assert store.reached == expected
+    store.follow(0)
+    assert store.reached == expected if ranges else start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,21 @@ def test_a_journal_that_stands_still_is_not_counted(start: Any, backbone: Any, s
         assert alone.finish(b"one is enough\n") == 0, alone
     finally:
         journals[0].program.signal(signal.SIGCONT)
+
+
+@pytest.mark.extended
+def test_journals_lose_nothing_of_what_comes_faster_than_they_can_write(
+    start: Any, backbone: Any, start_journal: Any, tmp_path: Path
+) -> None:
+    count, large = 4_000, tmp_path / "large"
+    large.write_bytes(b"".join(b"%0*d\n" % (60_000, number) for number in range(count)))
+    journals = [start_journal(backbone, name) for name in ("one", "two")]
+    backbone.wait_for_clients(2)
+    publisher = start("fyrehose", "pub", "-b", backbone.text, large)
+    assert publisher.finish() == 0, publisher
+    for journal in journals:
+        journal.wait_for(count)
+        assert len(journal.records()) == count
 
 
 @pytest_twisted.ensureDeferred

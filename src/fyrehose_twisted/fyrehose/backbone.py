@@ -179,7 +179,7 @@ class Backbone(PacketNode):
             self.drops.counts["held_already"] += 1
         elif push.again and self.resending.send_again(push.data, peer):
             self.counters.repeated += 1
-        elif self.resending.backpressure.room(now) <= 0:
+        elif self.resending.room(now) <= 0:
             self.drops.counts["repairs_behind"] += 1
         elif self.phase is Phase.SETTLING:
             if not self._held.add(push, peer):
@@ -299,7 +299,7 @@ class Backbone(PacketNode):
         fit = pushes < self.numbering.left and run.size - DATA_HEADER.size <= MAX_DELIVERABLE
         if not fit:
             return 0
-        room = self.resending.backpressure.room(now)
+        room = self.resending.room(now)
         return pushes if room >= pushes * run.size else max(0, ceil(room / run.size))
 
     def _publish(self, push: Push, peer: Address, now: float) -> None:

@@ -17,7 +17,8 @@ class Backpressure:
     """Limits the bytes that publishers get numbered while subscribers are behind.
 
     Nothing is limited until a subscriber falls behind. Then the rate falls step by step, down to ``minimum`` at the
-    lowest, and rises again once none is behind.
+    lowest, and rises again once none is behind. And where durable journals are so far behind that what they miss may be
+    gone before they ask for it, ``minimum`` is all that is allowed.
 
     :param minimum: bytes a second that publishers are always allowed; ``None`` never to slow them down.
     :ivar rate: bytes a second allowed now; ``None`` for no limit.
@@ -27,6 +28,7 @@ class Backpressure:
         self.minimum = minimum
         self.rate: float | None = None
         self._bucket = TokenBucket(1.0, 1.0, now)
+        self._least: TokenBucket | None = None
         self._began = self._changed = now
         self._behind = False
         self._bytes = 0
@@ -40,6 +42,8 @@ class Backpressure:
         self._bytes += size
         if self.rate is not None:
             self._bucket.spend(size)
+        if self._least is not None:
+            self._least.spend(size)
 
     def fell_behind(self, now: float) -> None:
         """A subscriber asked for what is about to be dropped, and nothing else keeps it."""
@@ -48,11 +52,27 @@ class Backpressure:
             recent = max(self._measured, self._bytes / STEP)
             self._set(max(CUT * recent, self.minimum), now)
 
-    def room(self, now: float) -> float:
-        """Return the bytes that may be numbered now; as long as any are left, one more message may."""
+    def room(self, now: float, window: float = inf) -> float:
+        """Return the bytes that may be numbered now; as long as any are left, one more message may.
+
+        :param window: bytes until durable journals are too far behind.
+        """
         if self.rate is not None and (now - self._changed >= STEP or now < self._changed):
             self._set(self._next(self.rate), now)
-        return inf if self.rate is None else self._bucket.available(now)
+        if self.minimum is None:
+            return inf
+        if window > 0:
+            self._least = None
+        else:
+            if self._least is None:
+                self._least = TokenBucket(self.minimum, self.minimum * STEP, now)
+            window = self._least.available(now)
+        return min(window, inf if self.rate is None else self._bucket.available(now))
+
+    @property
+    def limit(self) -> float | None:
+        """Bytes a second that publishers are slowed down to now; ``None`` for no limit."""
+        return self.rate if self._least is None else self.minimum
 
     def _next(self, rate: float) -> float | None:
         behind, self._behind = self._behind, False

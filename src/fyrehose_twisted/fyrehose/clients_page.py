@@ -17,7 +17,7 @@ from fyrehose_twisted.web.channel import WebRequest
 MAX_ROWS = 1_000
 """Clients that one answer lists at most."""
 
-KINDS = ("journal", "publisher", "subscriber", "other")
+KINDS = JOURNAL, PUBLISHER, SUBSCRIBER, OTHER = "journal", "publisher", "subscriber", "other"
 """What a client may be, in the order in which clients are listed."""
 
 
@@ -42,10 +42,10 @@ class ClientsPage:
 def kind_of(client: ServedClient) -> str:
     """Return which of :data:`KINDS` a client is by its FLAGS."""
     if client.flags & Flags.DURABLE:
-        return "journal"
+        return JOURNAL
     if not client.flags & Flags.NOSUBSCRIBE:
-        return "subscriber"
-    return "publisher" if client.flags & Flags.NOJOURNAL else "other"
+        return SUBSCRIBER
+    return PUBLISHER if client.flags & Flags.NOJOURNAL else OTHER
 
 
 def describe_clients(node: Backbone, now: float, limit: int = MAX_ROWS) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class Kind(IntEnum):
     ASKED = 3
 
 
-_HOLDS = struct.Struct(">BB16sQQQ")
+_HOLDS = struct.Struct(">BB16sQQQQ")
 _STATUS = struct.Struct(">BB16sQQ")
 _HOLDING = struct.Struct(">QQ")
 _ASKED = struct.Struct(">BB16sQQL")
@@ -49,9 +49,9 @@ def _encode(packet: Extension) -> bytes:
     if len(packet.token) != TOKEN_SIZE:
         raise UnencodableMessage(f"token of {len(packet.token)} bytes; it must have {TOKEN_SIZE}")
     match packet:
-        case Holds(token, oldest, holding):
-            _check(oldest, *holding)
-            return _HOLDS.pack(PacketType.EXTENSION, Kind.HOLDS, token, oldest, *holding)
+        case Holds(token, oldest, holding, reached):
+            _check(oldest, *holding, reached)
+            return _HOLDS.pack(PacketType.EXTENSION, Kind.HOLDS, token, oldest, *holding, reached)
         case Status(token, oldest, last, holdings):
             if len(holdings) > MAX_HOLDINGS:
                 raise UnencodableMessage(f"{len(holdings)} journals do not fit a STATUS; it describes {MAX_HOLDINGS}")
@@ -78,9 +78,9 @@ def _decode(kind: Kind, datagram: bytes) -> Extension:
     match kind:
         case Kind.HOLDS:
             _check_size(kind, size, size == _HOLDS.size)
-            _, _, token, oldest, since, durable = _HOLDS.unpack(datagram)
-            _check_numbers(oldest, since, durable)
-            return Holds(token, oldest, Holding(since, durable))
+            _, _, token, oldest, since, durable, reached = _HOLDS.unpack(datagram)
+            _check_numbers(oldest, since, durable, reached)
+            return Holds(token, oldest, Holding(since, durable), reached)
         case Kind.STATUS:
             more = size - _STATUS.size
             _check_size(kind, size, 0 <= more <= MAX_HOLDINGS * _HOLDING.size and more % _HOLDING.size == 0)

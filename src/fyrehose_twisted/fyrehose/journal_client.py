@@ -14,9 +14,6 @@ from fyrehose_twisted.fyrehose.messages import Asked, Holding, Holds, Status
 from fyrehose_twisted.fyrehose.reassembly import Lost
 from fyrehose_twisted.interfaces import Drained, IJournal
 
-EMPTY = 1, Holding(1, 0)
-"""What an empty journal says that it holds."""
-
 HOLDS_INTERVAL = 0.002
 """Seconds between two HOLDS at least."""
 
@@ -36,8 +33,9 @@ class JournalClient(Client):
         self._begun = bounds is not None
         losses = [] if bounds is None else journal.losses(EPOCH, bounds.first, bounds.next - 1)
         self._since = losses[-1][1] + 1 if losses else 1
-        self._told: tuple[int, Holding] | None = None
+        self._told: tuple[int, Holding, int] | None = None
         self._told_at = now
+        self._stream_last = 0
         self._tell_at: float | None = None
         super().__init__(backbone, config, rng, now, store=self.store, durable=True)
         if bounds is not None and self._subscription is not None:
@@ -62,6 +60,9 @@ class JournalClient(Client):
         super().told(extension, now)
         if isinstance(extension, Status):
             self._told = None
+            if not self.presence.connected:
+                self.store.reached = None
+                self._stream_last = extension.last
 
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
@@ -74,8 +75,12 @@ class JournalClient(Client):
         if not self._understood:
             return []
         bounds = self.store.journal.bounds(EPOCH)
+        if self.store.reached is None and self._subscription is not None:
+            # What was numbered before it joined is for it to catch up with, and holds nobody up.
+            self.store.follow(max(self._stream_last, self._subscription.tide.highest))
         # An empty journal says so, or publishers that wait for journals would take it for none.
-        holds = EMPTY if bounds is None else (bounds.first, Holding(max(bounds.first, self._since), bounds.next - 1))
+        holding = Holding(1, 0) if bounds is None else Holding(max(bounds.first, self._since), bounds.next - 1)
+        holds = 1 if bounds is None else bounds.first, holding, self.store.reached or 0
         if holds == self._told:
             return []
         if self._told is not None and 0 <= self._now - self._told_at < HOLDS_INTERVAL:

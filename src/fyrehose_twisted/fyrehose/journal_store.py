@@ -49,20 +49,29 @@ class Unsaved(NamedTuple):
 class JournalStore:
     """Answers from a journal, and collects what belongs there.
 
+    :ivar reached: it has everything from the number given to :meth:`follow` up to this one; ``None`` before that.
     :ivar damages: how often something in the journal was found damaged; it is asked for again like all that is missing.
     """
 
     def __init__(self, journal: IJournal) -> None:
         self.journal = journal
         self.damages = 0
+        self.reached: int | None = None
         self._waiting: dict[int, tuple[int, bytes]] = {}
         self._lost: list[tuple[int, int]] = []
         self._begins: int | None = None
         self._damaged = RangeSet()
+        self._came = RangeSet()
         self._read: dict[int, tuple[int, bytes]] = {}
         self._read_bytes = 0
         bounds = journal.bounds(EPOCH)
         self._highest = -1 if bounds is None else bounds.last  # Most questions are for what is new.
+
+    def follow(self, last: int) -> None:
+        """Look from now on how far all is here that has a number above ``last``; not yet, if that is 0."""
+        if last:
+            self.reached = last
+            self._came = RangeSet()
 
     def begin(self, sequence: int) -> None:
         """The journal is to begin with ``sequence``, if it has not begun."""
@@ -72,6 +81,7 @@ class JournalStore:
     def lose(self, first: int, last: int) -> None:
         """``first`` to ``last`` cannot be had."""
         self._lost.append((first, last))
+        self._reach(first, last)
 
     def take(self) -> Unsaved | None:
         """Return what is to be made durable now, ``None`` for nothing. It counts as saved from here on."""
@@ -90,6 +100,7 @@ class JournalStore:
         numbers = range(first, first + len(messages))
         self._waiting.update(zip(numbers, zip(repeat(received_at), messages), strict=False))
         self._highest = max(self._highest, numbers[-1])
+        self._reach(first, numbers[-1])
         if self._damaged:
             self._damaged.discard(first, numbers[-1])
 
@@ -114,6 +125,20 @@ class JournalStore:
         waiting = [number for number in self._waiting if first <= number <= last]
         numbers = list(islice(saved, limit))
         return sorted({*numbers, *waiting})[:limit] if waiting else numbers
+
+    def _reach(self, first: int, last: int) -> None:
+        reached, came = self.reached, self._came
+        if reached is None or last <= reached:
+            return
+        if first > reached + 1:
+            came.add(first, last)
+            return
+        reached = last
+        while came and came.first <= reached + 1:
+            start, end = next(iter(came))
+            came.discard(start, end)
+            reached = max(reached, end)
+        self.reached = reached
 
     def _kept(self, sequence: int) -> tuple[int, bytes] | None:
         """Return when a message was received, and the message."""

@@ -144,11 +144,13 @@ class Holds:
 
     :ivar token: that of its latest KEEPALIVE.
     :ivar oldest: the first number that it keeps.
+    :ivar reached: it has all that was numbered since it joined up to here, durable or not; 0 before it knows.
     """
 
     token: bytes
     oldest: int
     holding: Holding
+    reached: int = 0
 
     def covers(self, sequence: int) -> bool:
         """Say whether this journal has made ``sequence`` durable, unless it lost it before ``holding.since``."""

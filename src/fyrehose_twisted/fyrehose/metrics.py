@@ -83,7 +83,7 @@ class BackboneCollector(Collector):
         yield GaugeMetricFamily(
             "fyrehose_backbone_rate_limit_bytes",
             "Bytes a second that publishers are slowed down to, 0 for none",
-            value=resending.backpressure.rate or 0.0,
+            value=resending.backpressure.limit or 0.0,
         )
         yield GaugeMetricFamily("fyrehose_backbone_sequence", "The last number given", value=node.numbering.last)
 

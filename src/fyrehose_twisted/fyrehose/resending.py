@@ -75,6 +75,17 @@ class Resending:
         self._retransmissions.buffer.put(first, datagrams, size)
         self.backpressure.published(len(datagrams), now)
 
+    def room(self, now: float) -> float:
+        """Return the bytes that may be numbered now, so that nothing is lost that cannot be repaired.
+
+        No more is numbered ahead of the durable journal that has most than half of the memory, if there is one.
+        """
+        buffer, durable = self._retransmissions.buffer, self._clients.durable
+        if not (durable and buffer.limit):
+            return self.backpressure.room(now)
+        has_most = max(max(client.joined, client.holds.reached if client.holds else 0) for client in durable)
+        return self.backpressure.room(now, (BEHIND - buffer.ahead_of(has_most)) * buffer.limit)
+
     def request(self, requester: Address, first: int, last: int, now: float) -> str | None:
         """Have ``first`` to ``last`` sent to a client; return why not, if nothing can be done.
 

@@ -41,6 +41,7 @@ class RetransmitBuffer:
         self._chunks: list[tuple[bytes, int]] = []
         self._firsts: list[int] = []
         self._starts: list[int] = []
+        self._began = self.end
         self._gone = 0
         self._written = 0
         self._indexed = 0
@@ -60,6 +61,7 @@ class RetransmitBuffer:
         """Keep DELIVERs of ``size`` bytes each, of which the first has number ``first``."""
         if first != self.end:
             self.clear()
+            self._began = first
         self.end = first + len(datagrams) // size
         self._chunks.append((datagrams, size))
         self._firsts.append(first)
@@ -82,6 +84,13 @@ class RetransmitBuffer:
     def age(self, sequence: int) -> float:
         """Return how close ``sequence`` is to being dropped: 0 for the latest, 1 for what goes next."""
         return (self._written - self._starts[self._position(sequence)]) / self.limit
+
+    def ahead_of(self, sequence: int) -> float:
+        """Return how much was put after ``sequence``, as a share of the limit; more than 1 if some of it is dropped."""
+        following = max(sequence + 1, self._began)
+        if following >= self.end:
+            return 0.0
+        return self.age(following) if following >= self.first else 2.0
 
     def find(self, data: bytes) -> int | None:
         """Return the number of the message with the envelope and the text of ``data``, the lowest if there are two.
