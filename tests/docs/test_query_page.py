@@ -14,9 +14,10 @@ from twisted.internet.task import Clock
 
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.query.config import RELOADED, QueryConfig
-from fyrehose_twisted.query.expression import FUNCTIONS, MAX_DOCUMENT, MAX_PARTS, BadExpression, Expression
+from fyrehose_twisted.query.expression import MAX_DOCUMENT, MAX_PARTS, BadExpression, Expression
 from fyrehose_twisted.query.items import Item
 from fyrehose_twisted.query.metrics import QueryCollector
+from fyrehose_twisted.query.pattern import FUNCTIONS, SIMPLE_FILTER
 from fyrehose_twisted.query.selection import FOLLOW, RANGE
 from fyrehose_twisted.query.site import QuerySite
 from fyrehose_twisted.query.sources import Sources
@@ -99,6 +100,7 @@ def test_filters_are_filters() -> None:
     wanted = {text: Expression(text).wants(item(RECORD)) for text in found}
     assert [text for text, wants in wanted.items() if not wants] == []
     assert not any(Expression(text).wants(item({})) for text in found)
+    assert [text for text in found if not re.match(SIMPLE_FILTER, text)] == []
 
 
 def test_functions() -> None:

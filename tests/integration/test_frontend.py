@@ -674,7 +674,7 @@ def check_description(url: str, path: Path, *options: str) -> None:
 @pytest.mark.extended
 def test_it_is_as_described(backbone: Any, start_frontend: Any, tmp_path: Path) -> None:
     frontend = start_frontend(backbone)
-    check_description(f"http://127.0.0.1:{frontend.http}", tmp_path, "--max-examples=10")
+    check_description(f"http://127.0.0.1:{frontend.http}", tmp_path)
     frontend.stop()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import product
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.query.expression import FUNCTIONS, MAX_DOCUMENT, MAX_PARTS, PARTS, BadExpression, Expression
+from fyrehose_twisted.query.expression import MAX_DOCUMENT, MAX_PARTS, PARTS, BadExpression, Expression
 from fyrehose_twisted.query.items import Item
+from fyrehose_twisted.query.pattern import FUNCTIONS, SIMPLE_FILTER
 
 
 def item(document: Any) -> Item:
@@ -138,3 +140,25 @@ def test_what_is_too_long_is_not_looked_at() -> None:
     assert expression.wants(Item(b"", 0, 1, 1, 0, b'{"a": "%s"}' % (b"x" * (MAX_DOCUMENT - 9))))
     assert not expression.wants(Item(b"", 0, 1, 1, 0, b'{"a": "%s"}' % (b"x" * (MAX_DOCUMENT - 8))))
     assert expression.failed == 1
+
+
+@given(st.from_regex(SIMPLE_FILTER))
+def test_all_filters_that_the_description_names_are_taken(text: str) -> None:
+    Expression(text, len(text))
+
+
+def test_short_texts_are_filters_exactly_if_the_description_names_them() -> None:
+    described = re.compile(SIMPLE_FILTER)
+    taken = set()
+    texts = [
+        "".join(signs)
+        for count in range(4)
+        for signs in product("aZ_0-.*@!&|<>=()[]{}:,'\"`\\ \t\u00e9#", repeat=count)
+    ]
+    for text in texts:
+        try:
+            taken.add(Expression(text).text)
+        except BadExpression:
+            continue
+    assert taken == {text for text in texts if described.match(text)}
+    assert {"a", "@", "*", "!a", "a.a", "a|a", "[0]", "''"} < taken

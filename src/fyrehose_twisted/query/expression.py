@@ -15,6 +15,7 @@ from jmespath.exceptions import JMESPathError
 
 from fyrehose_twisted.errors import LocalError
 from fyrehose_twisted.query.items import NOT_JSON, Item
+from fyrehose_twisted.query.pattern import FUNCTIONS
 
 MAX_PARTS = 32
 """Operators, names and literals of a filter."""
@@ -22,14 +23,6 @@ MAX_PARTS = 32
 MAX_DOCUMENT = 32_768
 """Bytes of a payload that a filter looks at: what one takes is its parts times the bytes, and nobody else has a turn
 meanwhile."""
-
-FUNCTIONS = frozenset(
-    (
-        *("abs", "avg", "ceil", "contains", "ends_with", "floor", "keys", "length", "max", "min", "not_null"),
-        *("starts_with", "sum", "to_number", "type", "values"),
-    )
-)
-"""What may be called."""
 
 PARTS = frozenset(
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.pattern import SIMPLE_FILTER
 from fyrehose_twisted.web.openapi import (
     COUNT,
     FLAG,
@@ -202,8 +203,15 @@ def _records(config: QueryConfig) -> Schema:
             query("until", "what was received before", _TIME),
             query(
                 "where",
-                "JMESPath: only records whose payload is JSON and for which this gives something true",
-                {"type": "string", "format": "jmespath", "minLength": 1, "maxLength": config.max_expression},
+                "JMESPath: only records whose payload is JSON and for which this gives something true. The pattern is"
+                " that of filters with little nesting; others are taken, too",
+                {
+                    "type": "string",
+                    "format": "jmespath",
+                    "pattern": SIMPLE_FILTER,
+                    "minLength": 1,
+                    "maxLength": config.max_expression,
+                },
             ),
             query("limit", "at most so many", count),
             query("last", "of all those only the newest so many", count),
