@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fuzz.checks import check_size
 from fuzz.choices import Choices, piece
-from fyrehose_twisted.fyrehose.envelope import (
-    ENVELOPE_SIZE,
-    MAGIC,
-    MAX_RANGES,
-    Envelope,
-    Seen,
-    enveloped,
-    unwrap,
-    wrap,
-)
+from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAGIC, Envelope, enveloped, unwrap, wrap
+from fyrehose_twisted.repeats import Repeats, Run
+
+WINDOW = 16
 
 
 def seeds() -> Iterable[bytes]:
@@ -31,8 +24,8 @@ def one(data: bytes) -> None:
     messages = []
     while choices:
         messages.append(choices.piece())
-    seen, again = Seen(publishers=4), Seen(publishers=4)
-    row = 0
+    repeats, again = Repeats(WINDOW), Repeats(WINDOW)
+    row, found, expected_repeats = 0, [], []
     if messages:
         for first, count in enveloped(messages):
             assert count > 0
@@ -41,15 +34,17 @@ def one(data: bytes) -> None:
                 assert unwrap(message) == expected
                 if expected is not None:
                     assert wrap(*expected, message[ENVELOPE_SIZE:]) == message
+            if first is not None:
+                run = Run(row, int.from_bytes(first.publisher, "big"), first.counter, count)
+                found += [row + at for begin, end in repeats.add(run) for at in range(begin, end)]
             row += count
-            if first is not None and not seen.add_run(first, count):
-                for counter in range(first.counter, first.counter + count):
-                    seen.add(Envelope(first.publisher, counter))
-        for message in messages:
+        for number, message in enumerate(messages):
             envelope = unwrap(message)
             if envelope is not None:
-                again.add(envelope)
+                publisher = int.from_bytes(envelope.publisher, "big")
+                if again.add(Run(number, publisher, envelope.counter, 1)):
+                    expected_repeats.append(number)
     assert row == len(messages)
-    for one_of_both in (seen, again):
-        check_size([list(ranges) for ranges in one_of_both._counters.values()], len(data), spare=4 * 40 * MAX_RANGES)
-    assert seen._counters == again._counters, "a run is not what its messages are"
+    assert found == expected_repeats, "a run is not what its messages are"
+    assert max(len(repeats), len(again)) <= WINDOW + 1
+    assert max(len(repeats._pages), len(again._pages)) <= WINDOW + 2

@@ -1,23 +1,20 @@
 from __future__ import annotations
 
-from itertools import chain
-from unittest.mock import patch
+from itertools import chain, pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose import envelope as module
 from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM
 from fyrehose_twisted.fyrehose.envelope import (
-    COUNTER_WINDOW,
     ENVELOPE_SIZE,
     MAGIC,
     MAX_ENVELOPED,
-    MAX_RANGES,
     Envelope,
-    Seen,
     enveloped,
+    envelopes_of,
     unwrap,
     wrap,
 )
@@ -39,65 +36,6 @@ def test_what_is_cut_or_of_another_version_is_no_envelope() -> None:
     data = wrap(b"someones", 1, b"")
     assert all(unwrap(data[:size]) is None for size in range(len(data)))
     assert unwrap(b"\xf7FY\x02" + data[4:]) is None
-
-
-@pytest.mark.parametrize("counter", [0, 1, COUNTER_WINDOW - 1, COUNTER_WINDOW, 2**64 - 1])
-def test_a_counter_is_new_once(counter: int) -> None:
-    seen = Seen()
-    assert seen.add(Envelope(b"someones", counter))
-    assert not seen.add(Envelope(b"someones", counter))
-
-
-def test_within_the_window_order_does_not_matter_and_below_it_everything_was_seen() -> None:
-    seen = Seen()
-    top = 2 * COUNTER_WINDOW
-    assert seen.add(Envelope(b"someones", top))
-    assert seen.add(Envelope(b"someones", top - COUNTER_WINDOW + 1))
-    assert not seen.add(Envelope(b"someones", top - COUNTER_WINDOW))
-    assert not seen.add(Envelope(b"someones", 0))
-
-
-def test_counter_0_is_a_repeat_however_far_the_others_got() -> None:
-    seen = Seen()
-    for counter in [0, 5, COUNTER_WINDOW - 1, COUNTER_WINDOW, COUNTER_WINDOW + 1, 3 * COUNTER_WINDOW]:
-        assert seen.add(Envelope(b"someones", counter))
-        assert not seen.add(Envelope(b"someones", 0))
-
-
-def test_memory_has_a_limit() -> None:
-    seen = Seen(publishers=3)
-    for counter in range(0, 10 * COUNTER_WINDOW, COUNTER_WINDOW // 8):
-        seen.add(Envelope(b"someones", counter))
-    assert len(seen._counters[b"someones"]) <= 9
-    for number in range(10):
-        seen.add(Envelope(b"%08d" % number, 0))
-    assert len(seen._counters) == 3
-    assert not seen.add(Envelope(b"%08d" % 9, 0))
-
-
-def test_one_forged_counter_does_not_silence_its_publisher() -> None:
-    seen = Seen()
-    assert seen.add(Envelope(b"someones", 0))
-    assert seen.add(Envelope(b"someones", 2**64 - 1))
-    assert all(seen.add(Envelope(b"someones", counter)) for counter in range(1, 100))
-    assert not seen.add(Envelope(b"someones", 50))
-
-
-def test_a_publisher_that_got_far_ahead_is_believed_at_the_second_message() -> None:
-    seen = Seen()
-    far = 10 * COUNTER_WINDOW
-    assert seen.add(Envelope(b"someones", 0))
-    assert seen.add(Envelope(b"someones", far))
-    assert seen.add(Envelope(b"someones", far + 1))
-    assert not seen.add(Envelope(b"someones", far + 1))
-    assert not seen.add(Envelope(b"someones", 1))
-
-
-def test_scattered_counters_cost_a_bounded_number_of_ranges() -> None:
-    seen = Seen()
-    for counter in range(0, 8 * MAX_RANGES, 2):
-        seen.add(Envelope(b"someones", counter))
-    assert len(seen._counters[b"someones"]) <= MAX_RANGES
 
 
 PUBLISHERS = [b"someones", b"another1", b"\xff" * 8]
@@ -175,61 +113,22 @@ def test_no_counter_follows_the_highest(count: int) -> None:
     ]
 
 
-some_stretches = st.lists(
-    st.tuples(
-        st.sampled_from(PUBLISHERS),
-        # Dense at the beginning, and once more where the window has to leap.
-        st.integers(0, 60) | st.integers(0, 60).map(lambda ahead: 1_000 + ahead),
-        st.integers(1, 4) | st.integers(1, 30),
-    ),
-    max_size=30,
-)
-
-
-def one_by_one(seen: Seen, publisher: bytes, first: int, count: int) -> list[bool]:
-    return [seen.add(Envelope(publisher, counter)) for counter in range(first, first + count)]
-
-
-@given(some_stretches, st.sampled_from([1, 2, 10]), st.sampled_from([4, 16]), st.sampled_from([2, 3, 100]))
-def test_a_run_is_remembered_as_its_messages_are_one_by_one(
-    found: list[tuple[bytes, int, int]], publishers: int, window: int, ranges: int
-) -> None:
-    with patch.multiple(module, COUNTER_WINDOW=window, MAX_RANGES=ranges):
-        seen, reference = Seen(publishers), Seen(publishers)
-        for publisher, counter, count in found:
-            taken = seen.add_run(Envelope(publisher, counter), count)
-            answers = [True] * count if taken else one_by_one(seen, publisher, counter, count)
-            assert answers == one_by_one(reference, publisher, counter, count)
-
-
-def test_a_run_that_follows_what_is_known_is_taken_at_once() -> None:
-    seen = Seen()
-    assert not seen.add_run(Envelope(b"someones", 1), 5), "of whom nothing is known"
-    assert seen.add(Envelope(b"someones", 1))
-    assert seen.add_run(Envelope(b"someones", 2), 5)
-    assert not seen.add_run(Envelope(b"someones", 6), 5), "one of them was there before"
-    assert not seen.add_run(Envelope(b"someones", 7 + COUNTER_WINDOW), 1), "too far ahead to be believed alone"
-    assert seen.add_run(Envelope(b"someones", 6 + COUNTER_WINDOW), 3 * COUNTER_WINDOW)
-    assert not seen.add(Envelope(b"someones", 5 + 4 * COUNTER_WINDOW))
-    assert seen.add(Envelope(b"someones", 6 + 4 * COUNTER_WINDOW))
-
-
-def test_runs_cost_a_bounded_number_of_ranges() -> None:
-    seen = Seen()
-    assert seen.add(Envelope(b"someones", 0))
-    for counter in range(4, 8 * MAX_RANGES, 4):
-        assert seen.add_run(Envelope(b"someones", counter), 2)
-    assert len(seen._counters[b"someones"]) <= MAX_RANGES
-    for ahead in range(1, 20):
-        assert seen.add_run(Envelope(b"someones", 8 * MAX_RANGES + ahead * COUNTER_WINDOW // 2), 2)
-    assert len(seen._counters[b"someones"]) <= 3
-
-
-def test_who_sends_runs_is_remembered_longer_than_who_sends_nothing() -> None:
-    seen = Seen(publishers=2)
-    for publisher in PUBLISHERS[:2]:
-        assert seen.add(Envelope(publisher, 1))
-    assert seen.add_run(Envelope(PUBLISHERS[0], 2), 3)
-    assert seen.add(Envelope(PUBLISHERS[2], 1))
-    assert not seen.add(Envelope(PUBLISHERS[0], 4))
-    assert seen.add(Envelope(PUBLISHERS[1], 1)), "it was forgotten"
+@given(mixed, st.integers(0, 40), st.integers(1, 10**6))
+def test_runs_say_of_a_block_what_unwrap_says_of_each_record(messages: list[bytes], skip: int, number: int) -> None:
+    offsets = np.cumsum([3, *map(len, messages)], dtype=np.uint32)
+    positions = np.arange(number, number + len(messages), dtype=np.uint64)
+    positions[skip:] += np.uint64(1)
+    found = envelopes_of(positions, offsets, memoryview(b"any" + b"".join(messages))).runs()
+    told = [
+        (run.number + row, Envelope(run.publisher.to_bytes(8, "big"), run.counter + row))
+        for run in found
+        for row in range(run.length)
+    ]
+    numbers = zip(positions.tolist(), map(unwrap, messages), strict=True)
+    assert told == [(number, envelope) for number, envelope in numbers if envelope is not None]
+    assert all(
+        before.publisher != after.publisher
+        or before.counter + before.length != after.counter
+        or before.number + before.length != after.number
+        for before, after in pairwise(found)
+    )

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 import pytest
 
+from fyrehose_twisted import repeats
 from fyrehose_twisted.fyrehose import (
     answers,
     client,
     drops,
-    envelope,
     held,
     presence,
     reassembly,
@@ -25,7 +25,6 @@ from fyrehose_twisted.fyrehose import (
 )
 from fyrehose_twisted.fyrehose.answers import Answers
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
-from fyrehose_twisted.fyrehose.envelope import Seen
 from fyrehose_twisted.fyrehose.invariants import Cast, GoesOn, Numbers
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.reassembly import Reassembly
@@ -42,19 +41,18 @@ SMALL: dict[str, tuple[ModuleType, int]] = {
     "HELD_MESSAGES": (held, 3),
     "MAX_GAPS": (reassembly, 8),
     "MAX_PLANNED": (repair, 32),
-    "MAX_RANGES": (envelope, 2),
     "MAX_RANGES_WAITING": (usage, 8),
     "MAX_REMEMBERED_RANGES": (repair, 4),
     "MAX_SEARCHES": (routing, 8),
     "MAX_UNSETTLED": (client, 2),
     "MAX_SEARCHES_EACH": (routing, 5),
     "ONE_MESSAGE": (usage, 20_300),
-    "PUBLISHERS_REMEMBERED": (envelope, 2),
     "QUEUE_BYTES": (answers, 25_000),
     "QUEUE_LIMIT": (answers, 8),
     "REQUESTERS": (answers, 1),
     "SOURCES_REMEMBERED": (drops, 2),
     "UNANSWERED": (presence, 3),
+    "WINDOW": (repeats, 32),
 }
 
 REACHED = 0.4
@@ -134,7 +132,7 @@ def test_every_limit_is_reached_and_none_exceeded(
     monkeypatch.setattr(retransmit, "BYTE_BURST", 1_000.0)
     monkeypatch.setattr(routing, "FAN_OUT_BURST", 0.5)
     monkeypatch.setattr(routing, "FAN_OUT_RATE", 0.5)
-    monkeypatch.setattr(Seen.__init__, "__defaults__", (SMALL["PUBLISHERS_REMEMBERED"][1],))
+    monkeypatch.setattr(repeats.Repeats.__init__, "__defaults__", (SMALL["WINDOW"][1],))
     monkeypatch.setitem(Reassembly.__init__.__kwdefaults__, "max_gaps", SMALL["MAX_GAPS"][1])
     monkeypatch.setitem(Answers.__init__.__kwdefaults__, "rate", 4_000.0)
     monkeypatch.setitem(Answers.__init__.__kwdefaults__, "burst", 1_000.0)

@@ -15,7 +15,6 @@ from fyrehose_twisted.fyrehose.backbone import Backbone
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.clients import Clients
 from fyrehose_twisted.fyrehose.duties import Admitted, Begins, Kept, NoneWasted, ToldAsSeen
-from fyrehose_twisted.fyrehose.envelope import Seen
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.invariants import Acknowledged, ExactlyOnce, GoesOn, InOrder, OneContent, Served
 from fyrehose_twisted.fyrehose.losses import Forwarded, Found, NoNeedlessLoss
@@ -33,6 +32,7 @@ from fyrehose_twisted.fyrehose.usage import Bounded
 from fyrehose_twisted.fyrehose.workload import EVERYBODY
 from fyrehose_twisted.interfaces import Drained
 from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.repeats import Repeats
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES
 
@@ -111,7 +111,7 @@ def hands_over_again(patch: Patch) -> None:
 
 
 def forgets_what_it_has_seen(patch: Patch) -> None:
-    patch.setattr(Seen, "add", lambda self, envelope: True)
+    patch.setattr(Repeats, "add", lambda self, run: [])
 
 
 def acknowledges_the_oldest(patch: Patch) -> None:

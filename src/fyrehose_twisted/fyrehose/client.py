@@ -47,6 +47,7 @@ from fyrehose_twisted.fyrehose.unsettled import Unsettled
 from fyrehose_twisted.fyrehose.unwrapping import Unwrapping
 from fyrehose_twisted.interfaces import Drained, IDatagramNode, IMessageStore
 from fyrehose_twisted.net.batch import Batch
+from fyrehose_twisted.repeats import Repeats
 
 MAX_UNSETTLED = 65_536
 """Messages of its own that were sent again, and wait to be told their number."""
@@ -121,6 +122,11 @@ class Client(PacketNode):
         """The number to be handed over next, once that is known."""
         stream = self._stream
         return None if stream is None else stream.next
+
+    @property
+    def repeats(self) -> Repeats:
+        """The envelopes that came lately, by which repeats are told."""
+        return self._unwrapping.repeats
 
     @property
     def beginning(self) -> int | None:

@@ -7,7 +7,6 @@ Inside DATA, before the payload: magic and version (4 bytes), publisher id (8), 
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM
 from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
-from fyrehose_twisted.ranges import RangeSet
+from fyrehose_twisted.repeats import NO_ENVELOPES, Envelopes, Numbers
 
 MAGIC = b"\xf7FY\x01"
 _HEADER = struct.Struct(">4s8sQ")
@@ -27,12 +26,7 @@ MAX_ENVELOPED = MAX_DELIVERABLE - ENVELOPE_SIZE
 """Payload bytes that fit a message with an envelope: 65,478."""
 
 COUNTER_WINDOW = 65_536
-"""How far behind a publisher's highest counter a repeat is recognised; publishers never have a wider span in flight."""
-
-PUBLISHERS_REMEMBERED = 4_096
-
-MAX_RANGES = 1_024
-"""Separate ranges of counters that one publisher may cost."""
+"""Messages for which envelopes are indexed; publishers never have a wider span of counters in flight."""
 
 
 class Envelope(NamedTuple):
@@ -88,58 +82,19 @@ def _headers(messages: Sequence[bytes]) -> NDArray[np.void] | None:
     return np.frombuffer(heads, _HEADERS) if len(heads) == len(messages) * ENVELOPE_SIZE else None
 
 
-class Seen:
-    """Which counters of which publishers were delivered, within :data:`COUNTER_WINDOW` of the highest of each."""
+def envelopes_of(positions: Numbers, offsets: NDArray[np.uint32], payload: memoryview) -> Envelopes:
+    """Return the envelopes of messages; messages without one are left out.
 
-    def __init__(self, publishers: int = PUBLISHERS_REMEMBERED) -> None:
-        self._limit = publishers
-        self._suspect: Envelope | None = None
-        self._counters: OrderedDict[bytes, RangeSet] = OrderedDict()
-
-    def add(self, envelope: Envelope) -> bool:
-        """Remember a message; say whether it is new. One from below the window was seen before."""
-        publisher, counter = envelope
-        counters = self._counters.get(publisher)
-        if counters is None:
-            counters = self._counters[publisher] = RangeSet()
-            if len(self._counters) > self._limit:
-                self._counters.popitem(last=False)
-        else:
-            self._counters.move_to_end(publisher)
-            if counter in counters or counter <= counters.last - COUNTER_WINDOW:
-                return False
-            if counter > counters.last + COUNTER_WINDOW and not self._confirmed(envelope):
-                return True
-        counters.add(counter)
-        self._trim(counters)
-        return True
-
-    def add_run(self, envelope: Envelope, count: int) -> bool:
-        """Remember ``count`` messages, of which the first has ``envelope``, if all are new and follow what is known.
-
-        :return: whether they were; if not, nothing has changed, and :meth:`add` knows more.
-        """
-        publisher, counter = envelope
-        counters = self._counters.get(publisher)
-        if counters is None or not 0 < counter - counters.last <= COUNTER_WINDOW:
-            return False
-        self._counters.move_to_end(publisher)
-        counters.add(counter, counter + count - 1)
-        self._trim(counters)
-        return True
-
-    def _trim(self, counters: RangeSet) -> None:
-        if len(counters) > 1 and counters.last > COUNTER_WINDOW:
-            counters.discard(0, counters.last - COUNTER_WINDOW)
-        if len(counters) > MAX_RANGES:
-            counters.discard(counters.first, next(iter(counters))[1])
-
-    def _confirmed(self, envelope: Envelope) -> bool:
-        # A publisher that was not heard of for long may be far ahead; one message alone may as well be forged, and
-        # would make all that its publisher really sends look like repeats.
-        suspect, self._suspect = self._suspect, envelope
-        return (
-            suspect is not None
-            and suspect.publisher == envelope.publisher
-            and 0 < envelope.counter - suspect.counter <= COUNTER_WINDOW
-        )
+    :param positions: the number of each message, ascending.
+    :param offsets: one more than there are messages: message ``i`` is ``payload[offsets[i] : offsets[i + 1]]``.
+    """
+    rows = np.flatnonzero(offsets[1:] - offsets[:-1] >= ENVELOPE_SIZE)
+    if not len(rows):
+        return NO_ENVELOPES
+    data = np.frombuffer(payload, np.uint8)
+    # At each byte, as if an envelope began there; only those at which one may begin are looked at.
+    heads = np.ndarray((len(data) - ENVELOPE_SIZE + 1,), _HEADERS, data, 0, (1,))[offsets[rows]]
+    chosen = heads["magic"] == _MAGIC
+    heads = heads[chosen]
+    publishers, counters = heads["publisher"].astype(np.uint64), heads["counter"].astype(np.uint64)
+    return Envelopes(positions[rows[chosen]], publishers, counters)

@@ -9,7 +9,7 @@ from fyrehose_twisted.fyrehose.answers import QUEUE_BYTES, QUEUE_LIMIT, REQUESTE
 from fyrehose_twisted.fyrehose.backbone import Backbone
 from fyrehose_twisted.fyrehose.client import MAX_UNSETTLED, Client
 from fyrehose_twisted.fyrehose.drops import SOURCES_REMEMBERED
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAX_RANGES, PUBLISHERS_REMEMBERED
+from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE
 from fyrehose_twisted.fyrehose.held import HELD_BYTES, HELD_MESSAGES
 from fyrehose_twisted.fyrehose.history import History
 from fyrehose_twisted.fyrehose.invariants import Cast, FyrehoseInvariant
@@ -20,6 +20,7 @@ from fyrehose_twisted.fyrehose.reassembly import MAX_GAPS, MESSAGE_OVERHEAD
 from fyrehose_twisted.fyrehose.repair import MAX_PLANNED, MAX_REMEMBERED_RANGES
 from fyrehose_twisted.fyrehose.retransmit import MAX_RANGES as MAX_RANGES_WAITING
 from fyrehose_twisted.fyrehose.routing import MAX_SEARCHES
+from fyrehose_twisted.repeats import WINDOW
 from fyrehose_twisted.sim.host import Host
 
 ONE_MESSAGE = MAX_DELIVERABLE + MESSAGE_OVERHEAD
@@ -62,10 +63,7 @@ def client_usage(client: Client, history: History | JournalStore) -> Iterator[Us
     yield Usage("requesters waiting", len(answers._queues), REQUESTERS)
     yield Usage("answers waiting for one", max(map(len, answers._queues.values()), default=0), QUEUE_LIMIT)
     yield Usage("bytes waiting for one", max(answers._queued.values(), default=0), QUEUE_BYTES)
-    yield Usage("publishers remembered", len(client._unwrapping._seen._counters), PUBLISHERS_REMEMBERED)
-    yield Usage(
-        "ranges of one's counters", max(map(len, client._unwrapping._seen._counters.values()), default=0), MAX_RANGES
-    )
+    yield Usage("runs of envelopes remembered", len(client.repeats), WINDOW + 1)
     yield Usage("KEEPALIVEs unanswered", len(client.presence._sent_at), UNANSWERED)
     yield Usage("sources reported", len(client.drops._reported), SOURCES_REMEMBERED)
     subscription = client._subscription

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from fyrehose_twisted.fyrehose.envelope import wrap
 
 CHUNK = 1_024
-"""Rows that share a publisher id. A subscriber remembers 4,096 publishers, and so 4 million messages."""
+"""Rows that share a publisher id."""
 
 
 def scope_of(*parts: object) -> bytes:

@@ -1,0 +1,198 @@
+"""The rule that says which messages of a stream are repeats, for subscribers, journals' readers and Spark alike.
+
+A message is a repeat if the same publisher and counter stand at a lower number, at most :data:`WINDOW` numbers before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+WINDOW = 65_536
+"""Numbers before a message among which an equal envelope makes it a repeat."""
+
+COUNTERS = 1_024
+"""Counters of one publisher that are kept together, so that no list becomes long."""
+
+
+Numbers = NDArray[np.uint64]
+
+
+SPARE = 16
+"""Ranges of counters that may be kept for nothing."""
+
+
+class Run(NamedTuple):
+    """Messages of one publisher under consecutive numbers, with consecutive counters."""
+
+    number: int
+    """Of the first message."""
+    publisher: int
+    counter: int
+    """Of the first message."""
+    length: int
+
+
+class Envelopes(NamedTuple):
+    """Envelopes in columns, by ascending numbers."""
+
+    numbers: Numbers
+    publishers: Numbers
+    counters: Numbers
+
+    def runs(self) -> list[Run]:
+        """Return them as runs, each as long as it can be."""
+        if not len(self.numbers):
+            return []
+        numbers, publishers, counters = self
+        follows = (publishers[1:] == publishers[:-1]) & (counters[1:] - counters[:-1] == 1) & (counters[1:] != 0)
+        follows &= numbers[1:] - numbers[:-1] == 1
+        begins = np.append(0, np.flatnonzero(~follows) + 1)
+        lengths = np.diff(begins, append=len(numbers))
+        return list(map(Run, *(column[begins].tolist() for column in self), lengths.tolist()))
+
+    def keys(self) -> Numbers:
+        """Return a number for each that is the same where publisher and counter are; seldom it is elsewhere, too."""
+        return self.publishers * _MIXED + self.counters
+
+    def among(self, keys: Numbers) -> Envelopes:
+        """Return those whose key is one of ``keys``, which are in order."""
+        ours = self.keys()
+        found = keys[np.minimum(keys.searchsorted(ours), len(keys) - 1)] == ours
+        return Envelopes(self.numbers[found], self.publishers[found], self.counters[found])
+
+
+_MIXED = np.uint64(0x9E3779B97F4A7C15)
+_NONE: Numbers = np.array([], np.uint64)
+NO_ENVELOPES = Envelopes(_NONE, _NONE, _NONE)
+
+
+class Repeats:
+    """The publishers and counters of the latest :data:`WINDOW` numbers of a stream.
+
+    Memory is bounded by the window, whatever publishers and counters there are.
+
+    :param window: numbers, see :data:`WINDOW`.
+    """
+
+    def __init__(self, window: int = WINDOW) -> None:
+        self._window = window
+        self._pages: dict[tuple[int, int], _Page] = {}
+        self._runs: deque[Run] = deque()
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def add(self, run: Run) -> list[tuple[int, int]]:
+        """Remember a run whose numbers are above all that were added before.
+
+        :return: which of its messages are repeats: ranges of rows, the ends exclusive, ascending and disjoint.
+        """
+        number, publisher, counter, length = run
+        below = number + length - self._window
+        place = counter % COUNTERS
+        if place + length <= COUNTERS:
+            found = self._add_part(run, below)
+        else:
+            found = []
+            row = 0
+            while row < length:
+                part = min(length - row, COUNTERS - place)
+                repeated = self._add_part(Run(number + row, publisher, counter + row, part), below)
+                found += [(begin + row, end + row) for begin, end in repeated]
+                row, place = row + part, 0
+        runs = self._runs
+        while runs:
+            first, publisher, counter, length = runs[0]
+            if first + length > below:
+                break
+            runs.popleft()
+            key = publisher, counter // COUNTERS
+            page = self._pages[key]
+            page.runs -= 1
+            if not page.runs:
+                del self._pages[key]
+        return found
+
+    def runs(self) -> list[Run]:
+        """Return what is remembered, in order: adding it to another object makes that one remember the same."""
+        return list(self._runs)
+
+    def _add_part(self, run: Run, below: int) -> list[tuple[int, int]]:
+        number, publisher, counter, length = run
+        key = publisher, counter // COUNTERS
+        page = self._pages.get(key)
+        if page is None:
+            page = self._pages[key] = _Page()
+        elif len(page.firsts) >= page.limit:
+            page.forget(below)
+        repeated = page.put(counter, counter + length - 1, number - counter, self._window)
+        runs = self._runs
+        if runs and counter % COUNTERS:
+            first, other, begin, before = runs[-1]
+            if first + before == number and begin + before == counter and other == publisher:
+                runs[-1] = Run(first, publisher, begin, before + length)
+                return repeated
+        runs.append(run)
+        page.runs += 1
+        return repeated
+
+
+class _Page:
+    """Disjoint ranges of a publisher's counters, ascending, and how much higher the number of each is than its counter.
+
+    :ivar runs: how many runs that are remembered have their counters here.
+    :ivar limit: ranges above which those that are of no use any more are to be forgotten.
+    """
+
+    __slots__ = ("aheads", "firsts", "lasts", "limit", "runs")
+
+    def __init__(self) -> None:
+        self.firsts: list[int] = []
+        self.lasts: list[int] = []
+        self.aheads: list[int] = []
+        self.runs = 0
+        self.limit = SPARE
+
+    def put(self, first: int, last: int, ahead: int, window: int) -> list[tuple[int, int]]:
+        """Add a range in place of what is there of it.
+
+        :return: which of it was there within ``window`` numbers, as rows of the range.
+        """
+        firsts, lasts, aheads = self.firsts, self.lasts, self.aheads
+        if not lasts or first > lasts[-1]:
+            if lasts and lasts[-1] + 1 == first and aheads[-1] == ahead:
+                lasts[-1] = last
+            else:
+                firsts.append(first)
+                lasts.append(last)
+                aheads.append(ahead)
+            return []
+        low, high = bisect_left(lasts, first), bisect_right(firsts, last)
+        found: list[tuple[int, int]] = []
+        parts = [(first, last, ahead)]
+        for index in range(low, high):
+            begin, end, other = firsts[index], lasts[index], aheads[index]
+            if ahead - other <= window:
+                found.append((max(begin - first, 0), min(end, last) + 1 - first))
+            if begin < first:
+                parts.insert(0, (begin, first - 1, other))
+            if end > last:
+                parts.append((last + 1, end, other))
+        firsts[low:high], lasts[low:high], aheads[low:high] = map(list, zip(*parts, strict=True))
+        return found
+
+    def forget(self, below: int) -> None:
+        """Forget the ranges whose numbers all lie below a given one."""
+        rows = zip(self.firsts, self.lasts, self.aheads, strict=True)
+        kept = [(first, last, ahead) for first, last, ahead in rows if last + ahead >= below]
+        self.firsts, self.lasts, self.aheads = (
+            [first for first, _, _ in kept],
+            [last for _, last, _ in kept],
+            [ahead for _, _, ahead in kept],
+        )
+        self.limit = SPARE + 2 * len(kept)
