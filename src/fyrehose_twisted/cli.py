@@ -142,6 +142,12 @@ def _scenarios() -> Iterable[type[Scenario]]:
     return (*FYREHOSE, *HYDRA, *FREENET, *PARCELS)
 
 
+def _envelopes(stream: str) -> Any:
+    from fyrehose_twisted.payloads import envelopes
+
+    return envelopes(stream)
+
+
 def _bare(stream: str, payloads: list[bytes]) -> list[bytes]:
     from fyrehose_twisted.payloads import bare
 
@@ -204,7 +210,7 @@ def _parser() -> argparse.ArgumentParser:
         "--interval", type=_interval, default=0.2, metavar="S", help="seconds between them, 0.1 to 0.9 [%(default)g]"
     )
     simulate.add_parser(commands, _scenarios)
-    journal.add_parser(commands, _bare)
+    journal.add_parser(commands, _bare, _envelopes)
     parcels.add_parser(commands)
     hydra.add_parser(commands)
     freenet.add_parser(commands)

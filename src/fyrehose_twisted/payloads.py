@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fyrehose_twisted.freenet.signing import body
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAGIC
+from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAGIC, envelopes_of
 from fyrehose_twisted.hydra.lines import untag
+from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.parcels.journal_history import unpack_event
+from fyrehose_twisted.repeats import Envelopes
 
 
 def bare(stream: str, payloads: list[bytes]) -> list[bytes]:
@@ -31,6 +35,18 @@ def bare(stream: str, payloads: list[bytes]) -> list[bytes]:
             return payloads
         return [body(key, payload) for payload in payloads]
     return payloads
+
+
+def envelopes(stream: str) -> Callable[[Block], Envelopes] | None:
+    """Return what finds the envelopes of a stream's records, ``None`` if its protocol has none.
+
+    :param stream: URI, which says of which protocol it is.
+    """
+    return _envelopes if stream.startswith("fyrehose://") else None
+
+
+def _envelopes(block: Block) -> Envelopes:
+    return envelopes_of(block.positions, block.offsets, block.payload)
 
 
 def _event(payload: bytes) -> bytes:

@@ -131,6 +131,27 @@ class TestCat:
             "fyrehose: 11 of epoch 0 is missing; what is held behind it, up to 12, is not printed",
         ]
 
+    @pytest.fixture
+    def published_twice(self, tmp_path: Path) -> Path:
+        """2 and 4 repeat 1 and 3."""
+        with closing(open_journal(tmp_path / "twice", STREAM)) as journal:
+            payloads = [enveloped(b"someones", counter, b"tick %d" % counter) for counter in (0, 0, 1, 1, 2)]
+            journal.append([Record(STREAM, 0, 1 + row, 5, payload) for row, payload in enumerate(payloads)])
+        return tmp_path / "twice"
+
+    def test_repeats_are_left_out(self, run: Run, published_twice: Path) -> None:
+        assert run("cat", published_twice) == (0, "tick 0\ntick 1\ntick 2\n", "")
+        assert run("cat", published_twice, "--from", 2) == (0, "tick 1\ntick 2\n", "")
+        assert run("cat", published_twice, "--count", 2) == (0, "tick 0\ntick 1\n", "")
+
+    def test_repeats_that_are_asked_for_are_marked(self, run: Run, published_twice: Path) -> None:
+        assert run("cat", published_twice, "--repeats")[1].count("tick") == 5
+        _, out, _ = run("cat", published_twice, "--repeats", "--format", "json")
+        found = [json.loads(line) for line in out.splitlines()]
+        assert [one["sequence"] for one in found if one.get("repeat")] == [2, 4]
+        _, raw, _ = run("cat", published_twice, "--raw")
+        assert raw.count("tick") == 5
+
     def test_json(self, run: Run, root: Path) -> None:
         with closing(open_journal(root, STREAM)) as journal:
             journal.append([Record(STREAM, 0, 11, 5, b"\xff")])

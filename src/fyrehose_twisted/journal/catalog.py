@@ -98,16 +98,20 @@ class Catalog(Contents):
         last: int,
         on_damage: Callable[[Damage], object] | None = None,
         since: int = 0,
+        *,
+        heads: bool = False,
     ) -> Iterator[Block]:
         """Return what is held of ``first`` to ``last``, in order.
 
         :param on_damage: called with what is damaged, which is then left out; without it, damage is raised.
         :param since: UTC microseconds since 1970; what was received before may be left out, and is then not even read.
+        :param heads: of long records give only the beginning, and do not check it: see
+            :meth:`~fyrehose_twisted.journal.segment.Segment.heads`.
         :raises NotInJournal: if ``first`` lies before the beginning.
         :raises JournalDamaged: while reading.
         """
         self.check_start(epoch, first)
-        return self._read(epoch, first, last, on_damage, since)
+        return self._read(epoch, first, last, on_damage, since, heads)
 
     def stored(
         self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
@@ -115,7 +119,7 @@ class Catalog(Contents):
         """Return what stands in segments of ``first`` to ``last``, also what was replaced later: see
         :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`."""
         self.check_start(epoch, first)
-        return self._stored(epoch, first, last, on_damage, 0)
+        return self._stored(epoch, first, last, on_damage, 0, False)
 
     def get(self, epoch: int, position: int) -> Record | None:
         """Return a record, ``None`` if it is not held.
@@ -179,18 +183,30 @@ class Catalog(Contents):
         raise FileNotFoundError(f"{segment.name} is gone from {self.directory}")
 
     def _read(
-        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None, since: int
+        self,
+        epoch: int,
+        first: int,
+        last: int,
+        on_damage: Callable[[Damage], object] | None,
+        since: int,
+        heads: bool,
     ) -> Iterator[Block]:
-        for parts in self._stored(epoch, first, last, on_damage, since):
+        for parts in self._stored(epoch, first, last, on_damage, since, heads):
             yield parts[0].block if len(parts) == 1 else merged([part.block for part in parts])
 
     def _stored(
-        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None, since: int
+        self,
+        epoch: int,
+        first: int,
+        last: int,
+        on_damage: Callable[[Damage], object] | None,
+        since: int,
+        heads: bool,
     ) -> Iterator[list[Stored]]:
         while first <= last:
             self.check_start(epoch, first)
             generation = self.generation
-            for parts, end in self._windows(epoch, first, last, on_damage, since):
+            for parts, end in self._windows(epoch, first, last, on_damage, since, heads):
                 first = end + 1
                 if parts:
                     yield parts
@@ -200,7 +216,13 @@ class Catalog(Contents):
                 return
 
     def _windows(
-        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None, since: int
+        self,
+        epoch: int,
+        first: int,
+        last: int,
+        on_damage: Callable[[Damage], object] | None,
+        since: int,
+        heads: bool,
     ) -> Iterator[tuple[list[Stored], int]]:
         """Yield what is stored, oldest first, and up to where; nothing more once segments have changed."""
         generation = self.generation
@@ -216,7 +238,7 @@ class Catalog(Contents):
                     yield [], end
                     first = end + 1
                     continue
-                alone = self._block(segment, header, {}, on_damage)
+                alone = self._block(segment, header, {}, on_damage, heads)
                 if self.generation != generation:
                     return
                 yield _within([(segment, alone)], first, end), end
@@ -239,7 +261,7 @@ class Catalog(Contents):
             end = reach if index == len(frames) else min(reach, frames[index][1].base - 1)
             end = min(end, last)
             whole = [
-                (segment, self._block(segment, header, blocks, on_damage))
+                (segment, self._block(segment, header, blocks, on_damage, heads))
                 for segment, header in sorted(cluster, key=_by_age)
             ]
             if self.generation != generation:
@@ -279,12 +301,14 @@ class Catalog(Contents):
         header: Header,
         blocks: dict[tuple[int, int], Block],
         on_damage: Callable[[Damage], object] | None,
+        heads: bool,
     ) -> Block | None:
         key = segment.number, header.offset
         block = blocks.get(key)
         if block is None:
             try:
-                block = blocks[key] = segment.block(self.file_of(segment), header)
+                read = segment.heads if heads else segment.block
+                block = blocks[key] = read(self.file_of(segment), header)
             except FileNotFoundError:
                 self.moved(segment)
                 return None

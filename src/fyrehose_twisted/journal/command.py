@@ -16,6 +16,7 @@ from fyrehose_twisted.sim.command import complain
 
 # What reads journals is imported when it is needed: this module is imported for `fyrehose --help` too.
 if TYPE_CHECKING:
+    from fyrehose_twisted.journal.marking import FindEnvelopes
     from fyrehose_twisted.journal.reader import JournalReader
     from fyrehose_twisted.journal.show import Bare, Where
 
@@ -24,12 +25,13 @@ POLL_INTERVAL = 0.2
 """Seconds between two looks for more with --follow."""
 
 
-def add_parser(commands: Any, bare: Bare) -> argparse.ArgumentParser:
+def add_parser(commands: Any, bare: Bare, envelopes: Callable[[str], FindEnvelopes | None]) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
 
     What is parsed has :func:`run` as its ``run``, which is what the commands without a reactor have in common.
 
     :param bare: takes off payloads what a protocol put before them; called when records are printed.
+    :param envelopes: returns what finds the envelopes of a stream's records, by which repeats are told.
     """
     parser: argparse.ArgumentParser = commands.add_parser("journal", help=DESCRIPTION, description=DESCRIPTION)
     inner = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -38,7 +40,7 @@ def add_parser(commands: Any, bare: Bare) -> argparse.ArgumentParser:
         made: argparse.ArgumentParser = inner.add_parser(name, help=about, description=about)
         made.add_argument("directory", type=Path, metavar="DIR", help="that of one stream's journal, or of several")
         made.add_argument("--stream", metavar="URI", help="only that stream, such as fyrehose://ticks")
-        made.set_defaults(run=run, act=act, parser=made, bare=bare)
+        made.set_defaults(run=run, act=act, parser=made, bare=bare, envelopes=envelopes)
         return made
 
     shown = command("ls", _ls, "Show which numbers journals hold.")
@@ -50,7 +52,8 @@ def add_parser(commands: Any, bare: Bare) -> argparse.ArgumentParser:
     cat.add_argument("--to", dest="end", type=_where, metavar="WHERE", help="the last to print, said the same way")
     cat.add_argument("--count", type=_count, metavar="N", help="stop after N records")
     cat.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
-    cat.add_argument("--raw", action="store_true", help="print payloads as they were on the wire")
+    cat.add_argument("--raw", action="store_true", help="print payloads as they were on the wire, repeats too")
+    cat.add_argument("--repeats", action="store_true", help="print messages that were published twice as often")
     cat.add_argument("--follow", action="store_true", help="wait for more until interrupted")
     command("check", _check, "Read every byte, and tell what is damaged or missing. Status 1 for damage.")
     repair = command("repair", _repair, "Cut out what is damaged, and take what is missing from other journals.")
@@ -144,6 +147,7 @@ def _print_rows(options: argparse.Namespace) -> None:
 
 
 def _cat(options: argparse.Namespace, path: Path) -> int:
+    from fyrehose_twisted.journal.marking import Marker
     from fyrehose_twisted.journal.show import Cat
 
     if options.follow and options.end is not None and options.end.is_time:
@@ -162,6 +166,8 @@ def _cat(options: argparse.Namespace, path: Path) -> int:
             put,
             complain,
             bare=None if options.raw else options.bare,
+            marker=Marker(reader, options.envelopes(reader.stream)),
+            repeats=options.repeats or options.raw,
             epoch=options.epoch,
             start=options.start,
             end=options.end,

@@ -136,12 +136,16 @@ def check_body(header: Header, body: Datagram) -> None:
     count = header.entries
     match header.kind:
         case Kind.RECORDS:
-            columns = 8 * count + 4 * (count + 1) + (0 if header.flags & DENSE else 4 * count)
-            whole = count > 0 and header.body >= columns
+            whole = count > 0 and header.body >= columns_size(header)
         case _:
             whole = header.body == 16 * count
     if not whole:
         raise BadFrame(f"{count:,} entries do not fit a body of {header.body:,} bytes")
+
+
+def columns_size(header: Header) -> int:
+    """Return how many bytes of a body of records precede the payloads."""
+    return (12 if header.flags & DENSE else 16) * header.entries + 4
 
 
 def read_records(header: Header, body: Datagram, stream: str, wrap: int = 0) -> Block:
@@ -149,14 +153,8 @@ def read_records(header: Header, body: Datagram, stream: str, wrap: int = 0) -> 
     count = header.entries
     times = np.frombuffer(body, "<i8", count)
     offsets = np.frombuffer(body, "<u4", count + 1, 8 * count)
-    start = 8 * count + 4 * (count + 1)
-    return Block(
-        stream, header.epoch, read_positions(header, body), times, offsets, _payload(header, body, start), wrap
-    )
-
-
-def _payload(header: Header, body: Datagram, start: int) -> memoryview:
-    return memoryview(body)[start if header.flags & DENSE else start + 4 * header.entries :]
+    payload = memoryview(body)[columns_size(header) :]
+    return Block(stream, header.epoch, read_positions(header, body), times, offsets, payload, wrap)
 
 
 def read_positions(header: Header, body: Datagram) -> Numbers:

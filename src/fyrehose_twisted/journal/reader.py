@@ -102,12 +102,15 @@ class JournalReader:
         last: int,
         on_damage: Callable[[Damage], object] | None = None,
         since: int = 0,
+        *,
+        heads: bool = False,
     ) -> Iterator[Block]:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.read`; nothing beyond the watermark.
 
-        :param since: see :meth:`~fyrehose_twisted.journal.catalog.Catalog.read`.
+        :param since: see :meth:`~fyrehose_twisted.journal.catalog.Catalog.read`; ``heads`` as well.
         """
-        return self._catalog.read(epoch, first, min(last, self._catalog.nexts.get(epoch, 0) - 1), on_damage, since)
+        last = min(last, self._catalog.nexts.get(epoch, 0) - 1)
+        return self._catalog.read(epoch, first, last, on_damage, since, heads=heads)
 
     def stored(
         self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None

@@ -8,6 +8,7 @@ import os
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.disk import LOCK_NAME
 from fyrehose_twisted.journal.errors import JournalDamaged
+from fyrehose_twisted.journal.marking import Marker, Marks, finished
 from fyrehose_twisted.journal.reader import JournalReader
 
 Bare = Callable[[str, list[bytes]], list[bytes]]
@@ -117,6 +119,8 @@ class Cat:
     :param output: takes bytes.
     :param tell: takes a line about what is not there.
     :param bare: what is to be taken off payloads; ``None`` for nothing.
+    :param marker: finds repeats; ``None`` to look for none.
+    :param repeats: print repeats, which JSON then marks, and do not leave them out.
     :param epoch: only this one; ``None`` for all.
     :param start: where to begin; a time means all that was received then or later.
     :param end: the last, inclusive; a time means all that was received then or earlier.
@@ -132,6 +136,8 @@ class Cat:
         tell: Callable[[str], object],
         *,
         bare: Bare | None = None,
+        marker: Marker | None = None,
+        repeats: bool = False,
         epoch: int | None = None,
         start: Where | None = None,
         end: Where | None = None,
@@ -141,6 +147,7 @@ class Cat:
         self.reader = reader
         self.damaged = 0
         self._output, self._tell, self._bare = output, tell, bare
+        self._marker, self._repeats = marker, repeats
         self._epoch, self._start, self._end, self._left = epoch, start, end, count
         self._format = self._as_json if as_json else self._as_lines
         self._at: dict[int, int] = {}
@@ -204,14 +211,14 @@ class Cat:
         by_time = any(where is not None and where.is_time for where in (self._start, self._end))
         began = False
         for block in reader.read(epoch, first, last, self._damage):
-            for part in self._chosen(block):
+            for part, marks in self._chosen(block):
                 kept = part if self._left is None else part.rows(0, min(self._left, len(part)))
                 if by_time and not began:
                     losses = [lost for lost in losses if lost[0] > kept.first]
                 began = True
                 while losses and losses[0][0] < kept.last:
                     self._tell_lost(*losses.pop(0))
-                self._output(self._format(kept))
+                self._output(self._format(kept, marks))
                 if self._left is not None:
                     self._left -= len(kept)
             if self._left == 0:
@@ -222,9 +229,10 @@ class Cat:
     def _tell_lost(self, first: int, last: int) -> None:
         self._tell(f"lost {first} to {last}: nobody has them, or they were never given")
 
-    def _chosen(self, block: Block) -> Iterator[Block]:
-        """Yield the parts of ``block`` that were received when they should."""
-        wanted = np.ones(len(block), bool)
+    def _chosen(self, block: Block) -> Iterator[tuple[Block, Marks | None]]:
+        """Yield the parts of ``block`` that are to be printed, and which of their records are repeats."""
+        marks = None if self._marker is None else finished(self._marker.marks(block))
+        wanted = np.ones(len(block), bool) if marks is None or self._repeats else ~marks
         if self._start is not None and self._start.is_time:
             wanted &= block.times >= self._start.value
         if self._end is not None and self._end.is_time:
@@ -233,20 +241,23 @@ class Cat:
         for low, high in zip(edges[::2], edges[1::2], strict=True):
             if self._left == 0:
                 return
-            yield block.rows(low, high)
+            yield block.rows(low, high), None if marks is None else marks[low:high]
 
     def _payloads(self, block: Block) -> list[bytes]:
         payloads = block.payloads()
         return payloads if self._bare is None else self._bare(block.stream, payloads)
 
-    def _as_lines(self, block: Block) -> bytes:
+    def _as_lines(self, block: Block, marks: Marks | None) -> bytes:
         return b"\n".join([*self._payloads(block), b""])
 
-    def _as_json(self, block: Block) -> bytes:
+    def _as_json(self, block: Block, marks: Marks | None) -> bytes:
         lines: list[str] = []
-        columns = zip(block.sequences.tolist(), block.times.tolist(), self._payloads(block), strict=True)
-        for sequence, received_at, payload in columns:
+        are_repeats = repeat(False) if marks is None else marks.tolist()
+        columns = zip(block.sequences.tolist(), block.times.tolist(), self._payloads(block), are_repeats, strict=False)
+        for sequence, received_at, payload, is_repeat in columns:
             fields = {"stream": block.stream, "epoch": block.epoch, "sequence": sequence, "received_at": received_at}
+            if is_repeat:
+                fields["repeat"] = True
             try:
                 fields["data"] = payload.decode()
             except UnicodeDecodeError:
