@@ -18,7 +18,7 @@ from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig, check_free, open_journal
 from fyrehose_twisted.net.names import parse_host_port
 from fyrehose_twisted.options import Listening, ServiceOptions, check_exposed, parse_listen, try_directory, try_port
-from fyrehose_twisted.payloads import bare
+from fyrehose_twisted.payloads import bare, envelopes
 from fyrehose_twisted.reload import limits_of, with_limits
 from fyrehose_twisted.secret import read_secret
 from fyrehose_twisted.web.tokens import Tokens, read_tokens
@@ -144,7 +144,7 @@ def _make(options: Options) -> MultiService:
         return with_limits(basis, options["limits"], known), options.read_tokens()
 
     query = QueryService(
-        Sources(path, bare),
+        Sources(path, bare, envelopes=envelopes),
         serving.description,
         watched=watched,
         tokens=options["tokens"],

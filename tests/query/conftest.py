@@ -148,7 +148,8 @@ class Bench:
 
     def make(self, config: QueryConfig | None = None, **more: Any) -> QuerySite:
         """Make the site anew."""
-        sources = Sources(self.path, more.pop("bare", lambda stream, payloads: payloads))
+        bare = more.pop("bare", lambda stream, payloads: payloads)
+        sources = Sources(self.path, bare, envelopes=more.pop("envelopes", lambda stream: None))
         self.site = QuerySite(sources, config or QueryConfig(), self.clock, **more)
         self._sites.append(self.site)
         sources.look()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from http import HTTPStatus
 from typing import Any
 
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.marking import finished
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.items import Item, items, rows_within
 from fyrehose_twisted.query.selection import Place, Selection
@@ -55,7 +56,10 @@ class Tail:
         end = source.end()
         if end == self.next:
             return False
-        if end.epoch != self.next.epoch or end.position - self.next.position > self._config.tail_records:
+        # What precedes the first is read in the turns of those who follow, and not here.
+        is_ready = source.marker.is_ready(*self.next)
+        ahead = end.position - self.next.position
+        if end.epoch != self.next.epoch or ahead > self._config.tail_records or not is_ready:
             self._restart(end)
             return True
         while self.next.position < end.position:
@@ -63,7 +67,8 @@ class Tail:
             if stretch is None or stretch.block is None:
                 self._restart(end)
                 return True
-            for item in items(stretch.block, sources.bare):
+            marks = finished(source.marker.marks(stretch.block))
+            for item in items(stretch.block, sources.bare, marks):
                 if item.position != self.next.position:
                     self._restart(Place(end.epoch, item.position))
                 self._add(item)
@@ -157,7 +162,7 @@ class Following(Stream):
     def _work(self) -> Iterator[None]:
         """Write as long as there is something to write, and the client reads it."""
         try:
-            while not self.paused and self._advance():
+            while not self.paused and (yield from self._advance()):
                 yield
         except (JournalError, OperationalError, OSError) as error:
             self.tail.source.complain(error)
@@ -168,7 +173,7 @@ class Following(Stream):
             self.end("failed")
         self._task = None
 
-    def _advance(self) -> bool:
+    def _advance(self) -> Generator[None, None, bool]:
         """Write some of what there is; say whether there may be more."""
         source, (epoch, position) = self.tail.source, self.place
         kept = self.tail.since(self.place)
@@ -181,13 +186,17 @@ class Following(Stream):
             self._skip(stretch.last)
             return True
         block = stretch.block.rows(0, rows_within(stretch.block, 0, STEP_RECORDS, STEP_BYTES))
-        self._send(items(block, self._followers.sources.bare))
+        marks = yield from source.marker.marks(block)
+        if self.paused:
+            return False
+        self._send(items(block, self._followers.sources.bare, marks))
         if self.place.position > block.last and len(block) == len(stretch.block) and stretch.last > block.last:
             self._skip(stretch.last)
         return True
 
     def _send(self, records: Iterator[Item]) -> bool:
         where, plain, since = self._wanted.where, self._wanted.plain, self._wanted.since or 0
+        repeats = self._wanted.repeats
         texts: list[bytes] = []
         size = looked = 0
         most, most_bytes = (STEP_RECORDS, STEP_BYTES) if where is None else (FILTERED_RECORDS, FILTERED_BYTES)
@@ -200,7 +209,8 @@ class Following(Stream):
                     texts = []
                 self._skip(item.position - 1)
             looked += len(item.payload)
-            if item.received_at >= since and (where is None or where.wants(item)):
+            is_wanted = item.received_at >= since and (repeats or not item.is_repeat)
+            if is_wanted and (where is None or where.wants(item)):
                 text = item.text(plain)
                 size += len(text)
                 texts.append(self.record_text(item, text))

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.journal.marking import Marks
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.items import Item, items, rows_within
 from fyrehose_twisted.query.selection import MAX_POSITION, Place, Selection
@@ -24,6 +25,9 @@ STEP, STEP_BYTES = 256, 16_384
 
 FILTERED_STEP = 32
 """Records at which a filter looks in one step."""
+
+MARKED = 1_024
+"""Records that are searched for repeats at once."""
 
 RECORD_BYTES = 1_024
 """A record of more counts for several, where it is counted how many were looked at."""
@@ -155,14 +159,26 @@ class Search:
 
     def _chosen(self, block: Block) -> Iterator[Item | None]:
         where, wanted = self._selection.where, self._in_time(block)
-        high = 0
+        marks: Marks | None = None
+        high = marked = marked_from = 0
         while high < len(block):
             low, high = high, rows_within(block, high, STEP if where is None else FILTERED_STEP, STEP_BYTES)
-            self._scanned += max(high - low, (int(block.offsets[high]) - int(block.offsets[low])) // RECORD_BYTES)
+            rows = block.rows(low, high)
+            found: list[tuple[int, Item]] = []
             if wanted is None or wanted[low:high].any():
-                for row, item in enumerate(items(block.rows(low, high), self._bare), low):
-                    if (wanted is None or wanted[row]) and (where is None or where.wants(item)):
+                for row, item in enumerate(items(rows, self._bare)):
+                    if (wanted is None or wanted[low + row]) and (where is None or where.wants(item)):
+                        found.append((row, item))
+            if found:
+                if high > marked:
+                    self._at = rows.first - 1
+                    marked_from, marked = low, min(max(high, low + MARKED), len(block))
+                    marks = yield from self._source.marker.marks(block.rows(low, marked))
+                for row, item in found:
+                    item.is_repeat = marks is not None and bool(marks[low + row - marked_from])
+                    if not item.is_repeat or self._selection.repeats:
                         yield item
+            self._scanned += max(high - low, (int(block.offsets[high]) - int(block.offsets[low])) // RECORD_BYTES)
             self._at = int(block.positions[high - 1])
             yield None
 

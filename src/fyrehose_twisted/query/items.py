@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.journal.marking import Marks
 from fyrehose_twisted.web.answers import dump
 from fyrehose_twisted.web.asking import parse
 
@@ -24,9 +25,20 @@ class Item:
 
     :ivar position: the sequence number; where those wrap it goes on.
     :ivar payload: what the application said, without what its protocol put around it.
+    :ivar is_repeat: whether the message was published before.
     """
 
-    __slots__ = ("_document", "_texts", "epoch", "payload", "position", "received_at", "sequence", "stream")
+    __slots__ = (
+        "_document",
+        "_texts",
+        "epoch",
+        "is_repeat",
+        "payload",
+        "position",
+        "received_at",
+        "sequence",
+        "stream",
+    )
 
     def __init__(
         self, stream: bytes, epoch: int, position: int, sequence: int, received_at: int, payload: bytes
@@ -37,6 +49,7 @@ class Item:
         self.sequence = sequence
         self.received_at = received_at
         self.payload = payload
+        self.is_repeat = False
         self._document: Any = None
         self._texts: list[bytes | None] = [None, None]
 
@@ -70,6 +83,8 @@ class Item:
         )
         if self.position != self.sequence:
             head += b'"position":%d,' % self.position
+        if self.is_repeat:
+            head += b'"repeat":true,'
         if not plain:
             if self.document is not NOT_JSON:
                 # As it was written, so that no number loses digits on the way. In JSON line ends only separate.
@@ -81,13 +96,19 @@ class Item:
         return head + b'"data":"%b"}' % b64encode(self.payload)
 
 
-def items(block: Block, bare: Bare) -> Iterator[Item]:
-    """Yield the records of a block."""
+def items(block: Block, bare: Bare, marks: Marks | None = None) -> Iterator[Item]:
+    """Yield the records of a block.
+
+    :param marks: which of them are repeats; ``None`` if none is known to be.
+    """
     stream = dump(block.stream)
     payloads = bare(block.stream, block.payloads())
     columns = block.positions.tolist(), block.sequences.tolist(), block.times.tolist(), payloads
-    for position, sequence, received_at, payload in zip(*columns, strict=True):
-        yield Item(stream, block.epoch, position, sequence, received_at, payload)
+    for row, (position, sequence, received_at, payload) in enumerate(zip(*columns, strict=True)):
+        item = Item(stream, block.epoch, position, sequence, received_at, payload)
+        if marks is not None and marks[row]:
+            item.is_repeat = True
+        yield item
 
 
 def rows_within(block: Block, low: int, most: int, size: int) -> int:

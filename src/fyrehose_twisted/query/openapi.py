@@ -35,11 +35,12 @@ _RECORD = object_of(
         "sequence": COUNT,
         "position": {**COUNT, "description": "where numbers begin anew, this goes on"},
         "received_at": {**COUNT, "description": "UTC microseconds since 1970"},
+        "repeat": {"const": True, "description": "the message was published before; only if repeats are asked for"},
         "json": {"description": "the payload itself, if it is a JSON text"},
         "text": {"type": "string", "description": "the payload, if it is UTF-8 and no JSON text"},
         "data": {"type": "string", "contentEncoding": "base64"},
     },
-    ("position", "json", "text", "data"),
+    ("position", "repeat", "json", "text", "data"),
     additionalProperties=False,
     oneOf=[{"required": ["json"]}, {"required": ["text"]}, {"required": ["data"]}],
 )
@@ -216,6 +217,7 @@ def _records(config: QueryConfig) -> Schema:
             query("limit", "at most so many", count),
             query("last", "of all those only the newest so many", count),
             query("encoding", "`base64`: every payload as `data`", {"type": "string", "enum": ["base64"]}),
+            query("repeats", "`marked`: repeats as well, marked", {"type": "string", "enum": ["marked"]}),
             request_header("Last-Event-ID", "the last id that is known already, if any; only for streams", _SEEN),
         ],
         "responses": {

@@ -79,6 +79,8 @@ class StreamPages:
         if last is not None:
             place = Place(last.epoch, last.position + 1)
         elif wanted.newest is not None:
+            if source.marker.looks and not wanted.repeats and request.method != b"HEAD":
+                return self._follow_shown(request, source, wanted, kind)
             newest = source.before_end(wanted.newest)
             place = newest if place is None else max(place, newest)
         elif wanted.since is not None and place is None:
@@ -88,6 +90,29 @@ class StreamPages:
         if request.method == b"HEAD":
             return Answer(HTTPStatus.OK, b"", ((b"Content-Type", STREAM),))
         self._followers.open(request, source, wanted, place, kind)
+        return None
+
+    def _follow_shown(
+        self, request: WebRequest, source: Source, wanted: Selection, kind: type[Following]
+    ) -> Answer | None:
+        """Let a client follow from the newest records on, of which repeats do not count."""
+        first = wanted.first
+        if first is not None:
+            _check_begun(source, first, "from")
+        end = source.end()
+        search = Search(source, self._sources, Selection(first, newest=wanted.newest), self._config)
+        searching = self._searches.run(search, request.client_name)
+        request.when_gone = searching.cancel
+
+        def found(search: Search) -> None:
+            request.when_gone = None
+            oldest = search.found[0] if search.found else None
+            place = end if oldest is None else Place(oldest.epoch, oldest.position)
+            self._followers.open(request, source, wanted, place if first is None else max(place, first), kind)
+
+        searching.addCallback(found)
+        searching.addErrback(_failed, request)
+        searching.addErrback(request.broken)
         return None
 
     def _selection(self, request: WebRequest, source: Source, known: tuple[bytes, ...]) -> Selection:

@@ -14,9 +14,9 @@ from fyrehose_twisted.web.answers import bad_request
 
 MAX_POSITION = 2**64 - 2
 
-RANGE = (b"from", b"to", b"since", b"until", b"where", b"limit", b"last", b"encoding")
+RANGE = (b"from", b"to", b"since", b"until", b"where", b"limit", b"last", b"encoding", b"repeats")
 """Parameters of a range."""
-FOLLOW = (b"from", b"since", b"where", b"last", b"encoding", b"id")
+FOLLOW = (b"from", b"since", b"where", b"last", b"encoding", b"repeats", b"id")
 """Parameters of a stream that goes on; ``id`` is for those who cannot send ``Last-Event-ID``."""
 
 _PLACE = re.compile(r"(?:([0-9]{1,20}):)?([0-9]{1,20})")
@@ -51,6 +51,8 @@ class Selection(NamedTuple):
     """The newest so many of those."""
     plain: bool = False
     """Payloads as base64, whatever they are."""
+    repeats: bool = False
+    """Messages that were published before as well, marked."""
 
     @property
     def is_sparse(self) -> bool:
@@ -83,6 +85,8 @@ class Selection(NamedTuple):
             words.append(f"where={quote(self.where.text, safe='')}")
         if self.plain:
             words.append("encoding=base64")
+        if self.repeats:
+            words.append("repeats=marked")
         return "&".join(words)
 
 
@@ -100,6 +104,9 @@ def select(query: Mapping[bytes, bytes], contents: IJournalContents, *, longest:
     encoding = words.get("encoding")
     if encoding not in (None, "base64"):
         raise bad_request("encoding is base64, or left out")
+    repeats = words.get("repeats")
+    if repeats not in (None, "marked"):
+        raise bad_request("repeats is marked, or left out")
     where = None
     if "where" in words:
         try:
@@ -109,7 +116,7 @@ def select(query: Mapping[bytes, bytes], contents: IJournalContents, *, longest:
     limit = _count("limit", words.get("limit"), page)
     if newest is not None and limit is not None:
         newest = min(newest, limit)
-    return Selection(first, last, since, until, where, limit, newest, encoding is not None)
+    return Selection(first, last, since, until, where, limit, newest, encoding is not None, repeats is not None)
 
 
 def place_of(name: str, text: str, contents: IJournalContents) -> Place:

@@ -17,6 +17,7 @@ from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.errors import JournalError, NotInJournal
 from fyrehose_twisted.journal.layout import journal_directories
 from fyrehose_twisted.journal.mark import read_mark
+from fyrehose_twisted.journal.marking import FindEnvelopes, Marker
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.query.items import Bare
@@ -58,17 +59,21 @@ class Source:
     :ivar name: of its directory: what it is called in paths.
     :ivar problem: why it cannot be read; empty if it can.
     :ivar damages: damaged places that were met.
+    :ivar marker: finds its repeats.
     :ivar described: what was told of it, and its :meth:`state` then.
     """
 
     log = Logger()
 
-    def __init__(self, path: Path, reader: JournalReader, cache: Blocks) -> None:
+    def __init__(
+        self, path: Path, reader: JournalReader, cache: Blocks, envelopes: FindEnvelopes | None = None
+    ) -> None:
         self.path = path
         self.name = path.name
         self.reader = reader
         self.problem = ""
         self.damages = 0
+        self.marker = Marker(reader, envelopes)
         self.described: tuple[object, dict[str, Any]] | None = None
         self._cache = cache
         self._window = NARROWEST
@@ -268,18 +273,26 @@ class Sources:
 
     :param directory: where journals lie, a directory for each stream, or of one journal.
     :param bare: takes off payloads what their protocols put around them.
+    :param envelopes: returns what finds the envelopes of a stream's records, by which repeats are told.
     :ivar dropped: called with a source that is no longer served.
     :ivar problems: why a directory that looks like a journal could not be opened, by its name.
     """
 
     log = Logger()
 
-    def __init__(self, directory: Path, bare: Bare, open: Callable[[Path], JournalReader] = open_reader) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        bare: Bare,
+        open: Callable[[Path], JournalReader] = open_reader,
+        envelopes: Callable[[str], FindEnvelopes | None] = lambda stream: None,
+    ) -> None:
         self.directory = directory
         self.bare = bare
         self.problems: dict[str, str] = {}
         self.dropped: Callable[[Source], object] = lambda source: None
         self._open = open
+        self._envelopes = envelopes
         self._sources: dict[str, Source] = {}
         self._cache = Blocks()
         self._looked_at = 0.0
@@ -343,7 +356,7 @@ class Sources:
             return
         self.problems.pop(path.name, None)
         reader.keep_open(OPEN_FILES)
-        source = self._sources[path.name] = Source(path, reader, self._cache)
+        source = self._sources[path.name] = Source(path, reader, self._cache, self._envelopes(reader.stream))
         self.log.info("serves {stream} from {path}", stream=source.stream, path=path)
 
     def _complain(self, name: str, problem: str) -> None:

@@ -1,0 +1,137 @@
+"""Everything that shows the messages of a stream leaves out the same ones as repeats."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.envelope import unwrap, wrap
+from fyrehose_twisted.fyrehose.events import ClientCounters
+from fyrehose_twisted.fyrehose.outbox import Outbox
+from fyrehose_twisted.fyrehose.reassembly import Run
+from fyrehose_twisted.fyrehose.unwrapping import Unwrapping
+from fyrehose_twisted.journal.marking import Marker
+from fyrehose_twisted.journal.reader import JournalReader, open_reader
+from fyrehose_twisted.journal.show import Cat, Where
+from fyrehose_twisted.journal.store import open_journal
+from fyrehose_twisted.payloads import bare, envelopes
+from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.history import Search
+from fyrehose_twisted.query.selection import Place, Selection
+from fyrehose_twisted.query.sources import Sources
+from fyrehose_twisted.record import Record
+from fyrehose_twisted.repeats import WINDOW
+
+STREAM = "fyrehose://test"
+PUBLISHERS = b"someones", b"another1"
+
+groups = st.tuples(
+    # Numbers that are lost before the group: none, or about as many as the rule looks back.
+    st.sampled_from([0, 0, 1, 5]) | st.integers(WINDOW - 12, WINDOW + 3),
+    # Publisher, first counter and length of a run; a message without an envelope in place of publisher 2.
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6), st.integers(1, 5)), min_size=1, max_size=4),
+)
+streams = st.lists(groups, min_size=1, max_size=5)
+
+Stream = list[tuple[int, list[tuple[int, int, int]]]]
+
+
+def numbered(stream: Stream) -> dict[int, bytes]:
+    """The messages of a stream by number."""
+    messages: dict[int, bytes] = {}
+    number = 1
+    for lost, runs in stream:
+        number += lost
+        for publisher, counter, length in runs:
+            for row in range(length):
+                text = b"%d:%d" % (publisher, counter + row)
+                envelope = b"" if publisher == 2 else wrap(PUBLISHERS[publisher], counter + row, b"")
+                messages[number] = envelope + text
+                number += 1
+    return messages
+
+
+def repeats_of(messages: dict[int, bytes]) -> set[int]:
+    """The numbers of the repeats, by the words of the rule."""
+    return {
+        number
+        for number, data in messages.items()
+        if unwrap(data) is not None
+        and any(
+            unwrap(earlier) == unwrap(data) and 0 < number - before <= WINDOW for before, earlier in messages.items()
+        )
+    }
+
+
+def keep(path: Path, messages: dict[int, bytes]) -> Path:
+    """Write a journal, whatever is missing in it being lost; return its directory."""
+    with closing(open_journal(path, STREAM)) as journal:
+        before = 0
+        for number, data in messages.items():
+            if number > before + 1:
+                journal.lose(0, before + 1, number - 1)
+            journal.append([Record(STREAM, 0, number, 10**15 + number, data)])
+            before = number
+        journal.commit()
+    return path / "fyrehose-test"
+
+
+def catted(reader: JournalReader, **options: Any) -> list[dict[str, Any]]:
+    printed: list[bytes] = []
+    marker = Marker(reader, envelopes(STREAM))
+    Cat(reader, printed.append, lambda text: None, bare=bare, marker=marker, as_json=True, **options).run()
+    return [json.loads(line) for line in b"".join(printed).splitlines()]
+
+
+def searched(sources: Sources, **selection: Any) -> list[dict[str, Any]]:
+    source = sources.get("fyrehose-test")
+    assert source is not None
+    search = Search(source, sources, Selection(**selection), QueryConfig())
+    for _ in search.steps():
+        pass
+    return [json.loads(item.text(False)) for item in search.found]
+
+
+def subscribed(messages: dict[int, bytes]) -> list[int]:
+    counters = ClientCounters()
+    outbox = Outbox(ClientConfig().outbox, b"nobodyyy")
+    unwrapping = Unwrapping(outbox, counters, raw=False)
+    numbers: list[int] = []
+    for number, data in messages.items():
+        numbers += [message.sequence for message in unwrapping.messages(Run(number, [data], [0]))]
+    return numbers
+
+
+def numbers_of(records: list[dict[str, Any]]) -> list[int]:
+    return [record["sequence"] for record in records]
+
+
+@given(streams, st.integers(0, 30), st.integers(1, 12))
+def test_all_leave_out_the_same(stream: Stream, start: int, count: int) -> None:
+    messages = numbered(stream)
+    repeats = repeats_of(messages)
+    shown = [number for number in messages if number not in repeats]
+    begin = list(messages)[start % len(messages)]
+    assert subscribed(messages) == shown
+    with TemporaryDirectory() as directory:
+        path = Path(directory)
+        keep(path, messages)
+        sources = Sources(path, bare, envelopes=envelopes)
+        sources.look()
+        with closing(open_reader(path / "fyrehose-test")) as reader, closing(sources):
+            later = [number for number in shown if number >= begin]
+            # The place in the middle first: whoever begins there has not seen what precedes it.
+            assert numbers_of(searched(sources, first=Place(0, begin), limit=count)) == later[:count]
+            assert numbers_of(catted(reader, start=Where(begin, False), count=count)) == later[:count]
+            assert numbers_of(searched(sources, newest=count)) == shown[-count:]
+            assert numbers_of(searched(sources)) == numbers_of(catted(reader)) == shown
+            for records in (searched(sources, repeats=True), catted(reader, repeats=True)):
+                assert numbers_of(records) == list(messages)
+                assert {record["sequence"] for record in records if record.get("repeat")} == repeats
