@@ -12,8 +12,9 @@ import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED, wrap
+from fyrehose_twisted.repeats import WINDOW, Repeats, Run
 from fyrehose_twisted.spark.pipeline import buckets
-from fyrehose_twisted.spark.pipeline.envelopes import unwrapped
+from fyrehose_twisted.spark.pipeline.envelopes import unwrapped, with_repeats
 from fyrehose_twisted.spark.pipeline.messages import (
     check_field,
     given_schema,
@@ -161,20 +162,40 @@ def test_a_clock_that_jumped_makes_nothing_else_late(spark: SparkSession) -> Non
     assert found[30].received_at.year == 1970
 
 
-def test_repeats_are_seen_within_the_bucket_and_the_one_before(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(buckets, "NUMBERS", 10)
-    sent = {1: 1, 2: 2, 5: 1, 12: 2, 35: 1, 36: 3}
+def test_repeats_are_seen_across_the_edge_of_a_bucket(spark: SparkSession) -> None:
+    edge = buckets.NUMBERS
+    sent = {edge - WINDOW: 1, edge - 2: 2, edge - 1: 3, edge: 1, edge + 1: 1, edge + 5: 2, edge + WINDOW: 3}
     rows = [("a", number, number, wrap(b"someone!", counter, b"x")) for number, counter in sent.items()]
-    rows += [("a", 6, 6, wrap(b"somebody", 1, b"x")), ("a", 7, 7, b"bare"), ("a", 8, 8, b"bare")]
+    rows += [("a", edge + 6, 6, wrap(b"somebody", 1, b"x")), ("a", edge + 7, 7, b"bare"), ("a", edge + 8, 8, b"bare")]
+    expected = {edge, edge + 1, edge + 5}
     whole = silver(table(spark, rows))
-    assert {number for number, row in by_number(whole).items() if row["repeat"]} == {5, 12}
+    assert {number for number, row in by_number(whole).items() if row["repeat"]} == expected
 
     earlier = whole.where("bucket = 0")
-    later = silver(table(spark, [row for row in rows if row[1] >= 10]), earlier=earlier)
-    assert {number for number, row in by_number(later).items() if row["repeat"]} == {12}
-    assert later.count() == 3
+    later = silver(table(spark, [row for row in rows if row[1] >= edge]), earlier=earlier)
+    assert {number for number, row in by_number(later).items() if row["repeat"]} == expected
+    assert later.count() == 7
+
+
+def test_spark_marks_the_repeats_that_subscribers_leave_out(spark: SparkSession) -> None:
+    rng = random.Random(11)
+    kept: list[tuple[str, int, bytes]] = []
+    expected = set()
+    for stream in range(60):
+        repeats, number = Repeats(), 1
+        for _ in range(rng.randint(1, 25)):
+            number += rng.choice((1, 1, 1, 2, WINDOW - 1, WINDOW, rng.randint(1, WINDOW)))
+            publisher, counter = rng.choice((b"someone!", b"somebody")), rng.randint(0, 3)
+            kept.append((f"fyrehose://{stream}", number, wrap(publisher, counter, b"x")))
+            if repeats.add(Run(number, int.from_bytes(publisher, "big"), counter, 1)):
+                expected.add((f"fyrehose://{stream}", number))
+    rows = spark.createDataFrame(
+        [(stream, 0, number, bytearray(payload)) for stream, number, payload in kept],
+        "stream STRING, epoch BIGINT, sequence BIGINT, payload BINARY",
+    )
+    marked = with_repeats(unwrapped(rows)).where("`repeat`").select("stream", "sequence").collect()
+    assert expected
+    assert {tuple(row) for row in marked} == expected
 
 
 def test_envelopes_come_off(spark: SparkSession) -> None:

@@ -41,6 +41,13 @@ def bucketed(rows: DataFrame) -> DataFrame:
     return rows.withColumn("bucket", fn.expr(f"sequence div {NUMBERS}"))
 
 
+def among_last(count: int) -> Column:
+    """Return the condition that a row has one of the last ``count`` numbers of its bucket."""
+    from pyspark.sql import functions as fn
+
+    return fn.col("sequence") >= (fn.col("bucket") + 1) * NUMBERS - count
+
+
 def in_buckets(buckets: Iterable[Bucket], *, by_sequence: bool = False) -> Column:
     """Return the condition that a row is in one of these.
 

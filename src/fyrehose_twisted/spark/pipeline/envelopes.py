@@ -1,10 +1,12 @@
-"""Taking the envelope off payloads, in Spark's own functions: who published a message, and which of theirs it is."""
+"""Taking the envelope off payloads, in Spark's own functions: who published a message, which of theirs it is, and
+whether it is a repeat."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAGIC
+from fyrehose_twisted.repeats import WINDOW
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,3 +37,22 @@ def unwrapped(rows: DataFrame) -> DataFrame:
             "counter": fn.when(enveloped, counter),
         }
     )
+
+
+def with_repeats(rows: DataFrame) -> DataFrame:
+    """Return ``rows`` with the column ``repeat``, by the rule of :mod:`fyrehose_twisted.repeats`.
+
+    A row is compared with those that are given: the :data:`~fyrehose_twisted.repeats.WINDOW` numbers before the first
+    row have to be among them, or a row whose first copy is there counts as new.
+
+    :param rows: as :func:`unwrapped` returns them, each number of a stream and epoch once.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as fn
+
+    # Those without a publisher must not all come to one task.
+    which = fn.coalesce(fn.col("counter"), fn.col("sequence"))
+    same = Window.partitionBy("stream", "epoch", "publisher", which).orderBy("sequence")
+    distance = fn.col("sequence") - fn.lag("sequence").over(same)
+    repeated = fn.col("publisher").isNotNull() & (distance <= WINDOW)
+    return rows.withColumn("repeat", fn.coalesce(repeated, fn.lit(False)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fyrehose_twisted.spark.pipeline.buckets import PARTITIONS, bucketed
-from fyrehose_twisted.spark.pipeline.envelopes import unwrapped
+from fyrehose_twisted.repeats import WINDOW
+from fyrehose_twisted.spark.pipeline.buckets import PARTITIONS, among_last, bucketed
+from fyrehose_twisted.spark.pipeline.envelopes import unwrapped, with_repeats
 from fyrehose_twisted.spark.pipeline.messages import schema_of_text, with_messages
 from fyrehose_twisted.spark.pipeline.messages import sent_at as sent_micros
 from fyrehose_twisted.spark.schema import LOST, OK
@@ -52,8 +53,8 @@ def silver(
 
     :param schema: that of JSON messages; without it there is no column ``message``.
     :param sent_at: the field of the JSON that says when a message was sent; then latency is counted from there.
-    :param earlier: rows of silver for the buckets before those of ``bronze``: ``repeat`` says that its publisher had
-        sent a message before, within the same bucket or the one before.
+    :param earlier: rows of silver for the buckets before those of ``bronze``, in which messages may stand that are
+        repeated here.
     """
     numbers = unwrapped(_numbers(bronze))
     if sent_at is not None:
@@ -153,16 +154,11 @@ def _numbers(bronze: DataFrame) -> DataFrame:
 
 
 def _with_repeats(rows: DataFrame, earlier: DataFrame | None) -> DataFrame:
-    from pyspark.sql import Window
     from pyspark.sql import functions as fn
 
+    if earlier is None:
+        return with_repeats(rows)
     rows = rows.withColumn("_earlier", fn.lit(False))
-    if earlier is not None:
-        keys = earlier.where("publisher is not null").select(*PARTITIONS, "sequence", "publisher", "counter")
-        rows = rows.unionByName(keys.withColumn("_earlier", fn.lit(True)), allowMissingColumns=True)
-    # Those without a publisher must not all come to one task.
-    which = fn.coalesce(fn.col("counter"), fn.col("sequence"))
-    same = Window.partitionBy("stream", "epoch", "publisher", which).orderBy("sequence")
-    previous = fn.lag("bucket").over(same)
-    repeated = fn.col("publisher").isNotNull() & (previous >= fn.col("bucket") - 1)
-    return rows.withColumn("repeat", fn.coalesce(repeated, fn.lit(False))).where("not _earlier").drop("_earlier")
+    keys = earlier.where(fn.col("publisher").isNotNull() & among_last(WINDOW))
+    keys = keys.select(*PARTITIONS, "sequence", "publisher", "counter").withColumn("_earlier", fn.lit(True))
+    return with_repeats(rows.unionByName(keys, allowMissingColumns=True)).where("not _earlier").drop("_earlier")
