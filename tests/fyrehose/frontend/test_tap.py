@@ -135,7 +135,7 @@ def test_what_is_made_of_it() -> None:
     )
     assert (service.backbone, service.config.burst) == ("127.0.0.1:7", 3.0)
     assert service.publisher.config.secret == SECRET
-    assert not service.publisher.config.subscribe
+    assert service.publisher.config.subscribe
     assert service.intake.kept == 2
 
 

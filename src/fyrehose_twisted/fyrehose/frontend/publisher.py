@@ -16,6 +16,13 @@ UNDER_WAY = 4 * 2**20
 them, so only what waits outside of it waits in turns."""
 
 
+HISTORY_BYTES = 32 * 2**20
+"""Memory for the latest messages of the stream, which are sent to clients that missed them."""
+
+BUFFER_BYTES = 16 * 2**20
+"""Memory for messages that wait for others before them to be repaired."""
+
+
 class FrontendPublisher(PublisherProtocol):
     """The client of the backbone that publishes for all.
 
@@ -38,6 +45,12 @@ class FrontendPublisher(PublisherProtocol):
 
 
 def publisher_config(config: FrontendConfig, secret: bytes | None) -> ClientConfig:
-    """Return what the publisher of a frontend is told: it only publishes, and gets nothing of others."""
+    """Return what the publisher of a frontend is told.
+
+    It subscribes, so that it can send what it published to clients that missed it, and is told the lowest number of a
+    message that has several.
+    """
     outbox = OutboxConfig(timeout=config.publish_timeout, queue_bytes=UNDER_WAY)
-    return ClientConfig(subscribe=False, journal=False, watch=True, secret=secret, outbox=outbox)
+    return ClientConfig(
+        raw=True, watch=True, history_bytes=HISTORY_BYTES, buffer_bytes=BUFFER_BYTES, secret=secret, outbox=outbox
+    )
