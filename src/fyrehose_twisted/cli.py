@@ -194,6 +194,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="WHERE",
         help="live, oldest or a sequence number [live]",
     )
+    sub.add_argument(
+        "--state",
+        metavar="FILE",
+        help="keep the place in FILE, and go on there; --from is where to begin while there is none",
+    )
     sub.add_argument("--count", type=count, metavar="N", help="stop after N messages")
     sub.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
     sub.add_argument("--raw", action="store_true", help="print messages as they are on the wire, repeats included")

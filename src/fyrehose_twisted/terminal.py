@@ -24,6 +24,9 @@ from fyrehose_twisted.errors import FyrehoseError, MessageTooLarge
 from fyrehose_twisted.progress import ProgressBar
 from fyrehose_twisted.secret import read_secret
 
+MOST_WAITING = 65_536
+"""Bytes that may wait to be taken before a producer is paused."""
+
 
 def complain(problem: object) -> int:
     """Say what went wrong in one line, and return the exit status for it."""
@@ -230,6 +233,7 @@ class StandardOutput(Protocol):
         self.closed: Deferred[str | None] = Deferred()
         self._output: Any = None
         self._problem: str | None = None
+        self._taking: _Taking | None = None
 
     def open(self, reactor: Any) -> None:
         """Begin. :raises OSError: if there is none."""
@@ -242,13 +246,37 @@ class StandardOutput(Protocol):
         # A command in the background must not touch the terminal's input.
         self._output = standard_io(self, os.open(os.devnull, os.O_RDONLY), sys.stdout.fileno(), reactor)
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that were written since all was last taken, where :meth:`register` was told to see to that."""
+        return 0 if self._taking is None else self._taking.waiting
+
     def write(self, data: bytes) -> None:
         """Write; a registered producer is told when that is too much at once."""
         self._output.write(data)
+        if self._taking is not None and data:
+            self._taking.wrote(len(data))
 
-    def register(self, producer: Any) -> None:
-        """Pause ``producer`` while much is waiting to be written."""
-        self._output.registerProducer(producer, True)
+    def register(self, producer: Any, taken: Callable[[], object] | None = None) -> None:
+        """Pause ``producer`` while much is waiting to be written.
+
+        :param taken: called whenever the system has taken all that was written.
+        """
+        if taken is None:
+            self._output.registerProducer(producer, True)
+        else:
+            self._taking = _Taking(producer, taken)
+            self._output.registerProducer(self._taking, False)
+
+    async def taken(self, reactor: Any, patience: float | None) -> None:
+        """Wait, at most ``patience`` seconds, until the system has taken all that was written, or nobody reads it."""
+        if self.waiting and self._taking is not None and not self.closed.called:
+            done = self._taking.when_taken()
+            self.when_closed(lambda problem: None if done.called else done.callback(None))
+            if patience is not None:
+                done.addTimeout(patience, reactor)
+            with suppress(DeferredTimeout, CancelledError):
+                await done
 
     def when_closed(self, call: Callable[[str | None], object]) -> None:
         """Call with what is wrong when nobody reads it any more."""
@@ -291,3 +319,42 @@ class StandardOutput(Protocol):
         """Twisted: it is closed."""
         if not self.closed.called:
             self.closed.callback(self._problem)
+
+
+class _Taking:
+    """A producer that is asked for more whenever all that was written is taken, in place of one that is paused."""
+
+    def __init__(self, producer: Any, taken: Callable[[], object]) -> None:
+        self.waiting = 0
+        self._producer = producer
+        self._taken = taken
+        self._paused = False
+        self._done: list[Deferred[None]] = []
+
+    def wrote(self, size: int) -> None:
+        """So many bytes more wait."""
+        self.waiting += size
+        if self.waiting > MOST_WAITING and not self._paused:
+            self._paused = True
+            self._producer.pauseProducing()
+
+    def when_taken(self) -> Deferred[None]:
+        """Return a Deferred that fires when nothing waits."""
+        self._done.append(Deferred())
+        return self._done[-1]
+
+    def resumeProducing(self) -> None:
+        """Twisted: all is taken."""
+        self.waiting = 0
+        self._taken()
+        done, self._done = self._done, []
+        for one in done:
+            if not one.called:
+                one.callback(None)
+        if self._paused:
+            self._paused = False
+            self._producer.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """Twisted: nobody reads any more."""
+        self._producer.stopProducing()

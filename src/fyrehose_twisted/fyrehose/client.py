@@ -124,6 +124,11 @@ class Client(PacketNode):
         return None if stream is None else stream.next
 
     @property
+    def reported(self) -> int:
+        """The last number that the backbone has said to have given; 0 if it has not said so."""
+        return 0 if self._subscription is None else self._subscription.reported_last
+
+    @property
     def repeats(self) -> Repeats:
         """The envelopes that came lately, by which repeats are told."""
         return self._unwrapping.repeats

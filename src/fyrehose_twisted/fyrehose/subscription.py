@@ -30,6 +30,7 @@ class Subscription:
     :ivar requests: ranges to ask for; whoever asks clears it.
     :ivar paused: hand nothing over.
     :ivar began: the number that the stream begins with, once there is one.
+    :ivar reported_last: the last number that the backbone has said to have given; 0 if it has not said so.
     :ivar failure: why this has stopped for good, if it has.
     """
 
@@ -62,7 +63,7 @@ class Subscription:
         self._joining: Joining | None = None
         self.began = 1
         self._suspect: tuple[int, bytes, float] | None = None
-        self._reported = 0
+        self.reported_last = 0
         self._probe_at = now
         self._probed = MAX_SEQUENCE
         self._probe_interval = config.keepalive_interval
@@ -97,7 +98,7 @@ class Subscription:
     def reported(self, oldest: int, last: int) -> None:
         """The backbone says that durable journals begin at ``oldest``, 0 if there are none, and the stream ends at
         ``last``."""
-        self._reported = last
+        self.reported_last = last
         if self._joining is not None:
             self._joining.known(oldest, last)
         elif self.stream is not None:
@@ -279,7 +280,7 @@ class Subscription:
         held = self._store.get(sequence)
         if held == data or (held is None and self._repairs.was_asked(sequence, now)):
             return
-        if held is None and self._reported >= self.tide.floor > 0:
+        if held is None and self.reported_last >= self.tide.floor > 0:
             return  # By its own account the backbone does not count anew: it repairs what was asked for long ago.
         if not (self.tide.falls(sequence) if held is None else self.tide.contradicts(sequence)):
             return

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.fyrehose.place_file import Place, PlaceFile, _decoded, _encoded, runs_before
+from fyrehose_twisted.repeats import Run
+
+numbers = st.integers(0, 2**64 - 1)
+runs = st.lists(st.builds(Run, numbers, numbers, numbers, numbers), max_size=5).map(tuple)
+places = st.builds(Place, st.integers(1, 2**48), st.none() | st.integers(0, 2**32 - 1), runs)
+
+PATH = Path("state")
+
+
+@given(places)
+def test_round_trip_and_every_cut_is_an_error(place: Place) -> None:
+    content = _encoded(place)
+    assert _decoded(PATH, content) == place
+    for size in range(1, len(content)):
+        with pytest.raises(StateFileError):
+            _decoded(PATH, content[:size])
+
+
+@given(places, st.data())
+def test_every_damaged_byte_is_an_error(place: Place, data: st.DataObject) -> None:
+    content = bytearray(_encoded(place))
+    content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(StateFileError, match="not usable"):
+        _decoded(PATH, bytes(content))
+
+
+@given(st.binary(max_size=200))
+def test_other_bytes_are_refused(content: bytes) -> None:
+    if content:
+        with pytest.raises(StateFileError):
+            _decoded(PATH, content)
+
+
+def test_it_is_written_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    file = PlaceFile(path)
+    assert file.place is None
+    for place in (Place(7, 1, (Run(1, 2, 3, 4),)), Place(8)):
+        file.write(place)
+        with pytest.raises(StateFileError, match="in use"):
+            PlaceFile(path)
+    file.close()
+    again = PlaceFile(path)
+    assert again.place == Place(8)
+    again.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["state"]
+
+
+def test_a_write_that_fails_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "state"
+    file = PlaceFile(path)
+    file.write(Place(7))
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(StateFileError, match="cannot be written: No space left"):
+            file.write(Place(9))
+    file.close()
+    again = PlaceFile(path)
+    assert again.place == Place(7)
+    again.close()
+    assert [one.name for one in tmp_path.iterdir()] == ["state"]
+
+
+def test_where_it_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(StateFileError, match="cannot be opened: No such file"):
+        PlaceFile(tmp_path / "nowhere" / "state")
+    with pytest.raises(StateFileError, match="cannot be opened: Is a directory"):
+        PlaceFile(tmp_path)
+
+
+def test_runs_end_before_a_number() -> None:
+    assert runs_before([Run(1, 9, 0, 3), Run(4, 9, 7, 5), Run(9, 9, 20, 1)], 6) == (Run(1, 9, 0, 3), Run(4, 9, 7, 2))
