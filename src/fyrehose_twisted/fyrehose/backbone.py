@@ -112,7 +112,7 @@ class Backbone(PacketNode):
         self._tell_watchers = False
         self._watchers_at = now
         self._persisted = self.numbering.mark
-        self._events += map(ClientJoined, self._clients.restore(known, now))
+        self._events += [ClientJoined(client, known=True) for client in self._clients.restore(known, now)]
         if self.numbering.left == 0:
             self._exhaust()
 

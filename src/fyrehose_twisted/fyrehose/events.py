@@ -185,9 +185,13 @@ class ServedClient:
 
 @dataclass(frozen=True, slots=True)
 class ClientJoined:
-    """Event: a client was admitted."""
+    """Event: a client was admitted.
+
+    :ivar known: whether the backbone that was here before served it.
+    """
 
     client: ServedClient
+    known: bool = False
 
 
 @dataclass(frozen=True, slots=True)

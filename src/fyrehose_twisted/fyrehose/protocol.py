@@ -82,7 +82,7 @@ class BackboneProtocol(DatagramNodeProtocol):
         self._settle_time = settle_time
 
     def client_joined(self, address: Address) -> None:
-        """A client was admitted."""
+        """A client was admitted, or was served by the backbone that was here before."""
 
     def client_expired(self, address: Address) -> None:
         """A client has not been heard of for 5 s."""
@@ -125,9 +125,10 @@ class BackboneProtocol(DatagramNodeProtocol):
     def event_received(self, event: Any) -> None:
         """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.event_received`."""
         match event:
-            case ClientJoined(client):
+            case ClientJoined(client, known):
                 host, port = client.address
-                self.log.info("client {host}:{port} joined", host=host, port=port)
+                how = "is served as before" if known else "joined"
+                self.log.info("client {host}:{port} {how}", host=host, port=port, how=how)
                 self.client_joined(client.address)
             case ClientExpired(client):
                 host, port = client.address
