@@ -34,6 +34,12 @@ def complain(problem: object) -> int:
     return 1
 
 
+def hint(text: str) -> None:
+    """Say something in one line on standard error, if that is a terminal."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(f"fyrehose: {text}", file=sys.stderr)
+
+
 def printable(text: str) -> str:
     """Return a text as a terminal may be given it, whatever others put in."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -39,6 +39,7 @@ from fyrehose_twisted.fyrehose.messages import (
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig, Published, PublishFailed
 from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD, Lost
 from fyrehose_twisted.fyrehose.repair import LONGEST_SEARCH, MAX_RANGE, RepairConfig
+from fyrehose_twisted.fyrehose.staying import QUIET_TIME
 from fyrehose_twisted.fyrehose.subscription import SLOWEST_PROBE
 from fyrehose_twisted.fyrehose.tide import CONTRADICTIONS, DOUBT, OLD_ONES
 from fyrehose_twisted.fyrehose.window import WindowConfig
@@ -1607,6 +1608,45 @@ class TestProperties:
         after = bench.client.outbox.next_timeout()
         assert after is not None
         assert after > bench.now
+
+
+class TestStaying:
+    def publish(self, bench: Bench, kept: int) -> None:
+        """Publish a message, and let it come back under the number of its ticket plus one."""
+        ticket = bench.client.publish(b"x", bench.now, kept=kept)
+        bench.tick()
+        bench.receive(Deliver(ticket + 1, wrap(bench.client.outbox.publisher, ticket, b"x")))
+
+    def test_one_that_published_stays_for_a_while(self) -> None:
+        bench = Bench(ClientConfig(start=1))
+        assert bench.client.leaves_at == 0
+        self.publish(bench, 0)
+        assert bench.client.leaves_at == bench.now + QUIET_TIME
+
+    def test_one_whose_messages_journals_are_to_keep_does_not_stay_for_them(self) -> None:
+        bench = Bench(ClientConfig(start=1))
+        self.publish(bench, 1)
+        assert bench.client.leaves_at == 0
+        self.publish(bench, 0)
+        assert bench.client.leaves_at == bench.now + QUIET_TIME
+
+    def test_one_whose_messages_were_not_kept_stays(self) -> None:
+        bench = Bench(ClientConfig(start=1, outbox=OutboxConfig(timeout=3.0)))
+        self.publish(bench, 1)
+        bench.run(3)
+        assert bench.client.leaves_at == bench.now + QUIET_TIME
+
+    def test_one_that_answers_slowly_stays_until_it_has(self) -> None:
+        bench = Bench(ClientConfig(start=1))
+        for _ in range(200):
+            ticket = bench.client.publish(bytes(60_000), bench.now)
+            bench.run(0.01)
+            bench.receive(Deliver(ticket + 1, wrap(bench.client.outbox.publisher, ticket, bytes(60_000))))
+        bench.receive(Forward(OTHER, 1, 120))
+        asked_at = bench.now
+        bench.run(0.4)
+        assert len(bench.packets(Deliver)) > 90
+        assert bench.client.leaves_at > asked_at + QUIET_TIME + 0.3
 
 
 class TestStatus:

@@ -31,10 +31,19 @@ from fyrehose_twisted.errors import (
 from fyrehose_twisted.fyrehose.codec import decode, encode, encode_deliver, encode_push
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE, MAX_SEQUENCE, Deliver, Flags, Keepalive, KeepaliveAck
+from fyrehose_twisted.fyrehose.messages import (
+    MAX_DELIVERABLE,
+    MAX_SEQUENCE,
+    Deliver,
+    Flags,
+    Forward,
+    Keepalive,
+    KeepaliveAck,
+)
 from fyrehose_twisted.fyrehose.numbering import Mark, VolatileSequence
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol, SubscriberProtocol
+from fyrehose_twisted.fyrehose.staying import QUIET_TIME
 from fyrehose_twisted.fyrehose.tide import CONTRADICTIONS
 from fyrehose_twisted.interfaces import IDatagramSender
 from fyrehose_twisted.net.batch import Batch
@@ -599,3 +608,108 @@ def test_who_leaves_when_a_message_comes_says_goodbye_too(network: Network, back
     network.advance(0.05)
     flags = {served.address[0]: served.flags for served in backbone.node.clients}
     assert flags["10.0.0.7"] == Flags.NOSUBSCRIBE | Flags.NOJOURNAL
+
+
+class TestLeavingAfterPublishing:
+    """A publisher stays as long as somebody may still need what it published."""
+
+    @staticmethod
+    def published(network: Network, make: Make, **options: Any) -> Any:
+        """Return a publisher whose message came back a moment ago."""
+        publisher = make(2, **options)
+        done = results(publisher.publish(b"1"))
+        network.advance(0.1)
+        assert done == [1]
+        return publisher
+
+    def ask(self, network: Network, first: int) -> None:
+        """Have the backbone pass a REQUEST on."""
+        network.inject(encode(Forward(("192.0.2.9", 9), first, first)), BACKBONE, ("192.0.2.2", 7))
+
+    @pytest.mark.usefixtures("backbone")
+    def test_it_stays_for_a_while_after_its_last_message_came_back(self, network: Network, make: Make) -> None:
+        publisher = self.published(network, make)
+        left = publisher.leave()
+        network.advance(QUIET_TIME - 0.15)
+        assert not left.called
+        network.advance(0.25)
+        assert left.called
+
+    @pytest.mark.usefixtures("backbone")
+    def test_it_stays_as_long_as_it_is_asked_for_what_it_has(self, network: Network, make: Make) -> None:
+        publisher = self.published(network, make)
+        left = publisher.leave()
+        for _ in range(3):
+            network.advance(QUIET_TIME - 0.2)
+            self.ask(network, 1)
+        network.advance(0.2)
+        self.ask(network, 7)  # It has never been given.
+        network.advance(QUIET_TIME - 0.3)
+        assert not left.called
+        network.advance(0.2)
+        assert left.called
+        assert [target for datagram, _, target in network.sent if target == ("192.0.2.9", 9)] == [("192.0.2.9", 9)] * 3
+
+    @pytest.mark.usefixtures("backbone")
+    def test_it_stays_for_ten_seconds_at_most(self, network: Network, make: Make) -> None:
+        publisher = self.published(network, make)
+        left = publisher.leave()
+        for _ in range(19):
+            network.advance(0.5)
+            self.ask(network, 1)
+        assert not left.called
+        network.advance(0.6)
+        assert left.called
+
+    @pytest.mark.usefixtures("backbone")
+    def test_it_leaves_when_it_is_told_to(self, network: Network, make: Make) -> None:
+        publisher = self.published(network, make)
+        left, told = publisher.leave(), publisher.leave(at_once=True)
+        network.advance(0.05)
+        assert left.called
+        assert told.called
+        assert results(publisher.leave()) == [None]
+
+    @pytest.mark.usefixtures("backbone")
+    def test_it_goes_when_the_protocol_stops(self, network: Network, make: Make) -> None:
+        publisher = self.published(network, make)
+        left = publisher.leave()
+        publisher.close()
+        network.advance(0.05)
+        assert left.called
+
+    @pytest.mark.usefixtures("backbone")
+    @pytest.mark.parametrize("options", [{"journal": False}, {"subscribe": False, "journal": False}])
+    def test_one_that_keeps_nothing_does_not_stay(self, network: Network, make: Make, options: dict[str, Any]) -> None:
+        left = self.published(network, make, **options).leave()
+        network.advance(0.05)
+        assert left.called
+
+    @pytest.mark.usefixtures("backbone")
+    def test_one_that_published_a_while_ago_does_not_stay(self, network: Network, make: Make) -> None:
+        publisher = self.published(network, make)
+        network.advance(QUIET_TIME)
+        self.ask(network, 7)
+        left = publisher.leave()
+        network.advance(0.05)
+        assert left.called
+
+    def test_one_whose_backbone_is_gone_does_not_stay(self, network: Network, make: Make, backbone: Any) -> None:
+        publisher = self.published(network, make)
+        backbone.close()
+        network.advance(5.2)
+        assert publisher.told == ["connected", "disconnected"]
+        self.ask(network, 1)
+        left = publisher.leave()
+        network.advance(0.05)
+        assert left.called
+
+    @pytest.mark.usefixtures("backbone")
+    def test_one_that_published_nothing_does_not_stay(self, network: Network, make: Make) -> None:
+        publisher, other = make(2), make(3)
+        other.publish(b"1")
+        network.advance(0.1)
+        self.ask(network, 1)
+        left = publisher.leave()
+        network.advance(0.05)
+        assert left.called

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_twisted
 from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.threads import deferToThread
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.codec import decode
@@ -69,6 +70,34 @@ class Subscriber(SubscriberProtocol):
     def _check(self) -> None:
         if len(self.found) + len(self.lost) == COUNT:
             self.complete.callback(None)
+
+
+@pytest_twisted.ensureDeferred
+async def test_pub_stays_until_a_subscriber_has_what_it_missed(
+    start: Any, start_backbone: Any, relay: Any, in_time: Any, leaving: list[Any]
+) -> None:
+    from twisted.internet import reactor
+
+    backbone = start_backbone("--retransmit", 0)
+    lost: set[int] = set()
+
+    def lose_the_first(crossing: Any) -> None:
+        packet = decode(crossing.datagram)
+        if isinstance(packet, Deliver) and packet.sequence not in lost:
+            lost.add(packet.sequence)
+        else:
+            crossing.go_on()
+
+    host, port = relay(backbone.address, lose_the_first).address
+    subscriber = await join(reactor, Subscriber(), f"{host}:{port}")
+    leaving.append(subscriber)
+    publisher = start("fyrehose", "pub", "-b", backbone.text)
+    lines = [b"%d" % number for number in range(1, COUNT + 1)]
+    status = await in_time(deferToThread(publisher.finish, b"\n".join(lines)))
+    await in_time(subscriber.complete)
+    assert (status, publisher.err) == (0, "")
+    assert [message.data for message in subscriber.found] == lines
+    assert lost == set(range(1, COUNT + 1))
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.extended)])

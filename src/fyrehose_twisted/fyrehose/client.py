@@ -42,6 +42,7 @@ from fyrehose_twisted.fyrehose.outbox import Outbox, Published, PublishFailed
 from fyrehose_twisted.fyrehose.presence import Presence
 from fyrehose_twisted.fyrehose.reassembly import Lost, Reassembly, Run
 from fyrehose_twisted.fyrehose.receiving import PacketNode
+from fyrehose_twisted.fyrehose.staying import Staying
 from fyrehose_twisted.fyrehose.subscription import Subscription
 from fyrehose_twisted.fyrehose.unsettled import Unsettled
 from fyrehose_twisted.fyrehose.unwrapping import Unwrapping
@@ -93,6 +94,7 @@ class Client(PacketNode):
         self._store: IMessageStore = History(config.history_bytes if config.journal else 0) if store is None else store
         self.answers = Answers(self._store)
         self.keeping = Keeping()
+        self._staying = Staying()
         self._unsettled = Unsettled()
         self._understood = False
         self._subscription: Subscription | None = None
@@ -156,6 +158,14 @@ class Client(PacketNode):
         if self._subscription is not None and self._subscription.failure is not None:
             return Phase.FAILED
         return Phase.JOINING if self._stream is None else Phase.FOLLOWING
+
+    @property
+    def leaves_at(self) -> float:
+        """When subscribers need this client no more; 0 if they do not now.
+
+        They do for a while after it has published messages that no journal was to keep, if it answers FORWARDs.
+        """
+        return self._staying.quiet_at if self._journals and self.presence.connected else 0.0
 
     # Commands
 
@@ -289,6 +299,8 @@ class Client(PacketNode):
             refusal = self.answers.requested(forward.address, forward.first, forward.last)
             if refusal is not None:
                 self.drops.counts[refusal] += 1
+            if refusal != "forward_not_held":
+                self._staying.answered(now)
             for send in self.answers.due(now):
                 self._repairs.setdefault(send.peers, []).extend(send.datagrams)
 
@@ -333,7 +345,10 @@ class Client(PacketNode):
             self._events.append(Disconnected())
         if self._subscription is not None:
             self._subscription.tide.time_passed(now)
-        self._effects.extend(self.answers.due(now))
+        answers = self.answers.due(now)
+        if answers:
+            self._staying.answered(now)
+            self._effects.extend(answers)
         expired = self.outbox.expired(now)
         if expired:
             self.counters.publish_failed += len(expired)
@@ -342,6 +357,7 @@ class Client(PacketNode):
         unkept = self.keeping.expired(now) if len(self.keeping) else []
         if unkept:
             self.counters.unkept += len(unkept)
+            self._staying.published(now)
             self._events.append(NotKept(unkept))
         # What depends on time is decided here alone: were it decided with each batch, it would matter where one ends.
         if self.presence.connected:
@@ -424,6 +440,8 @@ class Client(PacketNode):
         if not found:
             return
         self.counters.published += len(found)
+        if not len(self.keeping) or any(ticket not in self.keeping for ticket, _ in found):
+            self._staying.published(self._now)
         self._report(self.keeping.published(found))
 
     def _report(self, published: list[tuple[int, int]]) -> None:

@@ -45,6 +45,10 @@ class Keeping:
         """Return how many messages wait to be kept, those without a number included."""
         return len(self._wanted)
 
+    def __contains__(self, ticket: int) -> bool:
+        """Say whether a message waits to be kept."""
+        return ticket in self._wanted
+
     def want(self, tickets: range, wanted: int, deadline: float) -> None:
         """Wait for ``wanted`` journals to keep each of these messages."""
         self._wanted.update(dict.fromkeys(tickets, (wanted, deadline)))

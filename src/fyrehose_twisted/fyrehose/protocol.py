@@ -39,6 +39,7 @@ from fyrehose_twisted.fyrehose.events import (
 )
 from fyrehose_twisted.fyrehose.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.keeping import NotKept
+from fyrehose_twisted.fyrehose.leaving import Stay
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Holding
 from fyrehose_twisted.fyrehose.numbering import Mark, VolatileSequence
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
@@ -226,8 +227,11 @@ class ClientProtocol(DatagramNodeProtocol):
             self.connected_first.errback(NotConnected("the protocol stopped before the backbone answered"))
             self.connected_first.addErrback(lambda failure: None)  # Whoever waits has it by now.
 
-    def leave(self) -> Deferred[None]:
-        """Say goodbye and close the port; the Deferred fires when that is done."""
+    def leave(self, *, at_once: bool = False) -> Deferred[None]:
+        """Say goodbye and close the port; the Deferred fires when that is done.
+
+        :param at_once: do not stay for subscribers that may still need this client.
+        """
         node, driver = self.node, self.driver
         if node is not None and driver is not None and self._closing is None:
             node.leave(driver.now())
@@ -308,6 +312,28 @@ class PublisherProtocol(SubscriberProtocol):
         super().__init__(config, store=store, reactor=reactor)
         self._publishing: dict[int, _Publication] = {}
         self._room: list[Deferred[None]] = []
+        self._stay: Stay | None = None
+
+    def leave(self, *, at_once: bool = False) -> Deferred[None]:
+        """Say goodbye and close the port; the Deferred fires when that is done.
+
+        A publisher that keeps messages for others stays until it was asked for none for 1.25 s, and none of its own
+        came back, 10 s at most: what it published last may not have reached every subscriber. Where journals were to
+        keep all that it published it does not stay.
+
+        :param at_once: do not stay, or no longer.
+        """
+        if self._stay is None:
+            if at_once or self._closing is not None or not self._leaves_at():
+                return super().leave()
+            self._stay = Stay(self.reactor, self._leaves_at, super().leave)
+        if at_once:
+            self._stay.end()
+        return self._stay.when_over()
+
+    def _leaves_at(self) -> float:
+        node = self.node
+        return 0.0 if node is None or self.transport is None else node.leaves_at
 
     @property
     def pending(self) -> int:
@@ -404,6 +430,8 @@ class PublisherProtocol(SubscriberProtocol):
             unpublished.fail(gone)
         for room in waiting:
             room.errback(gone)
+        if self._stay is not None:
+            self._stay.stopped()
 
     def _has_room(self) -> bool:
         node = self.node

@@ -14,8 +14,12 @@ from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
 from fyrehose_twisted.fyrehose.service import join
-from fyrehose_twisted.terminal import LinePublisher, complain, open_input, secret_of
+from fyrehose_twisted.fyrehose.staying import QUIET_TIME
+from fyrehose_twisted.terminal import LinePublisher, complain, hint, open_input, secret_of
 from fyrehose_twisted.wording import counted
+
+LONGER_THAN_USUAL = QUIET_TIME + 0.5
+"""Seconds after which a publisher that has not left says why."""
 
 
 class MessagePublisher(LinePublisher):
@@ -40,13 +44,27 @@ async def publish(options: argparse.Namespace, reactor: Any) -> int:
     publisher = await join(reactor, PublisherProtocol(config), options.backbone, timeout=options.connect_timeout)
     lines = MessagePublisher(publisher, options.kept)
     publisher.stopped.addErrback(lambda failure: lines.stop(failure.value))
+    interrupted = False
     try:
         await lines.read(descriptor, reactor)
     except CancelledError:
+        interrupted = True
         lines.stop("interrupted")
     missing = lines.seen - lines.published
-    await publisher.leave()
+    await _leave(publisher, reactor, at_once=interrupted)
     if lines.problem is not None:
         what = "not kept" if isinstance(lines.problem, MessageNotKept) else "not published"
         return complain(f"{missing:,} of {counted(lines.seen, 'message')} {what}: {lines.problem}")
     return 0
+
+
+async def _leave(publisher: PublisherProtocol, reactor: Any, *, at_once: bool) -> None:
+    """Leave, which takes a while where subscribers ask for what they missed; interrupted, leave at once."""
+    telling = reactor.callLater(LONGER_THAN_USUAL, hint, "still answering repairs; interrupt to leave")
+    try:
+        await publisher.leave(at_once=at_once)
+    except CancelledError:
+        await publisher.leave(at_once=True)
+    finally:
+        if telling.active():
+            telling.cancel()

@@ -113,7 +113,8 @@ class FrontendService(DatagramService):
         await drained(self.reactor, lambda: self.site.connections + len(self.lines))
         if self._binding is not None:
             self._binding.cancel()
-        await self.publisher.leave()
+        all_kept = self.intake.kept > 0 and not self.intake.journals.not_kept
+        await self.publisher.leave(at_once=all_kept)
 
     def _reconfigure(self, read: tuple[FrontendConfig, Tokens | None]) -> list[str]:
         config, tokens = read
