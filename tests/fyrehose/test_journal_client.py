@@ -380,6 +380,21 @@ def test_an_empty_journal_says_so(journal: Open) -> None:
     assert bench.all(Holds) == [Holds(token, 1, Holding(1, 0))]
 
 
+def test_a_message_a_millisecond_after_another_is_told_at_once_and_many_together(journal: Open) -> None:
+    bench = Bench(journal(), ClientConfig(start=1))
+    bench.receive(Status(bench.client.presence.token, 0, 0))
+    for sequence in range(1, 5):
+        bench.now += 0.001
+        bench.deliver(sequence)
+        assert bench.all(Holds)[-1].holding.durable == sequence
+    told = len(bench.all(Holds))
+    for sequence in range(5, 50):
+        bench.deliver(sequence)
+    assert len(bench.all(Holds)) == told
+    bench.run(0.003)
+    assert [holds.holding.durable for holds in bench.all(Holds)[told:]] == [49]
+
+
 def test_what_comes_after_the_last_loss_is_all_that_is_held_for_certain(journal: Open) -> None:
     first = journal()
     first.begin(EPOCH, 1)

@@ -128,8 +128,8 @@ class BackboneProtocol(DatagramNodeProtocol):
         match event:
             case ClientJoined(client, known):
                 host, port = client.address
-                how = "is served as before" if known else "joined"
-                self.log.info("client {host}:{port} {how}", host=host, port=port, how=how)
+                told = "client {host}:{port} is served as before" if known else "client {host}:{port} joined"
+                self.log.info(told, host=host, port=port)
                 self.client_joined(client.address)
             case ClientExpired(client):
                 host, port = client.address
