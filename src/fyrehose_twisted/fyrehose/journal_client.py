@@ -40,6 +40,7 @@ class JournalClient(Client):
         self._told_at = now
         self._stream_last = 0
         self._tell_at: float | None = None
+        self._reached_at: float | None = None
         super().__init__(backbone, config, rng, now, store=self.store, durable=True)
         if bounds is not None and self._subscription is not None:
             self._subscription.known_up_to(bounds.last)
@@ -87,10 +88,15 @@ class JournalClient(Client):
         if holds == self._told:
             return []
         if self._told is not None and self._told_at <= self._now:
-            few = max(holding.durable - self._told[1].durable, holds[2] - self._told[2]) <= FEW
-            due = self._told_at + (SHORT_INTERVAL if few else HOLDS_INTERVAL)
+            if self._reached_at is None:
+                self._reached_at = self._now
+            if holds[:2] == self._told[:2]:
+                due = self._reached_at + HOLDS_INTERVAL  # What has come will be durable in a moment.
+            else:
+                few = holding.durable - self._told[1].durable <= FEW
+                due = self._told_at + (SHORT_INTERVAL if few else HOLDS_INTERVAL)
             if self._now < due:
                 self._tell_at = due
                 return []
-        self._told, self._told_at = holds, self._now
+        self._told, self._told_at, self._reached_at = holds, self._now, None
         return [Send([encode(Holds(self.presence.token, *holds))], (self.backbone,))]
