@@ -174,7 +174,13 @@ def _parser() -> argparse.ArgumentParser:
 
     pub = command("pub", _publish, "Publish a message a line.")
     pub.add_argument("file", nargs="?", metavar="FILE", help="where to read; standard input if not given or -")
-    pub.add_argument("--raw", action="store_true", help="no envelope: for subscribers that do not know it")
+    bare = pub.add_mutually_exclusive_group()
+    bare.add_argument("--raw", action="store_true", help="no envelope: for subscribers that do not know it")
+    bare.add_argument(
+        "--publisher-state",
+        metavar="FILE",
+        help="keep in FILE how many lines are published: with the same input, which may have grown, go on behind them",
+    )
     pub.add_argument(
         "--kept",
         type=count,

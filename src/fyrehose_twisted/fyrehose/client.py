@@ -70,6 +70,7 @@ class Client(PacketNode):
     :param rng: source of jitter, of tokens and of the publisher id.
     :param store: where messages are kept for others; by default in memory.
     :param durable: ``store`` is a durable journal.
+    :param publisher: id of the publisher, and the counter of its first message; by default a random one, and 0.
     :param receive_buffer: see :class:`~fyrehose_twisted.fyrehose.outbox.Outbox`.
     """
 
@@ -83,6 +84,7 @@ class Client(PacketNode):
         store: IMessageStore | None = None,
         receive_buffer: int | None = None,
         durable: bool = False,
+        publisher: tuple[bytes, int] | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -90,7 +92,8 @@ class Client(PacketNode):
         self.counters = ClientCounters()
         self._journals = config.journal and (config.subscribe or store is not None)
         self.presence = Presence(config, rng, now, journals=self._journals, durable=durable)
-        self.outbox = Outbox(config.outbox, rng.randbytes(8), receive_buffer=receive_buffer)
+        name, first = (rng.randbytes(8), 0) if publisher is None else publisher
+        self.outbox = Outbox(config.outbox, name, receive_buffer=receive_buffer, first=first)
         self._store: IMessageStore = History(config.history_bytes if config.journal else 0) if store is None else store
         self.answers = Answers(self._store)
         self.keeping = Keeping()

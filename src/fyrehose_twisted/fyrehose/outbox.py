@@ -59,6 +59,7 @@ class PublishFailed(NamedTuple):
 class Outbox:
     """Messages of one publisher. A ticket is the message's counter in the envelope.
 
+    :param first: the first ticket.
     :param receive_buffer: bytes that the kernel keeps for our socket, and so probably for those of others: no more than
         they hold is under way. ``None`` for no such limit.
     :ivar retransmissions: PUSHes that were sent again.
@@ -66,14 +67,16 @@ class Outbox:
     :ivar window: congestion window and timer.
     """
 
-    def __init__(self, config: OutboxConfig, publisher: bytes, *, receive_buffer: int | None = None) -> None:
+    def __init__(
+        self, config: OutboxConfig, publisher: bytes, *, receive_buffer: int | None = None, first: int = 0
+    ) -> None:
         self.config = config
         self._receive_buffer = receive_buffer
         self.publisher = publisher
         self.window = Window(config.window)
         self.retransmissions = 0
         self.again = 0
-        self._lowest = self._unsent = self._next_ticket = 0
+        self._lowest = self._unsent = self._next_ticket = first
         self._size = 0
         self._waiting: dict[int, bytes] = {}
         self._expiry: deque[tuple[float, range]] = deque()

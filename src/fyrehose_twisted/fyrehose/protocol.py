@@ -13,10 +13,12 @@ from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import (
+    ConfigurationError,
     MessageNotKept,
     NotConnected,
     PublishTimeout,
     SequenceExhausted,
+    StateFileError,
     StreamAlreadyNumbered,
 )
 from fyrehose_twisted.fyrehose.backbone import SETTLE_TIME, Backbone
@@ -43,6 +45,7 @@ from fyrehose_twisted.fyrehose.leaving import Stay
 from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Holding
 from fyrehose_twisted.fyrehose.numbering import Mark, VolatileSequence
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
+from fyrehose_twisted.fyrehose.publisher_state import PublisherState
 from fyrehose_twisted.fyrehose.reassembly import Lost
 from fyrehose_twisted.interfaces import (
     IClientMemory,
@@ -218,7 +221,12 @@ class ClientProtocol(DatagramNodeProtocol):
         """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.make_node`."""
         # Twisted's own port does not say what it has; this is what Linux gives where nobody tuned it.
         room: int = getattr(self.transport, "receive_buffer", UNTUNED_BUFFER)
-        return Client(self.backbone, self.config, SystemRandom(), now, store=self._store, receive_buffer=room)
+        rng, publisher = SystemRandom(), self._publisher()
+        return Client(self.backbone, self.config, rng, now, store=self._store, receive_buffer=room, publisher=publisher)
+
+    def _publisher(self) -> tuple[bytes, int] | None:
+        """Return id and first counter of a publisher that was there before."""
+        return None
 
     def stopProtocol(self) -> None:
         """Twisted: the port is gone."""
@@ -304,12 +312,27 @@ class SubscriberProtocol(ClientProtocol):
 
 @implementer(IPublisher)
 class PublisherProtocol(SubscriberProtocol):
-    """Publishes messages. It is a client like any other: it receives the stream and helps to repair it."""
+    """Publishes messages. It is a client like any other: it receives the stream and helps to repair it.
+
+    :param state: makes it go on as the publisher that it was before it was restarted. The application goes on with
+        message ``state.position``, counted from 0, publishes the same messages in the same order as before, and closes
+        the state in the end. Once a message fails, :meth:`publish` raises
+        :class:`~fyrehose_twisted.errors.StateFileError`.
+    :raises ConfigurationError: if ``state`` is given, and the configuration is for messages without an envelope.
+    """
 
     def __init__(
-        self, config: ClientConfig | None = None, *, store: IMessageStore | None = None, reactor: Any = None
+        self,
+        config: ClientConfig | None = None,
+        *,
+        store: IMessageStore | None = None,
+        state: PublisherState | None = None,
+        reactor: Any = None,
     ) -> None:
         super().__init__(config, store=store, reactor=reactor)
+        if state is not None and self.config.outbox.raw:
+            raise ConfigurationError("a publisher with a state needs envelopes: leave out OutboxConfig(raw=True)")
+        self.state = state
         self._publishing: dict[int, _Publication] = {}
         self._room: list[Deferred[None]] = []
         self._stay: Stay | None = None
@@ -380,7 +403,11 @@ class PublisherProtocol(SubscriberProtocol):
         node, driver = self.node, self.driver
         if node is None or driver is None or self.transport is None:
             raise NotConnected("publish() on a publisher that is not running; join() a backbone first")
+        if self.state is not None:
+            self.state.check()
         tickets = node.publish_many(messages, driver.now(), kept=kept)
+        if self.state is not None:
+            self.state.sent(messages)
         publication = _Publication(tickets, done, failed)
         self._publishing.update(dict.fromkeys(tickets, publication))
         driver.flush()
@@ -399,15 +426,20 @@ class PublisherProtocol(SubscriberProtocol):
         """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.event_received`."""
         match event:
             case Published(messages):
+                self._remember([ticket for ticket, _ in messages])
                 for ticket, sequence in messages:
                     self._publishing.pop(ticket).returned(ticket, sequence)
             case PublishFailed(tickets):
                 seconds = self.config.outbox.timeout
+                if self.state is not None:
+                    self.state.failed(min(tickets))
                 for ticket in tickets:
                     late = PublishTimeout(f"message did not come back from the backbone within {seconds:g} s")
                     self._publishing.pop(ticket).fail(late)
             case NotKept(unkept):
                 seconds = self.config.outbox.timeout
+                if self.state is not None:
+                    self.state.failed(min(one.ticket for one in unkept))
                 for ticket, sequence, had, wanted in unkept:
                     self._publishing.pop(ticket).fail(MessageNotKept(sequence, had, wanted, seconds))
             case _:
@@ -417,6 +449,9 @@ class PublisherProtocol(SubscriberProtocol):
             waiting, self._room = self._room, []
             for room in waiting:
                 room.callback(None)
+
+    def _publisher(self) -> tuple[bytes, int] | None:
+        return None if self.state is None else (self.state.publisher, self.state.position)
 
     def stopProtocol(self) -> None:
         """Twisted: the port is gone, and with it whatever was not published."""
@@ -432,6 +467,13 @@ class PublisherProtocol(SubscriberProtocol):
             room.errback(gone)
         if self._stay is not None:
             self._stay.stopped()
+
+    def _remember(self, tickets: list[int]) -> None:
+        if self.state is not None and self.driver is not None:
+            try:
+                self.state.published(tickets, self.driver.now())
+            except StateFileError as error:
+                self.fail(error)
 
     def _has_room(self) -> bool:
         node = self.node

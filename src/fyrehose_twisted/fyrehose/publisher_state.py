@@ -1,0 +1,227 @@
+"""The state file of a publisher that goes on as itself: its id, and how many of its messages are published.
+
+Layout, one page of 4,096 bytes, integers in the machine's byte order:
+
+======  =====  ==============================================================
+offset  bytes  content
+======  =====  ==============================================================
+0       8      magic ``FYREPUB`` and version 1
+8       8      byte order mark 0x0102030405060708
+16      8      publisher id
+24      16     messages published (8), CRC-32 of them (4), CRC-32 of these (4)
+40      16     the same; the higher one that is whole counts
+56      2      length of the stream's name
+58      ...    the stream's name, UTF-8
+4092    4      CRC-32 of bytes 0-23 and 56-4091
+======  =====  ==============================================================
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import tempfile
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.ranges import RangeSet
+
+PAGE = 4_096
+MAGIC = b"FYREPUB\x01"
+BYTE_ORDER_MARK = 0x0102030405060708
+LONGEST_NAME = 1_024
+SYNC_INTERVAL = 1.0
+"""Seconds between two times that the file is synced to disk, at least."""
+
+_HEADER = struct.Struct("=8sQ8s")
+_COUNT = struct.Struct("=QI")
+_CHECK = struct.Struct("=I")
+_NAME = struct.Struct("=H")
+_SLOTS = 24, 40
+
+
+class PublisherState:
+    """An open, locked state file, to be given to one :class:`~fyrehose_twisted.fyrehose.protocol.PublisherProtocol`.
+
+    Messages are one sequence, counted from 0, and each is published under its count. The application goes on with
+    message :attr:`position`: it has to publish the same messages as before in the same order, for those that follow may
+    have been published too, and are recognised as repeats by their count alone.
+
+    The position survives ``kill -9`` as it is. A power failure may set it back by some seconds.
+
+    :param stream: name of the stream, such as the backbone's address.
+    :ivar publisher: the id of the publisher, 8 bytes.
+    :ivar position: messages that are published, without a gap.
+    :ivar checksum: :func:`chained` over these messages.
+    :raises StateFileError: if the file is in use, damaged, something else, or another stream's.
+    """
+
+    def __init__(self, path: Path, stream: str) -> None:
+        self.path = path
+        self.stream = stream
+        self._failed: int | None = None
+        self._done = RangeSet()
+        self._checksums: deque[int] = deque()
+        self._synced_at = 0.0
+        with _explained(path, "opened"):
+            try:
+                self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                _create(path, stream)
+                self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                _lock(self._file, path)
+                page = os.pread(self._file, PAGE + 1, 0)
+                self.publisher, self.position, self.checksum = _read(page, path, stream)
+                self._map = mmap.mmap(self._file, PAGE)
+            except BaseException:
+                os.close(self._file)
+                raise
+        current = self.position, self.checksum
+        self._slot = _SLOTS[0] if _slot(page, _SLOTS[0]) != current else _SLOTS[1]
+        self._next_checksum = self.checksum
+
+    def check(self) -> None:
+        """Raise if no message may be published any more.
+
+        :raises StateFileError: if one was not published: the next would be too far ahead of it to be recognised as a
+            repeat when both are published again.
+        """
+        if self._failed is not None:
+            raise StateFileError(
+                f"message {self._failed:,} of state file {self.path} was not published, and none may follow it; start"
+                f" again with message {self.position:,}"
+            )
+
+    def sent(self, messages: Sequence[bytes]) -> None:
+        """Messages that follow those before are about to be published."""
+        for message in messages:
+            self._next_checksum = chained(self._next_checksum, message)
+            self._checksums.append(self._next_checksum)
+
+    def published(self, counters: Iterable[int], now: float) -> None:
+        """Messages were published.
+
+        :param now: seconds, of any clock.
+        :raises StateFileError: if the file cannot be synced.
+        """
+        for counter in counters:
+            self._done.add(counter)
+        if not self._done or self._done.first > self.position:
+            return
+        _, last = next(iter(self._done))
+        self._done.discard(0, last)
+        for _ in range(last + 1 - self.position):
+            self.checksum = self._checksums.popleft()
+        self.position = last + 1
+        content = _COUNT.pack(self.position, self.checksum)
+        # Never the one that was written last: a process that is killed leaves that one whole.
+        self._map[self._slot : self._slot + 16] = content + _CHECK.pack(zlib.crc32(content))
+        self._slot = sum(_SLOTS) - self._slot
+        if not 0 <= now - self._synced_at < SYNC_INTERVAL:
+            self._synced_at = now
+            self._sync()
+
+    def failed(self, counter: int) -> None:
+        """A message was not published: no other may follow it."""
+        self._failed = counter if self._failed is None else min(self._failed, counter)
+
+    def close(self) -> None:
+        """Sync and unlock the file."""
+        try:
+            self._sync()
+        finally:
+            self._map.close()
+            os.close(self._file)
+
+    def _sync(self) -> None:
+        with _explained(self.path, "written to disk"):
+            self._map.flush()
+
+
+def chained(checksum: int, message: bytes) -> int:
+    """Return the checksum of messages, given that of all but the last of them; it begins with 0."""
+    return zlib.crc32(message, zlib.crc32(len(message).to_bytes(4, "big"), checksum))
+
+
+@contextmanager
+def _explained(path: Path, failed: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StateFileError(f"state file {path} cannot be {failed}: {error.strerror}") from error
+
+
+def _create(path: Path, stream: str) -> None:
+    name = stream.encode()
+    if len(name) > LONGEST_NAME:
+        raise StateFileError(f"the stream's name has {len(name)} bytes; a state file has room for {LONGEST_NAME}")
+    page = bytearray(PAGE)
+    _HEADER.pack_into(page, 0, MAGIC, BYTE_ORDER_MARK, os.urandom(8))
+    content = _COUNT.pack(0, 0)
+    for slot in _SLOTS:
+        page[slot : slot + 16] = content + _CHECK.pack(zlib.crc32(content))
+    _NAME.pack_into(page, 56, len(name))
+    page[58 : 58 + len(name)] = name
+    page[-4:] = _CHECK.pack(_checksum(page))
+    descriptor, temporary = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(page)
+            file.flush()
+            os.fsync(descriptor)
+        os.link(temporary, path)  # Unlike a rename, this fails where another was quicker.
+    except FileExistsError:
+        return
+    finally:
+        os.unlink(temporary)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise StateFileError(
+            f"state file {path} is in use by another publisher, and two with one id would lose messages; give each its"
+            " own --publisher-state"
+        ) from None
+
+
+def _read(page: bytes, path: Path, stream: str) -> tuple[bytes, int, int]:
+    """Return publisher id, position and checksum."""
+    refusal = f"state file {path} is not usable: "
+    advice = "; move it away to publish all from the beginning, as another publisher"
+    if len(page) != PAGE or page[:7] != MAGIC[:7]:
+        raise StateFileError(refusal + f"it was not written by a publisher ({len(page)} bytes)" + advice)
+    _, order, publisher = _HEADER.unpack_from(page)
+    if page[7] != MAGIC[7] or order != BYTE_ORDER_MARK:
+        raise StateFileError(refusal + "it is of another version or byte order" + advice)
+    slots = [found for found in (_slot(page, slot) for slot in _SLOTS) if found is not None]
+    if _CHECK.unpack(page[-4:])[0] != _checksum(page) or not slots:
+        raise StateFileError(refusal + "it is damaged" + advice)
+    (length,) = _NAME.unpack_from(page, 56)
+    found = page[58 : 58 + length].decode(errors="replace")
+    if found != stream:
+        raise StateFileError(refusal + f"it belongs to {found}, not to {stream}; give each stream its own")
+    return publisher, *max(slots)
+
+
+def _slot(page: bytes, offset: int) -> tuple[int, int] | None:
+    content = page[offset : offset + _COUNT.size]
+    position, checksum = _COUNT.unpack(content)
+    return (position, checksum) if _CHECK.unpack_from(page, offset + 12)[0] == zlib.crc32(content) else None
+
+
+def _checksum(page: bytes | bytearray) -> int:
+    return zlib.crc32(page[56:-4], zlib.crc32(page[:24]))
