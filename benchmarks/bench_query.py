@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 
 from race.servers import CLIENT_CORE, Broker, Missing, free_port, pin, start_redis
 
+from fyrehose_twisted.fyrehose.envelope import wrap
 from fyrehose_twisted.journal.store import Journal, open_journal
 from fyrehose_twisted.progress import ProgressBar
 from fyrehose_twisted.record import Record
@@ -47,6 +48,7 @@ BIN = Path(sys.executable).parent
 PARTS = ("history", "live", "beside", "stalled")
 OURS, FILTER, CAT, FILE, REDIS = "query", "query, filter", "journal cat", "http.server", "Redis"
 STREAM = "fyrehose://default"
+PUBLISHER = b"benchmrk"
 RECORDS = "/streams/fyrehose-default/records"
 FOLLOW = f"GET {RECORDS} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n".encode()
 PAGE, GROUP, WINDOW = 1_000, 500, 2_000
@@ -81,7 +83,8 @@ def payload(number: int, size: int) -> bytes:
 def fill(journal: Journal, first: int, count: int, size: int) -> None:
     """Append records, and make them durable."""
     now = time.time_ns() // 1_000
-    journal.append([Record(STREAM, 0, n, now, payload(n, size)) for n in range(first, first + count)])
+    messages = [(n, wrap(PUBLISHER, n, payload(n, size))) for n in range(first, first + count)]
+    journal.append([Record(STREAM, 0, n, now, data) for n, data in messages])
     journal.commit()
 
 
