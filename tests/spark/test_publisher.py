@@ -25,7 +25,7 @@ from fyrehose_twisted.fyrehose.backbone import Backbone
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.codec import decode
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Seen, unwrap
+from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, unwrap
 from fyrehose_twisted.fyrehose.events import Failed
 from fyrehose_twisted.fyrehose.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.messages import (
@@ -117,12 +117,15 @@ class LoopbackBackbone(threading.Thread):
 
     def distinct(self) -> list[bytes]:
         """Payloads as a subscriber would hand them over: repeats are left out."""
-        seen, found = Seen(), []
+        seen: set[Envelope] = set()
+        found = []
         with self.changed:
             for _, data in sorted(self.numbered.items()):
                 envelope = unwrap(data)
-                if envelope is None or seen.add(envelope):
+                if envelope is None or envelope not in seen:
                     found.append(data[ENVELOPE_SIZE:] if envelope else data)
+                if envelope is not None:
+                    seen.add(envelope)
         return found
 
     def stop(self) -> None:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, OperationalError
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, Seen, unwrap
+from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, unwrap
 from fyrehose_twisted.fyrehose.events import Delivered
 from fyrehose_twisted.spark.sink import make_stream_writer, make_writer, publish
 from fyrehose_twisted.spark.sink.exchange import Exchange, bound_towards
@@ -114,8 +114,10 @@ def rows(table: Mapping[str, Any], *columns: str, **options: str) -> list[tuple[
 
 def payloads(data: list[bytes]) -> list[bytes]:
     """Payloads as subscribers hand them over."""
-    seen = Seen()
-    return [one[ENVELOPE_SIZE:] for one in data if seen.add(unwrap(one) or pytest.fail(f"no envelope: {one!r}"))]
+    first: dict[Envelope, bytes] = {}
+    for one in data:
+        first.setdefault(unwrap(one) or pytest.fail(f"no envelope: {one!r}"), one[ENVELOPE_SIZE:])
+    return list(first.values())
 
 
 # What is published of a row
