@@ -12,7 +12,8 @@ from fuzz.checks import attempt
 from fuzz.choices import Choices
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.freenet.state_file import StateFile as FreenetState
-from fyrehose_twisted.fyrehose.numbering import Mark
+from fyrehose_twisted.fyrehose.messages import Dialect
+from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
 from fyrehose_twisted.fyrehose.state import SequenceFile as BackboneState
 from fyrehose_twisted.hydra.promises import Vow
 from fyrehose_twisted.hydra.state_file import StateFile as HydraState
@@ -20,7 +21,7 @@ from fyrehose_twisted.parcels.messages import Entry, EntryKind, Member, Run, Vie
 from fyrehose_twisted.parcels.promise_file import PromiseFile
 from fyrehose_twisted.parcels.promises import Change
 
-LONGEST = 8_192
+LONGEST = 12_288
 """More than the longest of them."""
 
 BOOT = bytes(range(16))
@@ -52,7 +53,9 @@ def _written() -> list[bytes]:
     directory = Path(_DIRECTORY.name)
     paths = [directory / f"written-{way}" for way in range(len(OPEN))]
     backbone, freenet, hydra, promises = (open_it(path) for open_it, path in zip(OPEN, paths, strict=True))
-    backbone.persist(Mark(7, 4_096))
+    address = "192.0.2.7", 4_000
+    client = KnownClient(address, address, 0, Dialect.V2, 3, 1_000.0)
+    backbone.persist(Mark(7, 4_096, ((address, client),)))
     freenet.keep(0.5)
     hydra.keep(Vow(), own=3)
     hydra.keep(Vow(term=5), own=3)
@@ -76,7 +79,7 @@ def seeds() -> Iterable[bytes]:
         yield bytes((way,))
         yield bytes((way, 255)) + content
         yield bytes((way, 254, 0, 60))
-        for offset in range(0, min(len(content), 512), 7):
+        for offset in (*range(0, min(len(content), 512), 7), *range(4_096, min(len(content), 4_288), 7)):
             yield bytes((way,)) + b"\0" + offset.to_bytes(2, "big") + b"\x01"
 
 
