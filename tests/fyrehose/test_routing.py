@@ -131,6 +131,23 @@ def test_a_journal_that_holds_it_is_asked_again_and_again() -> None:
     assert asked[3:] == [1] * 11
 
 
+def test_after_three_times_only_those_that_keep_it_for_certain_are_asked_on() -> None:
+    clients = served(3, flags=Flags.DURABLE)
+    say(clients, 0, 1, 5_000)
+    say(clients, 1, 8, 5_000)  # It may have lost 7.
+    clients.keep(Keepalive(flags=Flags.DURABLE), REQUESTER, REQUESTER, START)
+    requester = clients.get(REQUESTER)
+    assert requester is not None
+    requester.holds = Holds(TOKEN, 1, Holding(1, 5_000))
+    route = Routing(RandomForward(Random(1)), clients)
+    routes = [route.route(REQUESTER, 7, 7, START + n * LATER) for n in range(40)]
+    assert all(one.left for one in routes)
+    assert [(one.journals, one.left) for one in routes[20:]] == [([address_of(0)], 1)] * 20
+    say(clients, 0, 1, 5)
+    journals, left, _ = route.route(REQUESTER, 7, 7, START + 40 * LATER)
+    assert (address_of(0) in journals, left) == (True, 0)
+
+
 def test_the_requester_is_never_asked() -> None:
     clients = served(3)
     route = Routing(RandomForward(Random(1)), clients)

@@ -72,7 +72,8 @@ class Routing:
     hold the first number, other durable journals, clients that joined before it was given, all others. No client is
     asked twice before all have been. Durable journals that hold the number are the exception: from the fourth attempt
     on one of them is asked again each time, because only lost packets explain that the number is still missing. When
-    all have been asked, all are asked again, :data:`CYCLES` times in all.
+    all have been asked, all are asked again, :data:`CYCLES` times in all; from then on only durable journals that keep
+    the number for certain, which may be busy.
 
     :param policy: chooses the first among equals.
     """
@@ -102,6 +103,10 @@ class Routing:
         elif search.departures != departures:
             # The others have moved up, and none of them may be passed over.
             search = search._replace(position=0, departures=departures)
+        if search.cycles >= CYCLES and (keepers := self._keepers(requester, first)):
+            keeper = keepers[search.attempts % len(keepers)]
+            self._remember(requester, searches, first, last, search._replace(attempts=search.attempts + 1, at=now))
+            return Route([keeper], len(keepers), True)
         position, attempts = search.position, search.attempts
         if position >= total:
             position = 0
@@ -119,7 +124,8 @@ class Routing:
                 journals.append(again)
         search = search._replace(attempts=attempts + 1, position=position, cycles=cycles, at=now)
         self._remember(requester, searches, first, last, search)
-        return Route(journals, 0 if cycles >= CYCLES else total - position % total, attempts > DURABLE_ROUND)
+        left = total - position % total if cycles < CYCLES else len(self._keepers(requester, first))
+        return Route(journals, left, attempts > DURABLE_ROUND)
 
     def survey(self, requester: Address) -> list[Address]:
         """Return the durable journals to ask for the oldest message, :data:`MOST_DURABLE` at most."""
@@ -153,6 +159,14 @@ class Routing:
                 (hold if first <= holds.holding.durable else may_hold).append(client.address)
         others, joined = clients.others, bisect_left(clients.joined, first)
         return [hold, may_hold, others[:joined], others[joined:], cannot]
+
+    def _keepers(self, requester: Address, sequence: int) -> list[Address]:
+        """Return the durable journals that say that they keep ``sequence`` for certain."""
+        return [
+            client.address
+            for client in self._clients.durable
+            if client.address != requester and client.holds is not None and client.holds.holding.keeps(sequence)
+        ]
 
     def _rotation(self, tiers: list[Sequence[Address]], requester: Address) -> int:
         for tier in tiers:
