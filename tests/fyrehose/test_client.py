@@ -1630,6 +1630,17 @@ class TestStaying:
         self.publish(bench, 0)
         assert bench.client.leaves_at == bench.now + QUIET_TIME
 
+    def test_what_is_published_while_it_leaves_does_not_keep_it(self) -> None:
+        bench = Bench(ClientConfig(start=1))
+        first = bench.client.publish(b"x", bench.now)
+        bench.client.prepare_to_leave()
+        second = bench.client.publish(b"x", bench.now)
+        bench.tick()
+        bench.receive(Deliver(1, wrap(bench.client.outbox.publisher, second, b"x")))
+        assert bench.client.leaves_at == 0
+        bench.receive(Deliver(2, wrap(bench.client.outbox.publisher, first, b"x")))
+        assert bench.client.leaves_at == bench.now + QUIET_TIME
+
     def test_one_whose_messages_were_not_kept_stays(self) -> None:
         bench = Bench(ClientConfig(start=1, outbox=OutboxConfig(timeout=3.0)))
         self.publish(bench, 1)

@@ -112,7 +112,7 @@ def test_two_cannot_share_a_state(start: Any, backbone: Any, tmp_path: Path) -> 
     second = start(*command)
     assert second.finish() == 1
     assert "is in use by another publisher" in second.err
-    assert first.signal(signal.SIGINT).finish() == 1
+    assert first.signal(signal.SIGINT).process.wait(60) == 1
     raw = start(*command, "--raw")
     assert raw.finish() == 2
     assert "--raw: not allowed with argument --publisher-state" in raw.err

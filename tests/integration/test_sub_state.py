@@ -25,6 +25,12 @@ def publish(start: Any, backbone: Any, first: int, last: int) -> None:
     assert start("fyrehose", "pub", "-b", backbone.text).finish(lines) == 0
 
 
+def publish_on(start: Any, backbone: Any, path: Path, first: int, last: int) -> Any:
+    """Publish as :func:`publish` does, and do not wait for it."""
+    path.write_bytes(b"".join(b"line %d\n" % number for number in range(first, last + 1)))
+    return start("fyrehose", "pub", "-b", backbone.text, path)
+
+
 def numbers(program: Any) -> list[int]:
     whole = program.outputs[1].rpartition(b"\n")[0]
     return [int(line.split()[1]) for line in whole.splitlines()]
@@ -55,10 +61,11 @@ def test_killed_again_and_again_it_prints_all(start: Any, backbone: Any, keeper:
     due = 1
     for turn in range(1, 6):
         subscriber = start("fyrehose", "sub", "-b", backbone.text, "--from", "oldest", "--state", state)
-        publish(start, backbone, 1_000 * turn - 999, 1_000 * turn)
+        publisher = publish_on(start, backbone, tmp_path / "lines", 1_000 * turn - 999, 1_000 * turn)
         subscriber.wait_for(f"line {1_000 * turn - 500}\n")
         subscriber.process.kill()
         subscriber.process.wait(60)
+        assert publisher.finish() == 0
         found = numbers(subscriber)
         assert found == list(range(due, found[-1] + 1)), "it goes on where the state says"
         printed.update(found)
@@ -66,10 +73,11 @@ def test_killed_again_and_again_it_prints_all(start: Any, backbone: Any, keeper:
         due = 1 if file.place is None else file.place.next
         file.close()
         assert due <= found[-1] + 2, "what was not printed counts as printed; the last line may be cut"
+    publish(start, backbone, 5_001, 5_001)
     rest = start("fyrehose", "sub", "-b", backbone.text, "--state", state, "--from", "oldest")
-    rest.wait_for("line 5000\n")
+    rest.wait_for("line 5001\n")
     assert rest.signal(signal.SIGINT).finish() == 0
-    assert printed | set(numbers(rest)) == set(range(1, 5_001))
+    assert printed | set(numbers(rest)) == set(range(1, 5_002))
 
 
 def test_a_repeat_of_what_was_printed_before_is_left_out(start: Any, backbone: Any, peer: Any, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
+from math import inf
 from random import Random
 
 from zope.interface import implementer
@@ -98,6 +99,7 @@ class Client(PacketNode):
         self.answers = Answers(self._store)
         self.keeping = Keeping()
         self._staying = Staying()
+        self._stays_for: float = inf
         self._unsettled = Unsettled()
         self._understood = False
         self._subscription: Subscription | None = None
@@ -208,6 +210,10 @@ class Client(PacketNode):
         self._paused = False
         self._now = now
         self._go_on()
+
+    def prepare_to_leave(self) -> None:
+        """Let nothing that is published from now on put off :attr:`leaves_at`."""
+        self._stays_for = self.outbox.next_ticket
 
     def leave(self, now: float) -> None:
         """Say goodbye, as far as the dialect can: a last KEEPALIVE that asks for nothing more. None follows it."""
@@ -443,7 +449,7 @@ class Client(PacketNode):
         if not found:
             return
         self.counters.published += len(found)
-        if not len(self.keeping) or any(ticket not in self.keeping for ticket, _ in found):
+        if any(ticket < self._stays_for and ticket not in self.keeping for ticket, _ in found):
             self._staying.published(self._now)
         self._report(self.keeping.published(found))
 

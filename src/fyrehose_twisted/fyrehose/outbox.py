@@ -62,6 +62,7 @@ class Outbox:
     :param first: the first ticket.
     :param receive_buffer: bytes that the kernel keeps for our socket, and so probably for those of others: no more than
         they hold is under way. ``None`` for no such limit.
+    :ivar next_ticket: that of the message to be queued next.
     :ivar retransmissions: PUSHes that were sent again.
     :ivar again: how many of those that :meth:`due` returned last were sent before.
     :ivar window: congestion window and timer.
@@ -76,7 +77,7 @@ class Outbox:
         self.window = Window(config.window)
         self.retransmissions = 0
         self.again = 0
-        self._lowest = self._unsent = self._next_ticket = first
+        self._lowest = self._unsent = self.next_ticket = first
         self._size = 0
         self._waiting: dict[int, bytes] = {}
         self._expiry: deque[tuple[float, range]] = deque()
@@ -114,8 +115,8 @@ class Outbox:
                 f"{len(self._waiting):,} messages of {self._size:,} bytes wait to be published;"
                 " wait for some of them before publishing more"
             )
-        tickets = range(self._next_ticket, self._next_ticket + len(payloads))
-        self._next_ticket = tickets.stop
+        tickets = range(self.next_ticket, self.next_ticket + len(payloads))
+        self.next_ticket = tickets.stop
         if self.config.raw:
             messages = list(map(bytes, payloads))
             for ticket, data in zip(tickets, messages, strict=True):
@@ -138,7 +139,7 @@ class Outbox:
         self.retransmissions += len(ready)
         self._settle_lowest()
         # A publisher's counters in flight span less than the window in which subscribers recognise repeats.
-        end = min(self._next_ticket, self._lowest + COUNTER_WINDOW // 2)
+        end = min(self.next_ticket, self._lowest + COUNTER_WINDOW // 2)
         while self._unsent < end and len(ready) < room:
             span = range(self._unsent, min(self._unsent + room - len(ready), end))
             self._unsent = span.stop
@@ -265,7 +266,7 @@ class Outbox:
         return min(self.window.size, max(1.0, self._receive_buffer / cost))
 
     def _settle_lowest(self) -> None:
-        while self._lowest < self._next_ticket and self._lowest not in self._waiting:
+        while self._lowest < self.next_ticket and self._lowest not in self._waiting:
             self._returned.pop(self._lowest, None)
             self._lowest += 1
 

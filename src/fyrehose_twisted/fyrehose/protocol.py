@@ -340,15 +340,17 @@ class PublisherProtocol(SubscriberProtocol):
     def leave(self, *, at_once: bool = False) -> Deferred[None]:
         """Say goodbye and close the port; the Deferred fires when that is done.
 
-        A publisher that keeps messages for others stays until it was asked for none for 1.25 s, and none of its own
-        came back, 10 s at most: what it published last may not have reached every subscriber. Where journals were to
-        keep all that it published it does not stay.
+        A publisher that keeps messages for others stays until it was asked for none for 1.25 s, and none came back
+        that it had published by now, 10 s at most: what it published last may not have reached every subscriber. Where
+        journals were to keep all that it published it does not stay.
 
         :param at_once: do not stay, or no longer.
         """
         if self._stay is None:
             if at_once or self._closing is not None or not self._leaves_at():
                 return super().leave()
+            if self.node is not None:
+                self.node.prepare_to_leave()
             self._stay = Stay(self.reactor, self._leaves_at, super().leave)
         if at_once:
             self._stay.end()

@@ -65,7 +65,7 @@ def describe(config: FrontendConfig, *, token: bool, kept: int = 0) -> Schema:
                 "Kept",
                 "durable journals that must have synced the messages before the answer; the frontend's own number if it"
                 " is left out",
-                {"type": "integer", "minimum": kept, "maximum": MAX_HOLDINGS},
+                {"type": "string", "pattern": f"^({'|'.join(map(str, range(kept, MAX_HOLDINGS + 1)))})$"},
             ),
             request_header(
                 "Idempotency-Key",
