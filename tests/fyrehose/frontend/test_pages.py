@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from fyrehose_twisted.errors import PublishTimeout
 from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.frontend import service
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.messages import Holding
+from fyrehose_twisted.fyrehose.messages import MAX_HOLDINGS, Holding
 from fyrehose_twisted.web.tokens import Tokens
 
 NDJSON = "application/x-ndjson"
@@ -313,7 +314,9 @@ def test_a_request_may_ask_for_more_journals_and_not_for_fewer(make_site: Make) 
     assert site.publisher.messages == []
     assert [site.put(b"x", kept=kept).code for kept in ("2", "16")] == [201, 201]
     described = site.ask("/openapi.json").json["paths"]["/messages"]["post"]["parameters"][0]
-    assert (described["name"], described["schema"]["minimum"]) == ("Kept", 2)
+    pattern = described["schema"]["pattern"]
+    taken = [number for number in range(100) if re.search(pattern, str(number))]
+    assert (described["name"], taken) == ("Kept", list(range(2, MAX_HOLDINGS + 1)))
 
 
 def test_what_is_said_of_keys(site: Frontend) -> None:
