@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple
@@ -200,8 +201,10 @@ def start_jetstream(directory: Path, sync: str | None) -> Broker:
     """Start nats-server with JetStream.
 
     :param sync: its sync_interval.
-    :raises Missing: if it is not installed, or does not know the setting.
+    :raises Missing: if it or its client is not installed, or it does not know the setting.
     """
+    if find_spec("nats") is None:
+        raise Missing("needs nats-py, which is in the extra 'bench'")
     port, name = free_port(socket.SOCK_STREAM), f"jetstream-{sync}"
     config = directory / f"{name}.conf"
     setting = "" if sync is None else f"sync_interval: {sync}\n"
