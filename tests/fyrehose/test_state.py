@@ -17,10 +17,10 @@ import pytest
 
 from fyrehose_twisted import boot
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.fyrehose import state
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE, Dialect
 from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
 from fyrehose_twisted.fyrehose.state import PAGE, SequenceFile
+from fyrehose_twisted.locked_file import lock
 
 STREAM = "fyrehose://default"
 BOOT, OTHER_BOOT = b"a" * 16, b"b" * 16
@@ -67,7 +67,7 @@ def refusal(path: Path, **options: Any) -> str:
         assert str(checked.value) == str(opened.value)
         assert path.read_bytes() == before
         descriptor = os.open(path, os.O_RDONLY)
-        state._lock(descriptor, path)
+        lock(descriptor, path, "another")
         os.close(descriptor)
     assert str(path) in str(opened.value)
     return str(opened.value)

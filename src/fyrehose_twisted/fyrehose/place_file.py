@@ -20,6 +20,7 @@ import numpy as np
 
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
+from fyrehose_twisted.locked_file import explained, lock
 from fyrehose_twisted.repeats import Run
 
 MAGIC = b"FYREPLC\x01"
@@ -52,10 +53,8 @@ class PlaceFile:
         self.path = path
         self.place: Place | None = None
         self._file: int | None = None
-        try:
+        with explained(path, "opened"):
             self._open()
-        except OSError as error:
-            raise StateFileError(f"state file {path} cannot be opened: {error.strerror}") from error
 
     def write(self, place: Place) -> None:
         """Put a place in the file, durably.
@@ -63,10 +62,10 @@ class PlaceFile:
         :raises StateFileError: if that fails; then the file is as it was.
         """
         content = _encoded(place)
-        try:
+        with explained(self.path, "written"):
             file, temporary = tempfile.mkstemp(prefix=f"{self.path.name}.", suffix=".new", dir=self.path.parent)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Before anybody can find it.
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Before another process can find it.
                 with os.fdopen(os.dup(file), "wb") as output:
                     output.write(content)
                 os.fsync(file)
@@ -75,8 +74,6 @@ class PlaceFile:
                 os.close(file)
                 os.unlink(temporary)
                 raise
-        except OSError as error:
-            raise StateFileError(f"state file {self.path} cannot be written: {error.strerror}") from error
         self.close()
         self._file, self.place = file, place
 
@@ -95,16 +92,11 @@ class PlaceFile:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
                 continue
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock(file, self.path, "another subscriber; give each its own --state")
                 if os.fstat(file).st_ino != os.stat(self.path).st_ino:
                     os.close(file)
                     continue  # It was written anew in between.
                 self.place = _decoded(self.path, os.pread(file, os.fstat(file).st_size, 0))
-            except BlockingIOError:
-                os.close(file)
-                raise StateFileError(
-                    f"state file {self.path} is in use by another subscriber; give each its own --state"
-                ) from None
             except BaseException:
                 os.close(file)
                 raise

@@ -18,18 +18,17 @@ offset  bytes  content
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import struct
-import tempfile
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.locked_file import explained, open_locked
 from fyrehose_twisted.ranges import RangeSet
 
 PAGE = 4_096
@@ -44,6 +43,7 @@ _COUNT = struct.Struct("=QI")
 _CHECK = struct.Struct("=I")
 _NAME = struct.Struct("=H")
 _SLOTS = 24, 40
+_IN_USE = "another publisher, and two with one id would lose messages; give each its own --publisher-state"
 
 
 class PublisherState:
@@ -69,20 +69,15 @@ class PublisherState:
         self._done = RangeSet()
         self._checksums: deque[int] = deque()
         self._synced_at = 0.0
-        with _explained(path, "opened"):
-            try:
-                self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
-                _create(path, stream)
-                self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                _lock(self._file, path)
+        self._file = open_locked(path, partial(_new, stream), _IN_USE)
+        try:
+            with explained(path, "opened"):
                 page = os.pread(self._file, PAGE + 1, 0)
                 self.publisher, self.position, self.checksum = _read(page, path, stream)
                 self._map = mmap.mmap(self._file, PAGE)
-            except BaseException:
-                os.close(self._file)
-                raise
+        except BaseException:
+            os.close(self._file)
+            raise
         current = self.position, self.checksum
         self._slot = _SLOTS[0] if _slot(page, _SLOTS[0]) != current else _SLOTS[1]
         self._next_checksum = self.checksum
@@ -141,7 +136,7 @@ class PublisherState:
             os.close(self._file)
 
     def _sync(self) -> None:
-        with _explained(self.path, "written to disk"):
+        with explained(self.path, "written to disk"):
             self._map.flush()
 
 
@@ -150,15 +145,7 @@ def chained(checksum: int, message: bytes) -> int:
     return zlib.crc32(message, zlib.crc32(len(message).to_bytes(4, "big"), checksum))
 
 
-@contextmanager
-def _explained(path: Path, failed: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StateFileError(f"state file {path} cannot be {failed}: {error.strerror}") from error
-
-
-def _create(path: Path, stream: str) -> None:
+def _new(stream: str) -> bytes:
     name = stream.encode()
     if len(name) > LONGEST_NAME:
         raise StateFileError(f"the stream's name has {len(name)} bytes; a state file has room for {LONGEST_NAME}")
@@ -170,32 +157,7 @@ def _create(path: Path, stream: str) -> None:
     _NAME.pack_into(page, 56, len(name))
     page[58 : 58 + len(name)] = name
     page[-4:] = _CHECK.pack(_checksum(page))
-    descriptor, temporary = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(page)
-            file.flush()
-            os.fsync(descriptor)
-        os.link(temporary, path)  # Unlike a rename, this fails where another was quicker.
-    except FileExistsError:
-        return
-    finally:
-        os.unlink(temporary)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StateFileError(
-            f"state file {path} is in use by another publisher, and two with one id would lose messages; give each its"
-            " own --publisher-state"
-        ) from None
+    return bytes(page)
 
 
 def _read(page: bytes, path: Path, stream: str) -> tuple[bytes, int, int]:

@@ -19,14 +19,12 @@ offset  bytes  content
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import struct
-import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from zope.interface import implementer
@@ -38,6 +36,7 @@ from fyrehose_twisted.fyrehose.client_table import ClientTable
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
 from fyrehose_twisted.interfaces import IClientMemory, ISequenceStore
+from fyrehose_twisted.locked_file import explained, lock, open_locked
 
 PAGE = 4_096
 MAGIC = b"FYRESEQ\x01"
@@ -47,6 +46,7 @@ _BOOT = slice(32, 48)
 _HEADER = struct.Struct("=8sQ")
 _NUMBERS = struct.Struct("=QQ")
 _NAME = struct.Struct("=H")
+_IN_USE = "another backbone; give each its own --state"
 
 
 @implementer(ISequenceStore, IClientMemory)
@@ -65,14 +65,9 @@ class SequenceFile:
         self.stream = stream
         self.hole: tuple[int, int] | None = None
         boot_id = boot_id or read_boot_id()
-        with _explained(path, "opened"):
-            try:
-                self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
-                _create(path, stream, boot_id)
-                self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._file = open_locked(path, partial(_new, stream, boot_id), _IN_USE)
         try:
-            with _explained(path, "opened"):
+            with explained(path, "opened"):
                 self._open(stream, start_at, boot_id)
         except BaseException:
             os.close(self._file)
@@ -81,10 +76,10 @@ class SequenceFile:
     @staticmethod
     def check(path: Path, stream: str, *, start_at: int | None = None, boot_id: bytes | None = None) -> None:
         """Raise what opening an existing file would raise, and change nothing."""
-        with _explained(path, "opened"):
+        with explained(path, "opened"):
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                _lock(descriptor, path)
+                lock(descriptor, path, _IN_USE)
                 page = os.pread(descriptor, PAGE, 0)
                 _check(page, os.fstat(descriptor).st_size, path, stream)
                 last, bound = _NUMBERS.unpack_from(page, 16)
@@ -94,7 +89,6 @@ class SequenceFile:
                 os.close(descriptor)
 
     def _open(self, stream: str, start_at: int | None, boot_id: bytes) -> None:
-        _lock(self._file, self.path)
         _check(os.pread(self._file, PAGE, 0), os.fstat(self._file).st_size, self.path, stream)
         self._map = mmap.mmap(self._file, PAGE)
         # One aligned store of 8 bytes: a process that dies leaves the old number or the new one, never half of one.
@@ -144,7 +138,7 @@ class SequenceFile:
         self._words[_BOUND] = self.last
         try:
             self._sync()
-            with _explained(self.path, "written to disk"):
+            with explained(self.path, "written to disk"):
                 self._table.flush()
         finally:
             self._table.close()
@@ -152,7 +146,7 @@ class SequenceFile:
             os.close(self._file)
 
     def _put(self, changes: Sequence[tuple[Address, KnownClient | None]]) -> None:
-        with _explained(self.path, "made longer"):
+        with explained(self.path, "made longer"):
             for address, client in changes:
                 if client is None:
                     self._table.remove(address)
@@ -160,7 +154,7 @@ class SequenceFile:
                     self._table.put(client)
 
     def _sync(self) -> None:
-        with _explained(self.path, "written to disk"):
+        with explained(self.path, "written to disk"):
             self._map.flush()
 
     def _release(self) -> None:
@@ -168,15 +162,8 @@ class SequenceFile:
         self._map.close()
 
 
-@contextmanager
-def _explained(path: Path, failed: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StateFileError(f"state file {path} cannot be {failed}: {error.strerror}") from error
-
-
-def _create(path: Path, stream: str, boot_id: bytes) -> None:
+def _new(stream: str, boot_id: bytes) -> bytes:
+    """Return the content of a new file: the page of numbers, and room for a table of clients."""
     name = stream.encode()
     page = bytearray(PAGE)
     _HEADER.pack_into(page, 0, MAGIC, BYTE_ORDER_MARK)
@@ -184,31 +171,7 @@ def _create(path: Path, stream: str, boot_id: bytes) -> None:
     _NAME.pack_into(page, 48, len(name))
     page[50 : 50 + len(name)] = name
     page[-4:] = struct.pack("=I", _checksum(page))
-    with _explained(path, "created"):
-        # A name that nobody can have left behind: in a container every start has the same process id.
-        descriptor, temporary = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(page + bytes(PAGE))
-                file.flush()
-                os.fsync(descriptor)
-            os.link(temporary, path)  # Unlike a rename, this fails where somebody else was quicker.
-        except FileExistsError:
-            return
-        finally:
-            os.unlink(temporary)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StateFileError(f"state file {path} is in use by another backbone; give each its own --state") from None
+    return bytes(page) + bytes(PAGE)
 
 
 def _check_start(start_at: int | None, last: int, path: Path) -> None:
