@@ -34,6 +34,14 @@ class Stored(NamedTuple):
     block: Block
 
 
+class _How(NamedTuple):
+    """How to read, as :meth:`Catalog.read` has it."""
+
+    on_damage: Callable[[Damage], object] | None
+    since: int = 0
+    heads: bool = False
+
+
 class Catalog(Contents):
     """What a journal on disk holds.
 
@@ -111,7 +119,7 @@ class Catalog(Contents):
         :raises JournalDamaged: while reading.
         """
         self.check_start(epoch, first)
-        return self._read(epoch, first, last, on_damage, since, heads)
+        return self._read(epoch, first, last, _How(on_damage, since, heads))
 
     def stored(
         self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
@@ -119,7 +127,7 @@ class Catalog(Contents):
         """Return what stands in segments of ``first`` to ``last``, also what was replaced later: see
         :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`."""
         self.check_start(epoch, first)
-        return self._stored(epoch, first, last, on_damage, 0, False)
+        return self._stored(epoch, first, last, _How(on_damage))
 
     def get(self, epoch: int, position: int) -> Record | None:
         """Return a record, ``None`` if it is not held.
@@ -182,31 +190,15 @@ class Catalog(Contents):
         """The file of ``segment`` is gone. Whoever keeps up with another process looks what became of it."""
         raise FileNotFoundError(f"{segment.name} is gone from {self.directory}")
 
-    def _read(
-        self,
-        epoch: int,
-        first: int,
-        last: int,
-        on_damage: Callable[[Damage], object] | None,
-        since: int,
-        heads: bool,
-    ) -> Iterator[Block]:
-        for parts in self._stored(epoch, first, last, on_damage, since, heads):
+    def _read(self, epoch: int, first: int, last: int, how: _How) -> Iterator[Block]:
+        for parts in self._stored(epoch, first, last, how):
             yield parts[0].block if len(parts) == 1 else merged([part.block for part in parts])
 
-    def _stored(
-        self,
-        epoch: int,
-        first: int,
-        last: int,
-        on_damage: Callable[[Damage], object] | None,
-        since: int,
-        heads: bool,
-    ) -> Iterator[list[Stored]]:
+    def _stored(self, epoch: int, first: int, last: int, how: _How) -> Iterator[list[Stored]]:
         while first <= last:
             self.check_start(epoch, first)
             generation = self.generation
-            for parts, end in self._windows(epoch, first, last, on_damage, since, heads):
+            for parts, end in self._windows(epoch, first, last, how):
                 first = end + 1
                 if parts:
                     yield parts
@@ -215,15 +207,7 @@ class Catalog(Contents):
             if self.generation == generation:
                 return
 
-    def _windows(
-        self,
-        epoch: int,
-        first: int,
-        last: int,
-        on_damage: Callable[[Damage], object] | None,
-        since: int,
-        heads: bool,
-    ) -> Iterator[tuple[list[Stored], int]]:
+    def _windows(self, epoch: int, first: int, last: int, how: _How) -> Iterator[tuple[list[Stored], int]]:
         """Yield what is stored, oldest first, and up to where; nothing more once segments have changed."""
         generation = self.generation
         frames = self._frames(epoch, first, last)
@@ -234,11 +218,11 @@ class Catalog(Contents):
             if not cluster and _stands_alone(frames, index):
                 segment, header = frames[index]
                 index, end = index + 1, min(header.last, last)
-                if header.newest < since:
+                if header.newest < how.since:
                     yield [], end
                     first = end + 1
                     continue
-                alone = self._block(segment, header, {}, on_damage, heads)
+                alone = self._block(segment, header, {}, how)
                 if self.generation != generation:
                     return
                 yield _within([(segment, alone)], first, end), end
@@ -261,8 +245,7 @@ class Catalog(Contents):
             end = reach if index == len(frames) else min(reach, frames[index][1].base - 1)
             end = min(end, last)
             whole = [
-                (segment, self._block(segment, header, blocks, on_damage, heads))
-                for segment, header in sorted(cluster, key=_by_age)
+                (segment, self._block(segment, header, blocks, how)) for segment, header in sorted(cluster, key=_by_age)
             ]
             if self.generation != generation:
                 return
@@ -300,22 +283,21 @@ class Catalog(Contents):
         segment: Segment,
         header: Header,
         blocks: dict[tuple[int, int], Block],
-        on_damage: Callable[[Damage], object] | None,
-        heads: bool,
+        how: _How,
     ) -> Block | None:
         key = segment.number, header.offset
         block = blocks.get(key)
         if block is None:
             try:
-                read = segment.heads if heads else segment.block
+                read = segment.heads if how.heads else segment.block
                 block = blocks[key] = read(self.file_of(segment), header)
             except FileNotFoundError:
                 self.moved(segment)
                 return None
             except JournalDamaged as error:
-                if on_damage is None:
+                if how.on_damage is None:
                     raise
-                on_damage(error.damage)
+                how.on_damage(error.damage)
                 return None
         return block
 
