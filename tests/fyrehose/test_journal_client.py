@@ -373,6 +373,20 @@ def test_what_is_durable_is_told_to_a_backbone_that_asks(journal: Open) -> None:
     assert len(bench.all(Holds)) == told + 1
 
 
+def test_what_was_numbered_while_it_was_away_is_not_waited_for(journal: Open) -> None:
+    bench = Bench(journal(), ClientConfig(start=1))
+    bench.receive(Status(bench.client.presence.token, 0, 0))
+    bench.deliver(1)
+    bench.run(0.01)
+    assert bench.all(Holds)[-1].reached == 1
+    bench.client.presence.connected = False
+    bench.receive(Status(bench.client.presence.token, 0, 50))
+    bench.deliver(51)
+    bench.run(0.01)
+    assert bench.all(Holds)[-1].reached == 51
+    assert bench.all(Holds)[-1].holding.durable == 1
+
+
 def test_an_empty_journal_says_so(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=Start.LIVE))
     token = bench.client.presence.token

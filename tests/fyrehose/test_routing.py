@@ -134,7 +134,9 @@ def test_a_journal_that_holds_it_is_asked_again_and_again() -> None:
 def test_after_three_times_only_those_that_keep_it_for_certain_are_asked_on() -> None:
     clients = served(3, flags=Flags.DURABLE)
     say(clients, 0, 1, 5_000)
-    say(clients, 1, 8, 5_000)  # It may have lost 7.
+    unsure = clients.get(address_of(1))
+    assert unsure is not None
+    unsure.holds = Holds(TOKEN, 1, Holding(8, 5_000))  # It may have lost 7.
     clients.keep(Keepalive(flags=Flags.DURABLE), REQUESTER, REQUESTER, START)
     requester = clients.get(REQUESTER)
     assert requester is not None
