@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import os
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.fyrehose import place_file
 from fyrehose_twisted.fyrehose.place_file import Place, PlaceFile, _decoded, _encoded, runs_before
 from fyrehose_twisted.repeats import Run
 
@@ -32,6 +36,38 @@ def test_every_damaged_byte_is_an_error(place: Place, data: st.DataObject) -> No
     content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(StateFileError, match="not usable"):
         _decoded(PATH, bytes(content))
+
+
+def test_one_that_is_written_anew_while_it_is_opened_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state"
+    with closing(PlaceFile(path)) as file:
+        file.write(Place(1))
+    original = place_file.lock
+
+    def late_lock(*arguments: Any) -> None:
+        monkeypatch.setattr(place_file, "lock", original)
+        with closing(PlaceFile(path)) as other:
+            other.write(Place(2))
+        original(*arguments)
+
+    monkeypatch.setattr(place_file, "lock", late_lock)
+    with closing(PlaceFile(path)) as file:
+        assert file.place == Place(2)
+
+
+def test_of_two_that_begin_at_once_one_makes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, opened = tmp_path / "state", os.open
+
+    def late_open(name: Path, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_CREAT:
+            os.close(opened(path, os.O_CREAT | os.O_WRONLY, mode))
+        return opened(name, flags, mode)
+
+    monkeypatch.setattr(os, "open", late_open)
+    with closing(PlaceFile(path)) as file:
+        assert file.place is None
 
 
 @given(st.binary(max_size=200))

@@ -13,6 +13,7 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -88,8 +89,9 @@ class PlaceFile:
             try:
                 file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
-                # Two that begin at once must not both find nothing.
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                # Of two that begin at once one finds what the other has made and locked.
+                with suppress(FileExistsError):
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
                 continue
             try:
                 lock(file, self.path, "another subscriber; give each its own --state")
