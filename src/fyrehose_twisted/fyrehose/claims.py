@@ -1,4 +1,4 @@
-"""What clients say of a stream that a backbone without memory was about to number from the start."""
+"""Answers of clients that know a stream which a backbone without memory was about to number from the start."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from fyrehose_twisted.effects import Address
 
 
 class Claims:
-    """Who was asked what it knows of the stream, and who holds a message of it.
+    """The clients that were asked for messages of the stream, and those that hold one.
 
-    A client alone may make a number up, so it takes two: of two hosts, if more than one was asked. Where only one
-    client was asked, there is none to confirm what it says, and it is believed.
+    One client may make a number up, so two have to hold messages: on two hosts, if clients of several hosts were asked.
+    A client that alone was asked is believed, for no other can confirm its answer.
     """
 
     def __init__(self) -> None:
@@ -32,17 +32,17 @@ class Claims:
 
     @property
     def first(self) -> tuple[Address, int] | None:
-        """Who was the first to hold something, and what; ``None`` if nobody does."""
+        """The first client that holds a message, and its number; ``None`` if no client does."""
         return next(iter(self._held.items()), None)
 
     @property
     def silent(self) -> int:
-        """How many were asked and hold nothing."""
+        """Number of clients that were asked and hold nothing."""
         return len(self._asked) - len(self._held)
 
     @property
     def confirmed(self) -> bool:
-        """Whether two say that they hold something."""
+        """True once two clients hold messages."""
         return len(self._held) > 1 and (len(_hosts(self._held)) > 1 or len(_hosts(self._asked)) == 1)
 
 

@@ -1,4 +1,4 @@
-"""The part of a backbone's state file that says whom it serves, so that a restarted one serves them at once.
+"""The table of clients in a backbone's state file, from which a restarted backbone serves them at once.
 
 It follows the page of numbers: slots of 64 bytes, of which the first begins with the magic ``FYRECLI`` and version 1.
 Each of the others holds a client, in the machine's byte order:
@@ -9,7 +9,7 @@ offset  bytes  content
 0       8      1 if the slot is in use, else 0
 8       6      the client's IPv4 address and port
 14      2      dialect: 1 or 2
-16      6      where its latest KEEPALIVE came from
+16      6      source of its latest KEEPALIVE
 22      2      0
 24      8      FLAGS
 32      8      last number given when it joined
@@ -46,8 +46,7 @@ class ClientTable:
 
     :param file: descriptor of a file that is open for reading and writing; not closed.
     :param offset: a multiple of the page size.
-    :ivar clients: who is in it.
-    :ivar complete: whether it was there, and all of it is as it was written.
+    :ivar complete: true if the table was there, and all of it is as it was written.
     :raises OSError: if the file cannot be mapped, or made as long as it has to be.
     """
 
@@ -67,7 +66,7 @@ class ClientTable:
 
     @property
     def clients(self) -> tuple[KnownClient, ...]:
-        """Who is in it."""
+        """The clients in the table."""
         return tuple(client for _, client in self._slots.values())
 
     def put(self, client: KnownClient) -> None:

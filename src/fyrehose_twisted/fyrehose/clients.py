@@ -182,7 +182,7 @@ class Clients:
         """Serve clients of a backbone that was here before, as far as they are allowed; return them.
 
         There may be more of them than are admitted now. They have the usual 5 s to be heard of, or 2 s if the latest
-        KEEPALIVE is older than that: who is still there has grown impatient by then.
+        KEEPALIVE is older than that: a living client sends four a second by then.
         """
         known = sorted(known, key=lambda one: one.heard_at)
         outage = now - known[-1].heard_at if known else 0.0
@@ -203,7 +203,7 @@ class Clients:
         return restored
 
     def take_changes(self) -> tuple[tuple[Address, KnownClient | None], ...]:
-        """Return who was heard of and who is gone since this was asked last."""
+        """Return the clients heard of since the last call, and ``None`` for each that is gone."""
         if not self._changed:
             return ()
         changed, self._changed = self._changed, {}

@@ -56,7 +56,9 @@ class BackboneConfig:
         if self.max_clients < 1:
             raise ConfigurationError(f"a table of {self.max_clients} clients serves nobody; allow at least 1")
         if self.max_per_host is not None and self.max_per_host < 1:
-            raise ConfigurationError(f"{self.max_per_host} clients of each host serves nobody; allow at least 1")
+            raise ConfigurationError(
+                f"a limit of {self.max_per_host} clients of one host serves none; allow at least 1"
+            )
         if not 0 <= self.retransmit <= MAX_RETRANSMIT:
             raise ConfigurationError(
                 f"retransmit memory of {self.retransmit} bytes; it must lie in 0 to {MAX_RETRANSMIT}"

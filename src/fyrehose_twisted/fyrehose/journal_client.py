@@ -80,7 +80,7 @@ class JournalClient(Client):
             return []
         bounds = self.store.journal.bounds(EPOCH)
         if self.store.reached is None and self._subscription is not None:
-            # What was numbered before it joined is for it to catch up with, and holds nobody up.
+            # Numbers from before it joined do not count: a journal that catches up does not slow publishers down.
             self.store.follow(max(self._stream_last, self._subscription.tide.highest))
         # An empty journal says so, or publishers that wait for journals would take it for none.
         holding = Holding(1, 0) if bounds is None else Holding(max(bounds.first, self._since), bounds.next - 1)

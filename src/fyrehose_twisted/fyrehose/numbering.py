@@ -15,17 +15,17 @@ MAXIMUM_RESERVE = 10_000_000
 
 
 class KnownClient(NamedTuple):
-    """What a backbone remembers of a client when it starts again."""
+    """A client as a backbone remembers it when it starts again."""
 
     address: Address
     source: Address
-    """Where its latest KEEPALIVE came from."""
+    """Source of its latest KEEPALIVE."""
     flags: int
     dialect: Dialect
     joined: int
     """The last number that had been given when it joined."""
     heard_at: float
-    """When its latest KEEPALIVE came, UTC seconds since 1970."""
+    """Time of its latest KEEPALIVE, UTC seconds since 1970."""
 
 
 class Mark(NamedTuple):
@@ -36,7 +36,7 @@ class Mark(NamedTuple):
     bound: int
     """No number above this was given; must survive a power failure."""
     clients: tuple[tuple[Address, KnownClient | None], ...] = ()
-    """Who was heard of since the mark before, and who is gone; must survive the death of the process."""
+    """Clients heard of since the mark before, ``None`` for one that is gone; must survive the death of the process."""
 
 
 @implementer(ISequenceStore)

@@ -13,7 +13,7 @@ LONGEST_STAY = 10.0
 class Staying:
     """What a client has done lately for subscribers that miss something.
 
-    :ivar quiet_at: when it may leave; 0 if nobody needs it.
+    :ivar quiet_at: time at which it may leave; 0 if no subscriber needs it.
     """
 
     def __init__(self) -> None:
