@@ -447,6 +447,27 @@ def test_an_address_is_followed_after_the_token_was_entered(open_browser: Any, g
 
 
 @pytest.mark.extended
+def test_a_token_that_is_entered_before_the_list_told_of_its_closing(
+    open_browser: Any, guarded: Any, tmp_path: Path
+) -> None:
+    page = open_browser()
+    _, program, url = guarded
+    with closing(open_journal(tmp_path / "kept", "fyrehose://kept")) as journal:
+        journal.append([Record("fyrehose://kept", 0, 1, 1_700_000_000_000_000, b"one")])
+    program.wait_for("serves fyrehose://kept")
+    page.before_scripts("sessionStorage.setItem('token', 'correct-horse-battery')")
+    page.go(f"{url}#stream=fyrehose-kept")
+    page.until("document.querySelectorAll('#list li').length === 1")
+    # A browser tells a dialog of its closing in a task of its own, after input that waits: here after all of this.
+    page.run("logIn(''); byId('token').value = 'correct-horse-battery'; byId('login').requestSubmit()")
+    page.until("document.querySelectorAll('#list li').length === 1")
+    page.until("byId('follow-state').textContent === 'Following'")
+    page.run("byId('close').click()")
+    page.until("location.hash === '' && !byId('records').open")
+    assert page.errors == []
+
+
+@pytest.mark.extended
 def test_a_page_that_is_opened_later_has_the_history_and_the_events(
     open_browser: Any, start_query: Any, canned: Canned, await_true: Any, tmp_path: Path
 ) -> None:

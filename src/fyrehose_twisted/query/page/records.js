@@ -51,6 +51,7 @@ class Records {
     this.name = name;
     this.entitle();
     byId("where").value = where;
+    this.leaving = false;
     if (!this.dialog.open) this.dialog.showModal();
     this.begin();
   }
@@ -69,6 +70,7 @@ class Records {
   }
 
   end() {
+    if (this.dialog.open) return; // It tells of a closing before it was opened again: the browser may be that late.
     this.stopped?.abort();
     if (!this.leaving) history.replaceState(null, "", location.pathname + location.search);
     this.leaving = false;
