@@ -70,8 +70,7 @@ function logIn(problem) {
   byId("login-error").textContent = problem;
   token = null;
   sessionStorage.removeItem("token");
-  // The form is behind the records, which are opened again from the address.
-  records.leave();
+  records.dialog.close(); // The form is behind it.
   byId("token").focus();
 }
 

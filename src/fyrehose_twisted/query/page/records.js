@@ -25,7 +25,6 @@ class Records {
     this.frame = 0;
     this.waiting = []; // events that are not in the list yet
     this.passed = 0;
-    this.leaving = false;
     byId("close").addEventListener("click", () => this.dialog.close());
     this.dialog.addEventListener("close", () => this.end());
     window.addEventListener("hashchange", () => this.follow());
@@ -43,7 +42,7 @@ class Records {
     const named = new URLSearchParams(location.hash.slice(1)), name = named.get("stream");
     if (!byId("login").hidden) return; // Once there is a token.
     if (name === null) {
-      if (this.dialog.open) this.leave();
+      this.dialog.close();
       return;
     }
     const where = named.get("where") ?? "";
@@ -51,7 +50,6 @@ class Records {
     this.name = name;
     this.entitle();
     byId("where").value = where;
-    this.leaving = false;
     if (!this.dialog.open) this.dialog.showModal();
     this.begin();
   }
@@ -62,19 +60,11 @@ class Records {
     if (byId("records-title").textContent !== title) byId("records-title").textContent = title;
   }
 
-  // Close the list, and leave the address as it is.
-  leave() {
-    if (!this.dialog.open) return; // Of two refusals, the second one may come before the list has closed.
-    this.leaving = true;
-    this.dialog.close();
-  }
-
   end() {
-    if (this.dialog.open) return; // It tells of a closing before it was opened again: the browser may be that late.
+    if (this.dialog.open) return; // Browsers tell of a closing later: it was opened again meanwhile.
     this.stopped?.abort();
-    if (!this.leaving) history.replaceState(null, "", location.pathname + location.search);
-    this.leaving = false;
-    if (!byId("login").hidden) return;
+    if (!byId("login").hidden) return; // The address opens it again once there is a token.
+    history.replaceState(null, "", location.pathname + location.search);
     document.querySelector(`a[href="${CSS.escape("#" + address(this.name, ""))}"]`)?.focus();
   }
 
