@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -152,11 +153,60 @@ def test_who_does_not_know_what_it_promised_helps_nobody_for_as_long_as_that_may
 
 
 def test_a_promise_of_a_former_life_binds(make_cohort: Callable[..., Any], net: Any) -> None:
-    cohort = make_cohort(vow=Vow(term=1, promised=99, until=net.now + 12.0))
-    assert cohort.node._standing.withheld is not None
-    assert cohort.host.vow.promised == 99
-    net.run(12.0)
+    began = net.now
+    cohort = make_cohort(vow=Vow(term=1, promised=99, until=began + 12.0))
+    assert net.now >= began + 12.0
     assert cohort.host.vow.promised == 7
+
+
+def test_an_answer_to_a_network_without_a_quorum_promises_nothing(make_cohort: Callable[..., Any]) -> None:
+    cohort = make_cohort(vow=Vow(term=1))
+    cohort.ping()
+    before = cohort.host.vow
+    cohort.end.take()
+    cohort.end.send(Ping(1, "~v", 7))
+    assert [one.val for one in cohort.end.take(Pong)] == ["~v"]
+    assert cohort.host.vow == before
+    cohort.wait(1.0)
+    cohort.ping()
+    assert cohort.host.vow.until > before.until
+
+
+# When nodes are reached again
+
+
+def test_it_nominates_itself_soon_after_a_link_speaks_again(cohort: Any, net: Any) -> None:
+    free(cohort)
+    cohort.node._standing.follow(None, 1, net.now)
+    cohort.node._parts.election.due = net.now + 30.0
+    net.cuts.append({cohort.end.owner})
+    net.run(8.0)  # Longer than a lease.
+    net.cuts.clear()
+    cohort.end.send(Keepalive())
+    net.run(1.0)
+    assert [one.id for one in cohort.end.take(Nominate)] == [cohort.host.id]
+
+
+def test_it_nominates_itself_soon_once_a_link_is_bound(cohort: Any, net: Any) -> None:
+    free(cohort)
+    cohort.node._standing.follow(None, 1, net.now)
+    cohort.node._parts.election.due = net.now + 15.0
+    end = net.join(cohort.host, 8)
+    net.run(1.0)
+    assert [one.id for one in end.take(Nominate)] == [cohort.host.id]
+
+
+def test_two_nominations_are_a_while_apart(cohort: Any, net: Any) -> None:
+    free(cohort)
+    cohort.node._standing.follow(None, 1, net.now)
+    times = []
+    for _ in range(200):
+        cohort.node._parts.election.hasten(net.now)
+        cohort.end.send(Keepalive())
+        net.run(0.05)
+        times += [net.now for _ in cohort.end.take(Nominate)]
+    assert len(times) > 2
+    assert all(after - before > 1.5 for before, after in pairwise(times))
 
 
 # Pledges and votes
@@ -305,6 +355,7 @@ def test_what_is_no_vote_for_it_does_not_count(cohort: Any, votes: Any) -> None:
 def test_after_a_vote_in_vain_it_tries_in_a_higher_term(cohort: Any) -> None:
     term = nominated(cohort)
     cohort.end.take()
+    cohort.node._parts.election.due = cohort.net.now + 5.0
     assert nominated(cohort) == term + 1
 
 

@@ -150,7 +150,7 @@ def test_it_dials_again_and_knocks_anew() -> None:
     net.up.clear()
     net.guardian.use(4711)
     net.clock.pump([0.25] * 100)
-    assert 5 <= net.dialled <= 10
+    assert 10 <= net.dialled <= 20
     net.up.add("x")
     net.clock.pump([1.0] * 5)
     wire = net.bind("x", 4711)

@@ -115,10 +115,60 @@ def test_a_founder_waits_for_an_answer_where_somebody_can(net: Any) -> None:
     played = net.play(2)
     host = net.node("one", 1, (2,), found=True)
     net.run(0.01)
-    pass_time(net, 9.5, *played.accepted)
+    pass_time(net, 1.9, *played.accepted)
     assert host.node.role is Role.OUTSIDER
     pass_time(net, 1.0, *played.accepted)
     assert host.node.role is Role.LEADER
+
+
+def test_it_knocks_only_where_a_promise_does_not_keep_it_from_answering(net: Any) -> None:
+    one, other = net.play(2), net.play(3)
+    net.node("out", 1, (2, 3), vow=Vow(term=1, promised=7, until=net.now + 12.0))
+    net.run(0.01)
+    led_by_8, led_by_7 = one.accepted[0], other.accepted[0]
+    led_by_8.send(Ping(1, "v", 8))
+    pass_time(net, 5.0, led_by_8, led_by_7)
+    assert knocks(led_by_8) == knocks(led_by_7) == []
+    led_by_7.send(Ping(1, "v", 7))
+    assert len(knocks(led_by_7)) == 1
+
+
+def two_links(net: Any) -> tuple[Any, Any]:
+    """Return the end at which a new node knocks, and the other."""
+    one, other = net.play(2), net.play(3)
+    net.node("out", 1, (2, 3))
+    net.run(0.01)
+    ends = one.accepted[0], other.accepted[0]
+    return ends if ends[0].received else ends[::-1]
+
+
+def test_without_an_answer_it_knocks_where_a_network_shows(net: Any) -> None:
+    _, network = two_links(net)
+    network.send(Ping(1, "v", 7))
+    assert knocks(network) == []
+    net.run(1.0)
+    assert len(knocks(network)) == 1
+
+
+def test_without_an_answer_it_knocks_again_where_a_network_came_to_later(net: Any) -> None:
+    end, _ = two_links(net)
+    (first,) = knocks(end)
+    net.run(0.5)
+    end.send(Ping(1, "v", 7))
+    assert knocks(end) == []
+    net.run(0.6)
+    (again,) = knocks(end)
+    assert again != first
+
+
+def test_it_waits_for_a_mediator_that_answers(net: Any) -> None:
+    mediator, network = two_links(net)
+    (ind,) = knocks(mediator)
+    mediator.send(Meet(ind, 7))
+    network.send(Ping(1, "v", 7))
+    net.run(3.0)
+    network.send(Ping(1, "w", 7))
+    assert knocks(network) == knocks(mediator) == []
 
 
 def test_a_founder_that_hears_of_a_network_founds_none(net: Any) -> None:
@@ -217,6 +267,43 @@ def test_two_networks_that_were_founded_at_once_become_one(net: Any) -> None:
     assert one.node.role is other.node.role is Role.LEADER
     assert net.run(120.0, lambda: one.node.leader is not None and one.node.leader == other.node.leader)
     assert net.run(10.0, lambda: one.node.lease_until is not None or other.node.lease_until is not None)
+
+
+@pytest.mark.parametrize(
+    ("val", "term", "leader", "parts"),
+    [("v", -1, -1, True), ("~v", 1, -1, True), ("~v", 0, 1, True), ("~v", 0, -1, False), ("~v", -1, 1, False)],
+    ids=["a quorum", "later term", "higher leader", "lower leader", "earlier term"],
+)
+def test_of_two_networks_one_gives_way_and_it_is_the_same_everywhere(
+    net: Any, val: str, term: int, leader: int, *, parts: bool
+) -> None:
+    host = net.node("one", 1, found=True, vow=Vow(term=5))
+    net.run(0.01)
+    assert host.node.role is Role.LEADER
+    net.link(host).send(Ping(host.node.term + term, val, host.id + leader))
+    assert (host.node.role is Role.OUTSIDER) is parts
+
+
+def test_a_founder_that_gives_way_frees_those_that_joined(net: Any) -> None:
+    host = net.node("one", 1, found=True, network_size=5)
+    net.run(0.01)
+    founder, end = host.id, net.join(host, 7)
+    end.take()
+    net.link(host).send(Ping(host.node.term + 1, "v", 99))
+    assert [one.id for one in end.take(Drop)] == [founder]
+
+
+def test_a_node_that_reaches_nobody_leaves_once_an_outsider_knocks(cohort: Any, net: Any) -> None:
+    heard = net.now
+    cohort.end.close()
+    cohort.node._standing.follow(None, 1, net.now)
+    net.run(14.0)
+    net.join(cohort.host, 99)
+    assert cohort.node.id is not None
+    net.run(heard + 15.0 - net.now)
+    net.join(cohort.host, 99)
+    assert cohort.node.role is Role.OUTSIDER
+    assert "can be reached" in cohort.node.state(net.now).why
 
 
 def test_an_answer_counts_only_when_it_has_come(net: Any) -> None:

@@ -27,6 +27,7 @@ from fyrehose_twisted.hydra.invariants import (
     Introduced,
     LinksBind,
     NoStorm,
+    OneAgain,
     OneLeader,
     OneLease,
     OneVote,
@@ -41,15 +42,16 @@ from fyrehose_twisted.hydra.lease import Lease
 from fyrehose_twisted.hydra.messages import Drop, Nominate, Send
 from fyrehose_twisted.hydra.node import HydraNode
 from fyrehose_twisted.hydra.outbox import Outbox
+from fyrehose_twisted.hydra.outsider import Outsider
 from fyrehose_twisted.hydra.promises import Vow
 from fyrehose_twisted.hydra.registry import Registry
 from fyrehose_twisted.hydra.saying import Saying
 from fyrehose_twisted.hydra.scenarios import (
     Blackout,
     Calm,
-    Drift,
     Islands,
     NetworkScenario,
+    Partitions,
     Storm,
     Unsafe,
 )
@@ -229,7 +231,9 @@ def helping(standing: Any) -> Iterator[None]:
         vars(standing).pop("may_help", None)
 
 
-def answers_while_promised(patch: Patch) -> None:
+def joins_and_answers_while_promised(patch: Patch) -> None:
+    """Either is enough to keep a lease from being taken twice."""
+    patch.setattr(Outsider, "_may_knock", lambda self, tie, now: tie.ordinary)
     original = Standing.answer_withheld
 
     def answer_withheld(self: Any, now: float) -> None:
@@ -346,6 +350,14 @@ def does_not_dial_again(patch: Patch) -> None:
         dialling.due = inf
 
     patch.setattr(Ties, "_later", later)
+
+
+def waits_as_long_as_without_links(patch: Patch) -> None:
+    patch.setattr(Election, "hasten", lambda self, now: None)
+
+
+def insists_on_its_own_network(patch: Patch) -> None:
+    patch.setattr(Following, "_is_stronger", lambda self, message: False)
 
 
 def stays_without_a_leader(patch: Patch) -> None:
@@ -657,17 +669,17 @@ BUGS = [
     Bug(wins_with_too_few_votes, (*VOTES, OneLease.name, Recovers.name), Storm, seed=0),
     Bug(founds_in_the_same_term_again, (*TWO, SameLines.name), Blackout, seed=0),
     Bug(has_the_quorum_of_the_document, TWO, Unsafe, seed=4),
-    Bug(takes_the_lease_from_too_few, TWO, Islands, seed=1),
-    Bug(counts_the_lease_from_the_answer, TWO, Late, seed=5),
+    Bug(takes_the_lease_from_too_few, TWO, Islands, seed=4),
+    Bug(counts_the_lease_from_the_answer, TWO, Late, seed=3),
     Bug(has_a_lease_that_never_ends, TWO, Islands, seed=1),
     Bug(goes_on_without_a_lease, TWO, Islands, seed=0),
     Bug(drops_others_without_a_quorum, (OnlyQuorumsDrop.name,), Islands, seed=0),
-    Bug(never_promises, TWO, Naps, seed=10),
-    Bug(promises_for_too_short, TWO, Naps, seed=52),
-    Bug(has_leases_that_clocks_outlive, (*TWO, SameLines.name), Drift, seed=37),
-    Bug(helps_whom_it_did_not_promise_to, TWO, Naps, seed=18),
-    Bug(answers_while_promised, TWO, Refounded, seed=3),
-    Bug(is_released_by_any_nomination, (*TWO, InductionsEnd.name), Naps, seed=18),
+    Bug(never_promises, TWO, Naps, seed=22),
+    Bug(promises_for_too_short, TWO, Awakened, seed=1),
+    Bug(has_leases_that_clocks_outlive, (*TWO, SameLines.name), Late, seed=1),
+    Bug(helps_whom_it_did_not_promise_to, TWO, Naps, seed=5),
+    Bug(joins_and_answers_while_promised, TWO, Refounded, seed=1),
+    Bug(is_released_by_any_nomination, (*TWO, InductionsEnd.name), Naps, seed=6),
     Bug(forgets_its_promise_in_a_crash, TWO, Reborn, seed=6),
     Bug(does_not_keep_quiet_after_it_started, TWO, Forgetful, seed=6),
     Bug(has_a_guardian_that_takes_a_pause_for_death, TWO, Storm, seed=19),
@@ -676,21 +688,23 @@ BUGS = [
     Bug(welcomes_before_all_have_met, (Introduced.name,), Storm, seed=0),
     Bug(has_always_room, (Bounded.name,), Storm, seed=3),
     Bug(keeps_no_places, (Bounded.name,), Twins, seed=3),
-    Bug(does_not_forget_who_was_dropped, (Recovers.name, Introduced.name), Twins, seed=7),
-    Bug(drops_nobody, (Recovers.name,), Storm, seed=34),
-    Bug(never_gives_up_an_induction, (InductionsEnd.name,), Storm, seed=4),
+    Bug(does_not_forget_who_was_dropped, (Recovers.name, Introduced.name), Twins, seed=3),
+    Bug(drops_nobody, (Recovers.name,), Storm, seed=10),
+    Bug(never_gives_up_an_induction, (InductionsEnd.name,), Storm, seed=0),
     Bug(takes_guardians_for_nodes, (LinksBind.name,), Storm, seed=0),
     Bug(does_not_bind_links_that_knocked_too_soon, (LinksBind.name,), Storm, seed=0),
-    Bug(does_not_dial_again, (Recovers.name,), Storm, seed=0),
-    Bug(stays_without_a_leader, (Recovers.name,), Storm, seed=0),
-    Bug(never_nominates_itself, (Recovers.name, Heals.name), Islands, seed=357),
-    Bug(never_looks_whether_it_agrees, (Recovers.name,), SmallIslands, seed=346),
-    Bug(takes_lines_of_another_term, (SameLines.name,), Islands, seed=75),
-    Bug(does_not_tell_of_gaps, (SameLines.name,), Storm, seed=1),
-    Bug(counts_on_in_the_next_term, (SameLines.name,), Storm, seed=0),
+    Bug(does_not_dial_again, (OneAgain.name, Recovers.name), Partitions, seed=0),
+    Bug(waits_as_long_as_without_links, (OneAgain.name,), Partitions, seed=84),
+    Bug(insists_on_its_own_network, (OneAgain.name, Recovers.name), Partitions, seed=2),
+    Bug(stays_without_a_leader, (Recovers.name,), Storm, seed=8),
+    Bug(never_nominates_itself, (OneAgain.name, Recovers.name, Heals.name), Partitions, seed=1),
+    Bug(never_looks_whether_it_agrees, (Recovers.name,), SmallIslands, seed=147),
+    Bug(takes_lines_of_another_term, (SameLines.name,), Islands, seed=98),
+    Bug(does_not_tell_of_gaps, (SameLines.name,), Storm, seed=0),
+    Bug(counts_on_in_the_next_term, (SameLines.name,), Storm, seed=1),
     Bug(takes_lines_twice, (SameLines.name, NoStorm.name, SaidOnce.name), Storm, seed=1),
     Bug(says_lines_as_often_as_they_come, (SaidOnce.name,), Storm, seed=3),
-    Bug(sends_what_is_uncertain_again, (SaidOnce.name,), Interrupted, seed=1),
+    Bug(sends_what_is_uncertain_again, (SaidOnce.name,), Interrupted, seed=10),
     Bug(tells_that_lines_were_said_too_soon, (SaidOnce.name,), Storm, seed=0),
     Bug(calls_refused_what_is_uncertain, (SaidOnce.name,), Storm, seed=0),
     Bug(relays_each_answer_again_and_again, (NoStorm.name,), Calm, seed=3),

@@ -13,7 +13,7 @@ def test_what_cannot_be_dialled_is_dialled_again_less_and_less_often(net: Any) -
     times = [at for at, _ in host.dialled]
     gaps = [after - before for before, after in pairwise(times)]
     assert 0.4 <= gaps[0] <= 0.7
-    assert all(3.9 <= gap <= 6.1 for gap in gaps[5:])
+    assert all(1.5 <= gap <= 2.5 for gap in gaps[5:])
     assert len(gaps) > 10
 
 

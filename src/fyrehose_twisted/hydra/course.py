@@ -12,7 +12,7 @@ from fyrehose_twisted.hydra.messages import Drop
 from fyrehose_twisted.hydra.parts import Parts
 from fyrehose_twisted.hydra.ties import Tie
 
-_AWAY = 1.0, 5.0
+_AWAY = 0.5, 1.5
 """Seconds (unscaled) until a node that was dropped comes again."""
 
 
@@ -30,7 +30,7 @@ class Course:
         self._leaving = False
         self._born = now
         self._pinged = 0
-        """How many nodes there were when what it founded was pinged last."""
+        """How many nodes were registered when they were looked at last, while it leads."""
 
     def may_decide(self, now: float) -> bool:
         """Return whether nothing stands against taking somebody in here: a leader needs a lease for it."""
@@ -49,6 +49,21 @@ class Course:
             return inf
         return standing.heard + standing.timers.quorumless
 
+    def knocked(self, tie: Tie, now: float) -> None:
+        """A node that belongs to no network knocked. If this one cannot reach any node of its own, and has heard of no
+        leader for as long as it could be bound to one, the others have given the network up (rule S6)."""
+        standing = self._parts.standing
+        is_lost = (
+            standing.leader is None
+            and standing.id is not None
+            and standing.fixed
+            and standing.quorum > 1
+            and not standing.ties.primary
+            and standing.heard + standing.timers.promise <= now
+        )
+        if is_lost and tie.node is None and not tie.guardian:
+            self.part("no node of the network can be reached", now)
+
     def settle(self, now: float) -> None:
         """Do what has become possible, or necessary."""
         parts, standing = self._parts, self._parts.standing
@@ -58,11 +73,11 @@ class Course:
             self.stop_leading("there is an election", now)
         if parts.election.won is not None:
             self._lead(parts.election.won, now)
-        if standing.founding and standing.role is Role.LEADER and len(standing.registry) > self._pinged:
-            # Only PINGs that are sent after somebody was registered count for the quorum.
-            self._pinged = len(standing.registry)
-            parts.leading.ping(now)
         if standing.role is Role.LEADER and self.resigning is None:
+            before, self._pinged = self._pinged, len(standing.registry)
+            if self._pinged > before:
+                # Only PINGs that are sent after a node was registered count for the quorum.
+                parts.leading.ping(now)
             if parts.leading.may_write(now):
                 parts.speaking.want(now)
             if parts.speaking.lost is not None:
@@ -89,6 +104,10 @@ class Course:
     def part(self, why: str, now: float) -> None:
         """Belong to no network any more."""
         parts, standing = self._parts, self._parts.standing
+        if standing.id is not None and parts.speaking.state == "closed":
+            # It is not on IRC, so a promise to it protects nothing; and no induction needs to wait for it.
+            standing.flood(Drop(standing.id, why[:100]), now)
+            standing.release(standing.id)
         self.stop_leading(why, now)
         self.resigning = None
         parts.saying.leader_changed()
@@ -192,6 +211,7 @@ class Course:
         standing.fresh = False
         standing.withheld = None
         parts.leading.begin(now)
+        self._pinged = len(standing.registry)
 
     def _lose(self, why: str, now: float) -> None:
         parts, standing = self._parts, self._parts.standing
@@ -212,9 +232,6 @@ class Course:
         if self._leaving:
             self._leave(now)
             return
-        if standing.id is not None:
-            standing.flood(Drop(standing.id, why[:100]), now)
-            standing.release(standing.id)
         standing.complain(f"gave the lead up: {why}")
         self.part(why, now)
 

@@ -16,6 +16,10 @@ from fyrehose_twisted.hydra.ties import Tie
 
 _LATE = 5.0
 """Seconds (unscaled) for which a nomination that came too early is remembered: the shortest MAX_VOTE."""
+_SOON = 0.2, 1.0
+"""Seconds (unscaled) until a node nominates itself once it reaches others again."""
+_APART = 1.5
+"""Seconds (unscaled) between two nominations of a node, at least: an election takes far less."""
 
 
 class Election:
@@ -35,6 +39,7 @@ class Election:
         self._pledges: set[int] = set()
         self._elects: set[int] = set()
         self._called = False
+        self._nominated_at = -inf
         self._early: tuple[Nominate, float] | None = None
         self._highest = 0
         self._nominations = Seen(256)
@@ -56,6 +61,13 @@ class Election:
         self.due = now + self._standing.rng.uniform(0.0, self._standing.timers.succession)
         self._answer_early(now)
 
+    def hasten(self, now: float) -> None:
+        """Nodes are reached again: if there is no leader, an election can succeed now."""
+        standing, scale = self._standing, self._standing.timers.scale
+        if standing.leader is None and now >= self.shy_until:
+            earliest = max(now, self._nominated_at + _APART * scale)
+            self.due = min(self.due, earliest + standing.rng.uniform(*_SOON) * scale)
+
     def wait(self, now: float) -> None:
         """There is no leader, for other reasons."""
         self.due = now + self._standing.rng.uniform(*self._standing.timers.max_vote)
@@ -72,6 +84,7 @@ class Election:
             self.due = inf
             return
         self._begin(term, now)
+        self._nominated_at = now
         standing.change(voted=term, nominee=me, voter=me)
         standing.happened("nominated", f"nobody leads; it is for itself in term {term}")
         standing.counts["nominated"] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fyrehose_twisted.hydra.course import Course
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.messages import Ping, Pong
+from fyrehose_twisted.hydra.messages import FOUNDING, Ping, Pong
 from fyrehose_twisted.hydra.parts import Parts
 from fyrehose_twisted.hydra.seen import Seen
 from fyrehose_twisted.hydra.ties import Tie
@@ -76,7 +76,7 @@ class Following:
         me = standing.id
         standing.counts["unbound_ping"] += 1
         if me is None:
-            parts.outsider.pinged(tie, now)
+            parts.outsider.pinged(message, tie, now)
         elif tie.node is not None:
             return  # A guardian has nothing to say about that.
         elif standing.knows(message.id):
@@ -86,9 +86,14 @@ class Following:
             standing.counts["unknown_ping"] += 1  # Those who met it name themselves only now.
         else:
             standing.counts["foreign_ping"] += 1
-            if standing.has_no_quorum and standing.rng.random() < 0.5 / len(standing.registry):
-                # Of two networks that were founded at the same time one gives way, sooner the smaller one.
+            if standing.has_no_quorum and self._is_stronger(message):
                 self._course.part("there is another network", now)
+
+    def _is_stronger(self, message: Ping) -> bool:
+        """Return whether this node's network, which cannot have a quorum yet, gives way to the one that a PING is of:
+        to each that may have one, and of two that cannot the same one everywhere."""
+        vow = self._parts.standing.vow
+        return not message.val.startswith(FOUNDING) or (message.term, message.id) > (vow.term, vow.leader)
 
     def _is_taken(self, message: Ping) -> bool:
         """Return whether somebody else led in a term: what was begun anew has to get out of the way of that."""

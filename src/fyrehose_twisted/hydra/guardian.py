@@ -35,7 +35,7 @@ from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.net.dials import Dials, EndpointFor
 from fyrehose_twisted.net.link import Link
 
-REDIAL = 0.5, 5.0
+REDIAL = 0.5, 2.0
 """Seconds until a link is opened anew: first, and at most; at the scale of the timers."""
 LAST_TRY = 5.0
 """Seconds for which it tries to reach somebody when the parent is gone and no link was bound."""

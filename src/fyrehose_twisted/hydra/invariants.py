@@ -438,6 +438,31 @@ class Heals(NetworkInvariant):
             self.violated(f"nobody leads for {now - since:.0f} s", *hosts)
 
 
+class OneAgain(NetworkInvariant):
+    """However long a network was cut apart, MAX_PING after that it is one network with one leader.
+
+    :param healed: when the last cut was over, in seconds after the start.
+    """
+
+    name: ClassVar[str] = "one network again"
+
+    def __init__(self, cast: Cast, healed: Callable[[], float]) -> None:
+        super().__init__(cast)
+        self._healed = healed
+        self._is_one = False
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        now, healed = self.network.elapsed, self._healed()
+        if self._is_one or now <= healed:
+            return
+        hosts = self.up()
+        problem = disagreement(hosts)
+        self._is_one = problem is None
+        if problem is not None and now - healed > hosts[0].node.config.timers.max_ping:
+            self.violated(f"{now - healed:.0f} s after the network was cut apart, {problem}", *hosts)
+
+
 def is_one_network(hosts: list[Host]) -> bool:
     """Return whether a quorum of those that run are registered somewhere."""
     ids = {host.node.id for host in hosts}

@@ -8,7 +8,7 @@ from math import inf
 
 from fyrehose_twisted.hydra.events import Dropped, Role
 from fyrehose_twisted.hydra.lease import Lease
-from fyrehose_twisted.hydra.messages import Drop, Ping, Pong
+from fyrehose_twisted.hydra.messages import FOUNDING, Drop, Ping, Pong
 from fyrehose_twisted.hydra.standing import Standing
 
 
@@ -65,14 +65,14 @@ class Leading:
         assert lease is not None, "it leads"
         assert me is not None, "it leads"
         self._number += 1
-        standing.val = f"{me:x}.{self._number}"
+        mark = FOUNDING if standing.founding and standing.has_no_quorum else ""
+        standing.val = f"{mark}{me:x}.{self._number}"
         standing.heard = now
         lease.pinged(standing.val, now)
         standing.flood_ping(Ping(standing.vow.term, standing.val, me), now)
         # So the others learn its name, and how far it is.
         standing.flood(Pong(standing.val, me, 0, standing.config.tag), now)
-        if standing.may_help(me, now):
-            standing.promise(me, now)
+        if standing.bind(me, now):
             self._answered(standing.val, me, now)
         self._ping_at = now + standing.timers.ping_every
         self._check_at = min(self._check_at, lease.next_deadline(now))

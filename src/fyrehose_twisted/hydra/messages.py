@@ -30,6 +30,9 @@ LEGACY_TAG = "Hebi"
 GUARDIAN_TAG = "~guardian"
 """The tag of a process that watches over a node: its link only ever brings the DROP of that node."""
 
+FOUNDING = "~"
+"""How the val of a PING begins whose network cannot have a quorum yet: an answer to it promises the leader nothing."""
+
 NOT_INDUCTED = "not inducted"
 """How the reason of a DROP begins that only takes back a KNOCK: whoever is a node stays one."""
 

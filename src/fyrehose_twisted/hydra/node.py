@@ -237,6 +237,8 @@ class HydraNode:
         tie = standing.ties.get(peer)
         if tie is None:
             return
+        if standing.leader is None and tie.carries and self._is_back(tie, now):
+            self._parts.election.hasten(now)
         tie.heard = now
         if not tie.legacy:
             if type(message) is Recv:
@@ -405,6 +407,7 @@ class HydraNode:
             self._unbound("knock")
         else:
             self._parts.induction.knocked(message, tie, now, may_decide=self._course.may_decide(now))
+            self._course.knocked(tie, now)
 
     def _meet_received(self, message: Meet, tie: Tie, now: float) -> None:
         if tie.carries:
@@ -442,7 +445,11 @@ class HydraNode:
     # The rest
 
     def _keepalive_received(self, message: Keepalive, tie: Tie, now: float) -> None:
-        """The link is alive; that was noted."""
+        """The link is alive; that was noted. The other end may take it for bound, and send all else over another."""
+        standing = self._standing
+        # Before, HELLOs of others to this node may come over it, and look like the answer.
+        if tie.node is None and tie.ordinary and standing.member_since + standing.timers.max_meet <= now:
+            self._parts.induction.ask(tie, now)
 
     def _malformed_received(self, message: Malformed, tie: Tie, now: float) -> None:
         standing = self._standing
@@ -478,6 +485,12 @@ class HydraNode:
 
     # What follows
 
+    def _is_back(self, tie: Tie, now: float) -> bool:
+        """Return whether what came shows that an election can succeed now: nothing had come over this link for as long
+        as a lease lasts, or this node led before and those that it reaches are still bound to it."""
+        standing = self._standing
+        return tie.heard + standing.timers.lease < now or standing.promised(now) == standing.id
+
     def _settle(self, now: float) -> None:
         """Do what has become possible."""
         standing = self._standing
@@ -488,6 +501,7 @@ class HydraNode:
         self._course.settle(now)
         for tie in standing.ties.switched:
             self._parts.induction.show_term(tie, now)
+            self._parts.election.hasten(now)
         standing.ties.switched.clear()
         for name, send in self._parts.saying.take(now):
             self._sends.add(send)

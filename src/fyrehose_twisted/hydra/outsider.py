@@ -4,22 +4,29 @@ rule S6 of its reading).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
 
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.messages import Hello, Knock, Meet, Welcome
+from fyrehose_twisted.hydra.messages import FOUNDING, Hello, Knock, Meet, Ping, Welcome
 from fyrehose_twisted.hydra.standing import Standing
 from fyrehose_twisted.hydra.ties import Tie
 
+_FOUND = 2.0
+"""Seconds (unscaled) for which a node that may begin a network waits for one to show."""
 _REFOUND = 15.0, 45.0
-"""Seconds (unscaled) without a network after which somebody who was a node founds one anew: then nobody has it."""
+"""Seconds (unscaled) without a network after which one that was a node founds one anew: then no node has it."""
+_ANSWER = 1.0
+"""Seconds (unscaled) that a KNOCK may go unanswered before another is tried."""
 
 
-class _Knocking(NamedTuple):
+@dataclass(slots=True)
+class _Knocking:
     tie: Tie
     ind: int
-    until: float
+    since: float
+    looked: bool = False
+    """Whether another link was looked for."""
 
 
 class Outsider:
@@ -34,10 +41,9 @@ class Outsider:
         self._asked: set[Tie] = set()
 
     def begin(self, now: float, wait: float) -> None:
-        """The node belongs to no network any more; it does nothing for ``wait`` seconds, nor while it is bound by a
-        promise."""
+        """The node belongs to no network any more; it does nothing for ``wait`` seconds."""
         standing = self._standing
-        self._ready = max(now + wait, standing.vow.until, standing.quiet_until)
+        self._ready = max(now + wait, standing.quiet_until)
         self._next_round = self._ready
         self._found_at = self._when_to_found()
         self._knocking = None
@@ -54,14 +60,16 @@ class Outsider:
         if self._knocking is not None and self._knocking.tie is tie:
             self._knocking = None
 
-    def pinged(self, tie: Tie, now: float) -> None:
+    def pinged(self, message: Ping, tie: Tie, now: float) -> None:
         """A PING came: there is a network behind this link."""
         if tie.pinged == now or not tie.ordinary:
             return
-        tie.pinged = now
+        tie.pinged, tie.leader, tie.quorate = now, message.id, not message.val.startswith(FOUNDING)
         if self._found_at < inf:
             self._found_at = max(self._found_at, now + 2 * self._standing.timers.max_ping)
-        if now >= self._ready and self._knocking is None:
+        if self._knocking is not None:
+            self._knock_elsewhere(now)
+        elif now >= self._ready and self._may_knock(tie, now):
             self._knock(tie, now)
 
     def meet_received(self, message: Meet, tie: Tie) -> None:
@@ -92,16 +100,16 @@ class Outsider:
         standing = self._standing
         if standing.role is not Role.OUTSIDER or now < self._ready:
             return False
-        if self._knocking is not None and self._knocking.until <= now:
+        if self._knocking is not None and self._knocking.since + standing.timers.max_meet <= now:
             standing.counts["knocks_in_vain"] += 1
             self._knocking = None
-        ties = [tie for tie in standing.ties if tie.ordinary]
-        is_due = self._found_at <= now or (standing.config.found and not ties and standing.ties.all_tried)
-        # Whoever is bound to a leader that may live may join others, but not lead.
-        if is_due and now >= standing.vow.until:
+        # A node that is bound to a leader which may live may join that leader, but not lead.
+        if now >= standing.vow.until and (self._found_at <= now or self._is_alone()):
             return True
         if self._knocking is not None:
+            self._knock_elsewhere(now)
             return False
+        ties = [tie for tie in standing.ties if self._may_knock(tie, now)]
         left = [tie for tie in ties if tie not in self._asked]
         if left:
             self._knock(max(left, key=_promise), now)
@@ -116,37 +124,66 @@ class Outsider:
         standing = self._standing
         if standing.role is not Role.OUTSIDER:
             return inf
-        due = max(self._found_at, standing.vow.until)
-        if self._knocking is not None:
-            due = min(due, self._knocking.until)
+        due = standing.vow.until if self._is_alone() else max(self._found_at, standing.vow.until)
+        knocking = self._knocking
+        if knocking is not None:
+            patience = standing.timers.max_meet if knocking.looked else _ANSWER * standing.timers.scale
+            due = min(due, knocking.since + patience)
         else:
             ties = [tie for tie in standing.ties if tie.ordinary]
-            if any(tie not in self._asked for tie in ties):
+            left = [tie for tie in ties if tie not in self._asked]
+            if any(map(self._is_promised, left)):
                 due = -inf
+            elif left:
+                due = min(due, standing.vow.until)
             elif ties:
                 due = min(due, self._next_round)
-        if standing.config.found and standing.ties.all_tried and not any(tie.ordinary for tie in standing.ties):
-            due = min(due, standing.vow.until)
         return max(due, self._ready)
+
+    def _is_alone(self) -> bool:
+        """Return whether it may begin a network at once: there is no link to one that could be asked."""
+        standing = self._standing
+        return standing.config.found and standing.ties.all_tried and not any(tie.ordinary for tie in standing.ties)
+
+    def _is_promised(self, tie: Tie) -> bool:
+        """Return whether the network behind a link is led by the node that this one helps to lead."""
+        return tie.leader is not None and tie.leader == self._standing.vow.promised
+
+    def _may_knock(self, tie: Tie, now: float) -> bool:
+        """Return whether this node could answer the PINGs of the network behind a link: no other promise binds it."""
+        return tie.ordinary and (now >= self._standing.vow.until or self._is_promised(tie))
+
+    def _knock_elsewhere(self, now: float) -> None:
+        """Knock where a network shows, if this KNOCK is not answered: there may be none behind that link, or the other
+        end may have come to one later than the KNOCK."""
+        knocking = self._knocking
+        if knocking is None or now < knocking.since + _ANSWER * self._standing.timers.scale:
+            return
+        knocking.looked = True
+        if knocking.tie.mediator is None:
+            ties = [tie for tie in self._standing.ties if self._may_knock(tie, now)]
+            shown = [tie for tie in ties if tie.pinged > (knocking.since if tie in self._asked else -inf)]
+            if shown:
+                self._knock(max(shown, key=_promise), now)
 
     def _when_to_found(self) -> float:
         standing = self._standing
         if standing.config.found:
-            return self._ready + standing.timers.max_meet
+            return self._ready + _FOUND * standing.timers.scale
         if standing.was_member:
             return self._ready + standing.rng.uniform(*_REFOUND) * standing.timers.scale
         return inf
 
     def _knock(self, tie: Tie, now: float) -> None:
-        standing, timers = self._standing, self._standing.timers
+        standing = self._standing
         ind = standing.new_id()
         self._asked.add(tie)
         tie.knock, tie.mediator = ind, None
-        self._knocking = _Knocking(tie, ind, now + timers.max_meet)
-        self._next_round = now + timers.max_meet * standing.rng.uniform(1.0, 2.0)
+        self._knocking = _Knocking(tie, ind, now)
+        self._next_round = now + standing.timers.max_meet * standing.rng.uniform(1.0, 2.0)
         standing.ties.write(tie, Knock(ind, standing.config.tag), now)
 
 
-def _promise(tie: Tie) -> tuple[float, bool, bool]:
+def _promise(tie: Tie) -> tuple[bool, float, bool, bool]:
     """Return how likely it is that there is a network behind a link; more is likelier."""
-    return tie.pinged, tie.knocked is not None, tie.target is not None
+    return tie.quorate, tie.pinged, tie.knocked is not None, tie.target is not None

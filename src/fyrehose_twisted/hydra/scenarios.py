@@ -20,6 +20,7 @@ from fyrehose_twisted.hydra.invariants import (
     Introduced,
     LinksBind,
     NoStorm,
+    OneAgain,
     OneLeader,
     OneLease,
     OneVote,
@@ -34,7 +35,7 @@ from fyrehose_twisted.hydra.node import HydraNode
 from fyrehose_twisted.hydra.wired import IRC_PORT, PORT, UDP_PORT
 from fyrehose_twisted.sim import mishaps
 from fyrehose_twisted.sim.crash import Crash
-from fyrehose_twisted.sim.faults import Fault, Stopped
+from fyrehose_twisted.sim.faults import Cut, Fault, Stopped
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
@@ -286,6 +287,31 @@ class Islands(NetworkScenario):
         return FaultSchedule.draw(rng, rng.randrange(4, 16), until=self.duration, kinds=kinds)
 
 
+class Partitions(NetworkScenario):
+    """A network falls apart once, into one node and the others or into single nodes, or one way only, for between a
+    second and longer than anything is waited for."""
+
+    name = "hydra.partitions"
+    sizes = (3, 5)
+    duration = 240.0
+
+    def arrange(self) -> None:
+        """See :class:`NetworkScenario`."""
+        self.add_invariant(OneAgain(self.cast, lambda: self.faults.until))
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        names = [host.name for host in self.cast.hosts]
+        at, lasts = round(rng.uniform(60.0, 70.0), 2), round(rng.uniform(1.0, 150.0), 2)
+        kind = rng.choice(("lone", "all", "one way"))
+        if kind == "all":
+            sides = [(one, tuple(names[:number])) for number, one in enumerate(names) if number]
+        else:
+            lone = rng.choice(names)
+            sides = [(lone, tuple(name for name in names if name != lone))]
+        return FaultSchedule([Cut(at, lasts, (one,), others, kind != "one way") for one, others in sides])
+
+
 class Succession(NetworkScenario):
     """Whoever leads is killed, paused, told to leave, or loses IRC, again and again."""
 
@@ -421,6 +447,7 @@ SCENARIOS: tuple[type[Scenario], ...] = (
     Storm,
     Drift,
     Islands,
+    Partitions,
     Succession,
     Blackout,
     Carriers,

@@ -9,7 +9,7 @@ from typing import Any
 
 from fyrehose_twisted.hydra.config import NodeConfig, Quorum
 from fyrehose_twisted.hydra.events import Complaint, IdChanged, LeaderChanged, Role, RoleChanged
-from fyrehose_twisted.hydra.messages import LEGACY_LINE, MAX_ID, Message, Ping, Pong, Recv, Send
+from fyrehose_twisted.hydra.messages import FOUNDING, LEGACY_LINE, MAX_ID, Message, Ping, Pong, Recv, Send
 from fyrehose_twisted.hydra.outbox import Outbox
 from fyrehose_twisted.hydra.promises import Vow
 from fyrehose_twisted.hydra.registry import Registry
@@ -89,7 +89,7 @@ class Standing:
     @property
     def has_no_quorum(self) -> bool:
         """Whether the network cannot have one yet."""
-        return self.founding or (self.fixed and self.id is not None and len(self.registry) < self.quorum)
+        return self.fixed and self.id is not None and len(self.registry) < self.quorum
 
     def knows(self, leader: int) -> bool:
         """Return whether somebody leads this network, or did."""
@@ -155,6 +155,15 @@ class Standing:
         """Help a node to lead, and nobody else for a while."""
         self.change(promised=node, until=now + self.timers.promise)
 
+    def bind(self, leader: int, now: float) -> bool:
+        """Promise what an answer to the last PING of a leader promises; return whether nothing stands against that."""
+        if self.val.startswith(FOUNDING):
+            return True
+        if not self.may_help(leader, now):
+            return False
+        self.promise(leader, now)
+        return True
+
     def release(self, node: int) -> bool:
         """A node does not lead any more: what was promised to it ends (rule S7). Returns whether anything was."""
         if self.vow.promised != node:
@@ -169,8 +178,7 @@ class Standing:
         leader, me = self.leader, self.id
         if leader is None or me is None or leader == me:
             self.withheld = None
-        elif self.may_help(leader, now):
-            self.promise(leader, now)
+        elif self.bind(leader, now):
             self.flood(Pong(self.withheld, me, 0, self.config.tag), now)
             self.withheld = None
 

@@ -16,7 +16,7 @@ MAX_BAD = 100
 """Malformed lines after which a link is closed."""
 _BURST = 3.0
 """Lines that may go over a slow link at once."""
-_REDIAL = 0.5, 5.0
+_REDIAL = 0.5, 2.0
 """Seconds until a link is opened anew: first, and at most."""
 
 
@@ -30,6 +30,8 @@ class Tie:
     :ivar mediator: who answered that first.
     :ivar term: that of the last PING that came over it: what comes after it is of that term.
     :ivar pinged: when a PING came while it was not bound.
+    :ivar leader: the node that leads the network behind it, as that PING says.
+    :ivar quorate: whether that network may have a quorum.
     :ivar legacy: whether the reference is at the other end; :attr:`node` is its id then.
     :ivar guardian: whether at the other end is somebody who only watches over the node that it names.
     :ivar asked: when this node said last who it is, because the other end seems to take the link for bound.
@@ -46,6 +48,8 @@ class Tie:
     mediator: int | None = None
     term: int = -1
     pinged: float = -inf
+    leader: int | None = None
+    quorate: bool = False
     legacy: bool = False
     guardian: bool = False
     blocked: bool = False
