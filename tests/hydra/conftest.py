@@ -243,11 +243,12 @@ class Net:
         vow: Vow | None = None,
         remembers: bool = True,
         legacy: tuple[int, ...] = (),
+        network: str = "test",
         **options: Any,
     ) -> Host:
         """Start a node."""
         links = tuple(Target(self.address(target), target in legacy) for target in targets)
-        config = NodeConfig("test", name, targets=links, **options)
+        config = NodeConfig(network, name, targets=links, **options)
         rng = Random(number if seed is None else seed)
         host = Host(self, HydraNode(config, rng, self.now, vow=vow, remembers=remembers), self.address(number))
         host.vow = vow

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.hydra.config import TERMS_A_SECOND
-from fyrehose_twisted.hydra.events import IdChanged, Role
+from fyrehose_twisted.hydra.events import Complaint, IdChanged, Role
 from fyrehose_twisted.hydra.messages import Drop, Hello, Keepalive, Knock, Meet, Ping, Pong, Welcome
 from fyrehose_twisted.hydra.promises import Vow
 
@@ -291,6 +291,40 @@ def test_a_founder_that_gives_way_frees_those_that_joined(net: Any) -> None:
     end.take()
     net.link(host).send(Ping(host.node.term + 1, "v", 99))
     assert [one.id for one in end.take(Drop)] == [founder]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [({"network": "other"}, "is of another network"), ({"network_size": 5}, "says --network-size")],
+    ids=["another name", "another size"],
+)
+def test_a_node_of_another_network_is_left_alone(trio: Any, net: Any, options: dict[str, Any], text: str) -> None:
+    before = trio[0].node._standing.registry.ids()
+    host = net.node("stray", 9, (1, 2), **options)
+    assert net.run(10.0, lambda: any(text in one.text for one in host.of(Complaint)))
+    net.run(60.0)
+    assert host.node.role is Role.OUTSIDER
+    assert host.node.counts["other_network"]
+    assert all(one.node._standing.registry.ids() == before for one in trio)
+    assert all(one.node.leader == trio[0].node.id for one in trio)
+
+
+def test_a_node_that_learns_too_late_that_a_network_is_another_leaves_it(cohort: Any) -> None:
+    cohort.end.send(Ping(1, "v/0000.3", 7))
+    assert cohort.node.role is Role.OUTSIDER
+    assert "is of another network" in cohort.node.state(cohort.net.now).why
+
+
+def test_a_network_that_knew_no_better_forgets_a_node_of_another(net: Any) -> None:
+    end, _ = two_links(net)
+    (ind,) = knocks(end)
+    end.send(Ping(1, "v/0000.3", 7), Meet(ind, 7), Welcome(ind))
+    assert [one.id for one in end.take(Drop)] == [ind]
+
+
+def test_who_says_nothing_of_its_network_may_be_of_this_one(cohort: Any) -> None:
+    cohort.end.send(Ping(1, "v/of/the.document", 7))
+    assert cohort.node.leader == 7
 
 
 def test_a_node_that_reaches_nobody_leaves_once_an_outsider_knocks(cohort: Any, net: Any) -> None:

@@ -475,6 +475,15 @@ async def test_without_irc_it_says_so(start: Any) -> None:
     assert not [event for event in logs if event.get("log_failure") is not None]
 
 
+@pytest_twisted.ensureDeferred
+async def test_a_node_that_opens_no_link_says_that_it_has_no_guardian(start: Any) -> None:
+    with capturedLogs() as logs:
+        node = start(None, guardian=True, network_size=3)
+        await node.until(lambda: node.node.id is not None)
+    (why,) = (event["why"] for event in logs if "no guardian" in event.get("log_format", ""))
+    assert "--link" in why
+
+
 def test_the_journal_of_a_node_that_was_away() -> None:
     journal = MemoryJournal("hydra://default")
     lines = LineJournal(journal, lambda: 1.0)

@@ -24,6 +24,10 @@ class Following:
     def ping_received(self, message: Ping, tie: Tie, now: float) -> None:
         """Somebody leads."""
         parts, standing = self._parts, self._parts.standing
+        wrong = standing.mismatch(message.val)
+        if wrong is not None:
+            self._refuse(wrong, tie, now)
+            return
         if not tie.carries:
             self._met(message, tie, now)
             return
@@ -88,6 +92,17 @@ class Following:
             standing.counts["foreign_ping"] += 1
             if standing.has_no_quorum and self._is_stronger(message):
                 self._course.part("there is another network", now)
+
+    def _refuse(self, wrong: str, tie: Tie, now: float) -> None:
+        """Have nothing to do with another network, or with nodes that are told another size of this one."""
+        parts, standing = self._parts, self._parts.standing
+        standing.counts["other_network"] += 1
+        if not tie.foreign:
+            tie.foreign = True
+            standing.complain(f"the node at {tie.peer.address[0]}:{tie.peer.address[1]} {wrong}; it is left alone")
+            parts.outsider.ended(tie, now)
+        if tie.bound:
+            self._course.part(f"a neighbour {wrong}", now)
 
     def _is_stronger(self, message: Ping) -> bool:
         """Return whether this node's network, which cannot have a quorum yet, gives way to the one that a PING is of:

@@ -70,8 +70,8 @@ class Induction:
             standing.ties.write(tie, Hello(ind, me), now)
             if not tie.guardian:
                 self.show_term(tie, now)
-        elif tie.guardian:
-            return  # What it watches over is no node yet, or no longer.
+        elif not tie.ordinary:
+            return  # It is of another network; or what a guardian watches over is no node yet, or no longer.
         elif standing.registry.was_dropped(ind):
             standing.ties.write(tie, Drop(ind, "dropped before"), now)
         elif ind not in standing.registry.pending:

@@ -66,7 +66,7 @@ class Leading:
         assert me is not None, "it leads"
         self._number += 1
         mark = FOUNDING if standing.founding and standing.has_no_quorum else ""
-        standing.val = f"{mark}{me:x}.{self._number}"
+        standing.val = f"{mark}{me:x}.{self._number}{standing.mark}"
         standing.heard = now
         lease.pinged(standing.val, now)
         standing.flood_ping(Ping(standing.vow.term, standing.val, me), now)

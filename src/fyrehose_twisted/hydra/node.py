@@ -424,6 +424,9 @@ class HydraNode:
             self._unbound("welcome")
         elif self._parts.outsider.welcome_received(message, tie):
             self._course.join(message.ind, tie, now)
+        elif tie.foreign and tie.knock == message.ind:
+            # The PING that showed this came after the KNOCK.
+            self._standing.ties.write(tie, Drop(message.ind, "of another network"), now)
 
     def _hello_received(self, message: Hello, tie: Tie, now: float) -> None:
         standing = self._standing

@@ -162,8 +162,14 @@ class HydraService(Service):
                 renamed=self._irc_renamed,
             )
         self._guarding: Guarding | None = None
-        if guardian and self._places.dialable and can_guard():
-            self._guarding = Guarding(self.reactor, self._places.dialable, secret, config.timers.scale)
+        self._unguarded = ""
+        if guardian and config.network_size != 1:
+            if not can_guard():
+                self._unguarded = "this system does not tell one process of the end of another"
+            elif not self._places.dialable:
+                self._unguarded = "this node opens no link over TCP, TLS or UDP; give it --link to another node"
+            else:
+                self._guarding = Guarding(self.reactor, self._places.dialable, secret, config.timers.scale)
         self._control = ControlFactory(lambda gone: Control(self, gone))
         if control is not None:
             self._doors.add("control", control, self._control)
@@ -326,6 +332,9 @@ class HydraService(Service):
         self.log.info("node {tag} of network {network}", tag=config.tag, network=config.network)
         if self._guarding is not None:
             self._guarding.start()
+        elif self._unguarded:
+            text = "no guardian: {why}. If this node is killed, the others notice only by its silence"
+            self.log.warn(text, why=self._unguarded)
         self.links.flush()
         if self._error is None:
             supervisor.ready(self.reactor, f"node {config.tag} of network {config.network}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from math import inf
 from random import Random
 from typing import Any
+from zlib import crc32
 
 from fyrehose_twisted.hydra.config import NodeConfig, Quorum
 from fyrehose_twisted.hydra.events import Complaint, IdChanged, LeaderChanged, Role, RoleChanged
@@ -16,6 +18,7 @@ from fyrehose_twisted.hydra.registry import Registry
 from fyrehose_twisted.hydra.roles import Roles
 from fyrehose_twisted.hydra.ties import Tie, Ties
 
+_MARK = re.compile(r"/([0-9a-f]{4})\.([0-9]{1,2})$")
 _FRAME = 32
 """Bytes that a RECV or SEND has around its line, at most."""
 
@@ -45,6 +48,8 @@ class Standing:
         self.ties = Ties(config.targets, config.timers, self.out, rng, now)
         self.registry = Registry()
         self.vow = vow
+        self.mark = f"/{crc32(config.network.encode()) & 0xFFFF:04x}.{config.network_size or 0}"
+        """How the val of its PINGs ends: which network it is of, and how large that may be; 0 without a limit."""
         self.id: int | None = None
         self.leader: int | None = None
         self.val = ""
@@ -94,6 +99,16 @@ class Standing:
     def knows(self, leader: int) -> bool:
         """Return whether somebody leads this network, or did."""
         return leader in (self.id, self.vow.leader) or leader in self.registry or self.registry.was_dropped(leader)
+
+    def mismatch(self, val: str) -> str | None:
+        """Return what a PING says of its network that is otherwise here; ``None`` if it says nothing like that."""
+        theirs, ours = _MARK.search(val), _MARK.search(self.mark)
+        assert ours is not None, "it was made to match"
+        if theirs is None or theirs[0] == ours[0]:
+            return None
+        if theirs[1] != ours[1]:
+            return f"is of another network than {self.config.network!r}"
+        return f"says --network-size {theirs[2]}, and this node {ours[2]}"
 
     def has_room(self) -> bool:
         """Return whether one more may become a node (rule S1)."""

@@ -34,6 +34,7 @@ class Tie:
     :ivar quorate: whether that network may have a quorum.
     :ivar legacy: whether the reference is at the other end; :attr:`node` is its id then.
     :ivar guardian: whether at the other end is somebody who only watches over the node that it names.
+    :ivar foreign: whether a node of another network is at the other end, or of one of another size.
     :ivar asked: when this node said last who it is, because the other end seems to take the link for bound.
     :ivar lines: lines that may go over it in a second; ``None`` for any number.
     """
@@ -52,6 +53,7 @@ class Tie:
     quorate: bool = False
     legacy: bool = False
     guardian: bool = False
+    foreign: bool = False
     blocked: bool = False
     bad: int = 0
     asked: float = -inf
@@ -73,8 +75,8 @@ class Tie:
 
     @property
     def ordinary(self) -> bool:
-        """Whether neither the reference nor a guardian is known to be at the other end."""
-        return not self.legacy and not self.guardian
+        """Whether a node of this network may be at the other end, as far as is known."""
+        return not self.legacy and not self.guardian and not self.foreign
 
     @property
     def bound(self) -> bool:
