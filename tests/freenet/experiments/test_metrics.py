@@ -7,6 +7,7 @@ from math import isnan
 
 import pytest
 
+from fyrehose_twisted.freenet.events import Delivered, Packet, Published
 from fyrehose_twisted.freenet.experiments import Policy, Topology, TreeExperiment
 from fyrehose_twisted.freenet.messages import SubscribeData
 
@@ -146,6 +147,44 @@ class TestPackets:
         experiment.unsubscribe(1, KEY)
         experiment.run()
         assert picked(experiment, "delivery_ratio", "lost_in_repair") == (1.0, 0.0)
+
+    def test_only_a_due_delivery_can_be_missing(self, line: Make) -> None:
+        experiment = line()
+        world, measures = experiment._world, experiment._measures
+        stayed, died, served, _, left = range(5)
+        for node in range(5):
+            measures.wanted(node, KEY)
+        measures.failed()
+        measures.publishing(1, stayed, KEY, b"x")
+        measures.told(stayed, Delivered(KEY, [Packet(7, b"x")]))
+        measures.told(stayed, Published(1, KEY, 7))
+        world.copies[KEY, 7] = 1
+        world.now = 0.1
+        measures.died(died)
+        del world.copies[KEY, 7]
+        measures.told(served, Delivered(KEY, [Packet(7, b"x")]))
+        measures.died(served)
+        measures.unwanted(left, KEY)
+        world.now = 5.0
+        measures.told(died, Delivered(KEY, [Packet(7, b"x")]))
+        # Due to four: two have it, one was cut off, one left when the packet had come to all others.
+        assert picked(experiment, "delivery_ratio", "lost_in_repair") == (2 / 4, 2.0)
+        assert picked(experiment, "latency_p50", "latency_p99") == (0.1, 0.1)
+
+    def test_a_departure_before_the_last_delivery_is_no_loss(self, line: Make) -> None:
+        experiment = line()
+        measures = experiment._measures
+        for node in range(3):
+            measures.wanted(node, KEY)
+        measures.publishing(1, 0, KEY, b"x")
+        measures.told(0, Published(1, KEY, 7))
+        measures.died(1)
+        measures.told(2, Delivered(KEY, [Packet(7, b"x")]))
+        measures.publishing(2, 0, KEY, b"y")
+        measures.told(0, Published(2, KEY, 8))
+        measures.told(1, Delivered(KEY, [Packet(8, b"y")]))
+        # Of the first packet, due to 0 and 2, one came; of the second, due to all three, one.
+        assert picked(experiment, "delivery_ratio") == (2 / 5,)
 
     def test_who_comes_later_is_not_waited_for(self, line: Make, grown: Make, published: Publish) -> None:
         experiment = grown(line(), 2)

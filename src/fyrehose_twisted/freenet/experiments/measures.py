@@ -14,9 +14,11 @@ Of subscriptions: ``subscribe_success``, ``subscribe_hops`` (depth at that momen
 and ``_later`` (all messages on its behalf), ``overload_rate`` (of requests, each link counting as one: how many were
 answered with no room, by whoever had none or on its way back).
 
-Of packets: ``delivery_ratio`` (of the subscribers that ran when a packet was published and still do),
-``duplicates`` (packets that a node had already, by packet that was new), ``latency_p50`` and ``_p99`` (seconds from
-publishing to delivery), ``lost_in_repair`` (deliveries that are missing of what was published after something broke).
+Of packets, each of which is due to the subscribers that run when it is published. Those are exempt that die or
+unsubscribe before it gets to them, while a copy of it is travelling or before its last delivery: ``delivery_ratio`` (of
+the due deliveries, those that came), ``duplicates`` (packets that a node had already, by packet that was new),
+``latency_p50`` and ``_p99`` (seconds from publishing to delivery), ``lost_in_repair`` (due deliveries that are missing,
+of packets published after something broke).
 
 Of repairs, each being a node that has lost its parent: ``repair_time_p50`` and ``_p99`` (seconds until it has one, or
 is a root), ``repair_requests`` and ``repair_restarted`` (resubscriptions that were passed on, and notices to subtrees,
@@ -29,10 +31,11 @@ Besides: ``messages`` (sent) and ``simulated`` (seconds).
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import nan
+from math import inf, nan
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.freenet.events import (
@@ -52,13 +55,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Sent:
-    """A packet."""
+    """A packet.
+
+    :ivar step: of the publication. Steps number publications, deliveries and departures in order: several happen at one
+        time.
+    :ivar expected: subscribers that ran then.
+    :ivar got: step of the delivery to each of these.
+    """
 
     key: bytes
     at: float
+    step: int
     expected: frozenset[int]
     in_repair: bool
-    got: set[int] = field(default_factory=set)
+    got: dict[int, int] = field(default_factory=dict)
 
 
 class Measures:
@@ -76,8 +86,12 @@ class Measures:
         self._hops: list[int] = []
         self._failed = 0
         self._sent: dict[tuple[bytes, int], _Sent] = {}
-        self._under_way: dict[int, tuple[int, bytes, float, frozenset[int], bool]] = {}
-        self._early: dict[tuple[bytes, int], list[tuple[int, float]]] = {}
+        self._under_way: dict[int, _Sent] = {}
+        self._early: dict[tuple[bytes, int], list[tuple[int, float, int]]] = {}
+        self._departures: dict[tuple[int, bytes], list[int]] = {}
+        self._left_early: dict[tuple[bytes, int], set[int]] = {}
+        """Nodes that left while a copy of a packet was travelling."""
+        self._steps = 0
         self._latencies: list[float] = []
         self._broken = False
         self._orphans: dict[tuple[int, bytes], float] = {}
@@ -99,6 +113,7 @@ class Measures:
     def unwanted(self, node: int, key: bytes) -> None:
         """It does not want the stream any longer."""
         self._wanting.get(key, {}).pop(node, None)
+        self._departed(node, key)
 
     def subscribed(self, node: int, key: bytes, cost: Sequence[int], hops: int) -> None:
         """A subscription succeeded."""
@@ -115,7 +130,7 @@ class Measures:
         """An application publishes."""
         down = self._world.down
         expected = frozenset(one for one in self._wanting.get(key, ()) if one not in down)
-        self._under_way[token] = node, key, self._world.now, expected, self._broken
+        self._under_way[token] = _Sent(key, self._world.now, self._step(), expected, self._broken)
 
     def not_published(self, token: int) -> None:
         """Nothing came of it."""
@@ -127,6 +142,9 @@ class Measures:
 
     def died(self, node: int) -> None:
         """A node is gone."""
+        for key, nodes in self._wanting.items():
+            if node in nodes:
+                self._departed(node, key)
         gone = [member for member in self._members if member[0] == node]
         self._count_time()
         self._members.difference_update(gone)
@@ -172,26 +190,42 @@ class Measures:
         assert isinstance(token, int), "tokens are the experiment's"
         if token not in self._under_way:
             return
-        _, _, at, expected, in_repair = self._under_way.pop(token)
-        sent = self._sent[key, number] = _Sent(key, at, expected, in_repair)
-        for node, when in self._early.pop((key, number), ()):
-            self._arrived(sent, node, when)
+        sent = self._sent[key, number] = self._under_way.pop(token)
+        for node, when, step in self._early.pop((key, number), ()):
+            self._arrived(sent, node, when, step)
 
     def _delivered(self, node: int, key: bytes, number: int) -> None:
         if (node, key, number) in self._seen:
             self.delivered_twice.append((node, key, number))
         self._seen.add((node, key, number))
-        sent = self._sent.get((key, number))
+        sent, now, step = self._sent.get((key, number)), self._world.now, self._step()
         if sent is None:
             # Others have it before the publisher learns that they do.
-            self._early.setdefault((key, number), []).append((node, self._world.now))
+            self._early.setdefault((key, number), []).append((node, now, step))
         else:
-            self._arrived(sent, node, self._world.now)
+            self._arrived(sent, node, now, step)
 
-    def _arrived(self, sent: _Sent, node: int, when: float) -> None:
-        if node in sent.expected and node not in sent.got:
-            sent.got.add(node)
+    def _arrived(self, sent: _Sent, node: int, when: float, step: int) -> None:
+        # A subscriber that left and came back gets the packet as one that comes later.
+        if node in sent.expected and node not in sent.got and step < self._departure(sent, node):
+            sent.got[node] = step
             self._latencies.append(when - sent.at)
+
+    def _step(self) -> int:
+        self._steps += 1
+        return self._steps
+
+    def _departed(self, node: int, key: bytes) -> None:
+        self._departures.setdefault((node, key), []).append(self._step())
+        for packet in self._world.copies:
+            if packet[0] == key:
+                self._left_early.setdefault(packet, set()).add(node)
+
+    def _departure(self, sent: _Sent, node: int) -> float:
+        """Return the step at which a subscriber left first after the publication of a packet, infinity if it stayed."""
+        steps = self._departures.get((node, sent.key), ())
+        place = bisect(steps, sent.step)
+        return steps[place] if place < len(steps) else inf
 
     # What came of it
 
@@ -223,18 +257,18 @@ class Measures:
         }
 
     def _packets(self) -> dict[str, float]:
-        down = self._world.down
-        expected = got = lost = 0
-        for sent in self._sent.values():
-            alive = {node for node in sent.expected if node not in down and node in self._wanting.get(sent.key, ())}
-            missing = len(alive - sent.got)
-            expected += len(alive)
-            got += len(alive) - missing
+        due = got = lost = 0
+        for packet, sent in self._sent.items():
+            last = max(sent.got.values(), default=sent.step)
+            absent = sent.expected - sent.got.keys() - self._left_early.get(packet, set())
+            missing = sum(self._departure(sent, node) > last for node in absent)
+            due += len(sent.got) + missing
+            got += len(sent.got)
             lost += missing if sent.in_repair else 0
         counts = self._node_counts()
         latencies = sorted(self._latencies)
         return {
-            "delivery_ratio": got / expected if expected else nan,
+            "delivery_ratio": got / due if due else nan,
             "duplicates": counts["data_same"] / len(latencies) if latencies else nan,
             "latency_p50": _quantile(latencies, 0.5),
             "latency_p99": _quantile(latencies, 0.99),

@@ -18,7 +18,7 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.events import Event
 from fyrehose_twisted.freenet.experiments.topology import Topology
-from fyrehose_twisted.freenet.messages import Message, SubscribeRequest
+from fyrehose_twisted.freenet.messages import Message, PublishData, SubscribeData, SubscribeRequest
 from fyrehose_twisted.freenet.node import FreenetNode
 from fyrehose_twisted.freenet.policy import Policy
 
@@ -27,6 +27,9 @@ Latency = float | Callable[[int, int, Random], float]
 
 _Travelling = tuple[float, int, int, int, int, Message]
 """Arrival, number, source, destination, life of the link, message."""
+
+PACKETS = (PublishData, SubscribeData)
+"""Messages that carry a packet."""
 
 
 class World:
@@ -61,6 +64,8 @@ class World:
         self.delivered = 0
         self.costs: dict[int, list[int]] = {}
         """Requests and messages of a search, by its uid, for those that somebody wants to know of."""
+        self.copies: Counter[tuple[bytes, int]] = Counter()
+        """Copies of each packet that are travelling, by key and number."""
         self._tell = tell
         self._rng = Random(f"{seed}/nodes")
         self._link_rng = Random(f"{seed}/links")
@@ -259,6 +264,8 @@ class World:
             call(*arguments)
             return
         _, _, source, destination, life, message = line.popleft() if kind == 1 else heappop(heap)
+        if type(message) in PACKETS:
+            self._copy_ends(message)
         if self._lives:
             pair = (source, destination) if source < destination else (destination, source)
             if self._lives.get(pair, 0) != life or destination in self.down:
@@ -311,11 +318,19 @@ class World:
             if self._loss and self._link_rng.random() < self._loss:
                 self.lost += 1
                 continue
+            if kind in PACKETS:
+                self.copies[message.key, message.packet] += 1
             arrives = self._arrival(source, destination)
             if fixed:
                 self._line.append((arrives, next(numbers), source, destination, life, message))
             else:
                 heappush(self._heap, (arrives, next(numbers), source, destination, life, message))
+
+    def _copy_ends(self, message: Any) -> None:
+        packet = message.key, message.packet
+        self.copies[packet] -= 1
+        if not self.copies[packet]:
+            del self.copies[packet]
 
     def _arrival(self, source: int, destination: int) -> float:
         """Return when something comes that goes now: links keep the order, of what tells that they changed too."""
