@@ -80,7 +80,7 @@ WRITTEN: list[tuple[Message, str]] = [
     (BetterRoot(KEY, 0.5), f"83 1819 {_KEY} {_HALF}"),
     (Recall(KEY, -1), f"83 181a {_KEY} 20"),
     (SubscribeData(KEY, 5, b"hi"), f"84 181e {_KEY} 05 426869"),
-    (PublishData(2, KEY, 5, 0.5, b"hi", 10), f"87 181f 02 {_KEY} 05 {_HALF} 426869 0a"),
+    (PublishData(2, KEY, 5, 0.5, b"hi", 10, True), f"88 181f 02 {_KEY} 05 {_HALF} 426869 0a f5"),
     (PublishSucceeded(2), "82 1820 02"),
     (PublishCollision(2, 6), "83 1821 02 06"),
     (PublishFailed(2, "no-stream"), "83 1822 02 696e6f2d73747265616d"),
@@ -107,6 +107,7 @@ PLAIN = {
     "next": 6,
     "data": b"hi",
     "reason": "no-stream",
+    "wanted": True,
 }
 """A value for each field that there is."""
 
@@ -137,6 +138,7 @@ REFUSED: dict[str, list[Any]] = {
     "next": _NO_PACKET,
     "data": [*_NO_BYTES, b"d" * (MAX_DATA + 1)],
     "reason": [None, 0, b"why", "r" * (MAX_REASON + 1), "two\nlines", "\0", "\x1b[2J"],
+    "wanted": [None, 0, 1, "true"],
 }
 """What each field may not be."""
 
@@ -214,6 +216,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "next": packets,
     "data": st.binary(max_size=60) | st.integers(0, MAX_DATA).map(bytes),
     "reason": st.text(max_size=MAX_REASON).filter(str.isprintable),
+    "wanted": st.booleans(),
 }
 messages: st.SearchStrategy[Message] = st.one_of(
     [st.builds(kind, **{name: FIELDS[name] for name in kind._fields}) for kind in KINDS]
@@ -353,7 +356,7 @@ class TestLimits:
         assert decoder.waiting == 0
 
     def test_the_longest_message_is_shorter_than_a_frame_may_be(self) -> None:
-        longest = PublishData(MAX_UID, KEY, MAX_PACKET, 0.1, bytes(MAX_DATA), MAX_HTL)
+        longest = PublishData(MAX_UID, KEY, MAX_PACKET, 0.1, bytes(MAX_DATA), MAX_HTL, False)
         data = encode(longest)
         assert len(data) <= MAX_FRAME + 4
         assert decode(data) == [longest]

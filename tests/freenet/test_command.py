@@ -162,7 +162,11 @@ def test_subscribe(play: Any) -> None:
 def test_publish(play: Any) -> None:
     node = play(lambda asked: [{"id": asked["id"], "number": 18}])
     assert run("publish", "--control", node.place, "name:news", "two", "words") == (0, "18\n", "")
-    assert node.asked == [{"ask": "publish", "key": KEY.hex(), "data": "two words", "number": None, "id": 1}]
+    expected = {"ask": "publish", "key": KEY.hex(), "data": "two words", "number": None, "id": 1}
+    assert node.asked == [{**expected, "allow_no_subscribers": False}]
+    node = play(lambda asked: [{"id": asked["id"], "number": 18}])
+    assert run("publish", "--control", node.place, "--allow-no-subscribers", "name:news", "x")[0] == 0
+    assert node.asked[0]["allow_no_subscribers"] is True
     node = play(lambda asked: [{"id": asked["id"], "number": asked["id"] + 17}])
     status, out, err = run("publish", "--control", node.place, "name:news", data=b"a\n\xff\n")
     assert (status, out) == (0, "18\n19\n"), err

@@ -34,6 +34,7 @@ class Service:
         self.published: list[tuple[bytes, bytes, int | None]] = []
         self.publishing: list[Deferred[int]] = []
         self.after: list[int | None] = []
+        self.allowed: list[bool] = []
 
     def status(self) -> dict[str, Any]:
         return {"node": "00"}
@@ -69,8 +70,11 @@ class Service:
     def unsubscribe(self, key: bytes) -> None:
         self.users.remove(key)
 
-    def publish(self, key: bytes, data: bytes, *, number: int | None = None) -> Deferred[int]:
+    def publish(
+        self, key: bytes, data: bytes, *, number: int | None = None, allow_no_subscribers: bool = False
+    ) -> Deferred[int]:
         self.published.append((key, data, number))
+        self.allowed.append(allow_no_subscribers)
         self.publishing.append(Deferred())
         return self.publishing[-1]
 

@@ -204,7 +204,7 @@ class AnyNeighbours(RuleBasedStateMachine):
             BetterRoot(key, place),
             SubscribeRestarted(key, self.uid(), place),
             SubscribeData(key, packet, content),
-            PublishData(self.uid(), key, packet, place, content, 3),
+            PublishData(self.uid(), key, packet, place, content, 3, packet % 2 == 0),
             Located(place),
             Ping(),
         ]

@@ -13,6 +13,7 @@ from fyrehose_twisted.freenet.invariants import (
     Arrives,
     Bounded,
     DeliveredOnce,
+    Heard,
     NobodyIsStuck,
     NoCycle,
     NothingVanishes,
@@ -261,6 +262,10 @@ def says_that_it_has_published_too_soon(patch: Patch) -> None:
     patch.setattr(Publishing, "_send_up", send_up)
 
 
+def publishes_where_nobody_hears(patch: Patch) -> None:
+    patch.setattr(Publishing, "_is_wanted", lambda self, stream, upward: True)
+
+
 def lets_others_wait_without_limit(patch: Patch) -> None:
     original = Publishing.publish_received
 
@@ -309,7 +314,7 @@ BUGS = [
     Bug(gives_a_subscription_up, (NobodyIsStuck.name, OneTree.name), Storm, seed=1),
     Bug(holds_requests_for_one_another, (NobodyIsStuck.name, OneTree.name), Crowd, seed=43),
     # A root whose look for a better one never ends stays beside another.
-    Bug(waits_for_those_who_are_gone, (NobodyIsStuck.name, OneTree.name), Deaths, seed=8),
+    Bug(waits_for_those_who_are_gone, (NobodyIsStuck.name, OneTree.name), Deaths, seed=1),
     Bug(forgets_those_who_wait, (NobodyIsStuck.name, OneTree.name), Crowd, seed=55),
     Bug(takes_every_request_for_a_loop, (OneTree.name, Arrives.name), Crowd, seed=0),
     Bug(takes_resubscribers_that_are_above_it, TREE, Deaths, seed=9),
@@ -330,6 +335,7 @@ BUGS = [
     Bug(gives_packets_to_nobody, (Arrives.name,), Calm, seed=0),
     Bug(gives_packets_to_the_first_only, (Arrives.name,), Calm, seed=2),
     Bug(says_that_it_has_published_too_soon, (NothingVanishes.name, Arrives.name), Calm, seed=0),
+    Bug(publishes_where_nobody_hears, (Heard.name,), Calm, seed=1),
     Bug(lets_others_wait_without_limit, (Bounded.name,), Strangers, seed=0),
     Bug(does_not_expect_an_answer_for_what_is_over, (NOTHING_RAISES,), Storm, seed=1),
 ]
@@ -349,5 +355,5 @@ def test_a_search_finds_a_seed_that_shows_the_bug(bug: Bug, monkeypatch: Patch) 
 
 def test_every_invariant_has_a_bug() -> None:
     found = {name for bug in BUGS for name in bug.invariants}
-    every = NoCycle, NobodyIsStuck, OneTree, DeliveredOnce, NothingVanishes, Arrives, Bounded
+    every = NoCycle, NobodyIsStuck, OneTree, DeliveredOnce, NothingVanishes, Heard, Arrives, Bounded
     assert {invariant.name for invariant in every} <= found

@@ -25,7 +25,7 @@ from fyrehose_twisted.freenet.packets import FAR
 
 
 def data(bench: Any, uid: int, number: int, what: bytes = b"x", key: bytes = bytes(20)) -> PublishData:
-    return PublishData(uid, key, number, bench.at(0.3), what, 5)
+    return PublishData(uid, key, number, bench.at(0.3), what, 5, True)
 
 
 def numbers(bench: Any) -> list[int]:
@@ -106,12 +106,77 @@ def test_a_number_that_was_left_out_may_still_come(top: Any) -> None:
     assert top.take(3) == [PublishSucceeded(901), PublishSucceeded(902)]
 
 
+# Without subscribers
+
+
+def test_a_packet_that_only_its_publisher_would_get_is_not_published(root: Any) -> None:
+    root.call("publish", root.key, b"own", "token", need_subscriber=True)
+    assert root.of(NotPublished) == [NotPublished("token", root.key, "no-subscribers")]
+    assert (numbers(root), root.stream.packets.newest) == ([], None)
+    root.call("publish", root.key, b"own", "again")
+    assert len(root.of(Published)) == 1
+
+
+def test_a_subscriber_below_its_publisher_makes_a_packet_wanted(root: Any) -> None:
+    root.adopt(3)
+    root.call("publish", root.key, b"own", "token", need_subscriber=True)
+    assert len(root.of(Published)) == 1
+
+
+def test_the_root_refuses_a_packet_whose_sender_is_its_only_subscriber(make_bench: Any) -> None:
+    lone = make_bench(0.05, {3: 0.3, 4: -0.4})
+    lone.request(3, best=0.3)
+    number, request = lone.asked()
+    lone.say(number, RejectedLoop(request.uid))
+    assert lone.subscribers == [3]
+    lone.take()
+    lone.say(3, data(lone, 900, 9)._replace(wanted=False))
+    assert lone.take() == [PublishFailed(900, "no-subscribers")]
+    # As the publisher says that it is wanted all the same, it is.
+    lone.say(3, data(lone, 901, 9))
+    assert lone.take() == [PublishSucceeded(901)]
+    # What is published stays so.
+    lone.say(3, data(lone, 902, 9)._replace(wanted=False))
+    assert lone.take() == [PublishSucceeded(902)]
+    lone.adopt(4)
+    lone.say(3, data(lone, 903, 10)._replace(wanted=False))
+    assert lone.take(3) == [PublishSucceeded(903)]
+
+
+def test_the_application_of_a_root_makes_a_packet_wanted(root: Any) -> None:
+    root.adopt(3)
+    root.say(3, data(root, 900, 9)._replace(wanted=False))
+    assert root.take() == [PublishSucceeded(900)]
+
+
+def test_a_node_on_the_way_tells_that_it_has_another_subscriber(member: Any) -> None:
+    member.adopt(3)
+    member.call("publish", member.key, b"x", 1, need_subscriber=True)
+    member.say(3, data(member, 900, 9)._replace(wanted=False))
+    member.call("unsubscribe", member.key)
+    member.say(3, data(member, 901, 9)._replace(wanted=False))
+    sent = [message.wanted for message in member.take(1)]
+    # With a subscriber; with an application of its own; with no subscriber but the sender.
+    assert sent == [True, True, False]
+
+
+def test_a_packet_that_a_lost_root_may_have_given_out_is_wanted(member: Any) -> None:
+    member.call("publish", member.key, b"x", "token", need_subscriber=True)
+    (sent,) = member.take(1)
+    assert not sent.wanted
+    member.lose(1)
+    member.wait(1.0)
+    member.succeed()
+    (again,) = [message for peer, message in member.sent if isinstance(message, PublishData)]
+    assert again.wanted
+
+
 # Below the root
 
 
 def test_who_is_not_the_root_sends_a_packet_up_and_holds_it_until_the_root_has_it(relay: Any) -> None:
     relay.say(3, data(relay, 901, 10))
-    assert relay.take() == [PublishData(901, relay.key, 10, relay.at(0.2), b"x", 10)]
+    assert relay.take() == [PublishData(901, relay.key, 10, relay.at(0.2), b"x", 10, True)]
     assert numbers(relay) == []
     relay.say(1, PublishSucceeded(901))
     assert relay.take(3) == [PublishSucceeded(901)]

@@ -133,12 +133,28 @@ async def test_packets_that_are_kept_are_not_delivered_again_to_a_listener_that_
     node, early, late = make(alone=True), Listener(), Listener()
     node.listen(early)
     await node.subscribe(KEY)
-    publishing = node.publish(KEY, b"under way")
+    publishing = node.publish(KEY, b"under way", allow_no_subscribers=True)
     assert early.packets == []
     late.packets_received(KEY, node.kept(KEY))
     node.listen(late)
     await publishing
     assert early.packets == late.packets == [(KEY, b"under way")]
+
+
+@pytest_twisted.ensureDeferred
+async def test_publishing_fails_where_nobody_else_is_subscribed(make: Make) -> None:
+    nodes = [make(), make()]
+    await nodes[1].subscribe(KEY)
+    with pytest.raises(PublishRefused, match="the stream has no other subscriber") as refused:
+        await nodes[1].publish(KEY, b"nobody hears")
+    assert refused.value.why == "no-subscribers"
+    number = await nodes[1].publish(KEY, b"all the same", allow_no_subscribers=True)
+    await nodes[0].subscribe(KEY)
+    assert await nodes[1].publish(KEY, b"to one") == number + 1
+    nodes[0].unsubscribe(KEY)
+    # Another user of the same node is a subscriber, too.
+    await nodes[1].subscribe(KEY)
+    assert await nodes[1].publish(KEY, b"to the other user") == number + 2
 
 
 @pytest_twisted.ensureDeferred
@@ -195,7 +211,7 @@ async def test_signed_streams(make: Make) -> None:
 async def test_a_node_that_stops_answers_for_what_is_under_way(make: Make) -> None:
     node = make(alone=True)
     await node.subscribe(KEY)
-    publishing = node.publish(KEY, b"x")
+    publishing = node.publish(KEY, b"x", allow_no_subscribers=True)
     node._publishing[99] = lost = Deferred()
     await node.stopService()
     await publishing
@@ -235,7 +251,7 @@ async def test_a_journal_knows_what_was_seen(make: Make, tmp_path: Path) -> None
         node.startService()
         await node.when_connected(KEY)
         for data in part:
-            await always.publish(KEY, data)
+            await always.publish(KEY, data, allow_no_subscribers=True)
         await listener.until(lambda listener=listener, part=part: len(listener.packets) == len(part))
         await node.stopService()
     with closing(open_reader(tmp_path / f"freenet-{KEY.hex()}")) as reader:
@@ -261,7 +277,7 @@ async def test_a_node_waits_for_a_neighbour_before_it_is_a_root(make: Make) -> N
 async def test_what_the_application_has_seen_is_not_delivered_again(make: Make, started: bool) -> None:
     always = make(alone=True)
     await always.subscribe(KEY)
-    numbers = [await always.publish(KEY, data) for data in (b"one", b"two", b"three")]
+    numbers = [await always.publish(KEY, data, allow_no_subscribers=True) for data in (b"one", b"two", b"three")]
     node, listener = FreenetService(always.status()["listening"]["listen"], [], failed=pytest.fail), Listener()
     node.listen(listener)
     if started:
@@ -284,7 +300,7 @@ async def test_a_listener_that_fails_keeps_nobody_from_hearing(make: Make, monke
     node.listen(listening)
     await node.subscribe(KEY)
     with capturedLogs() as logs:
-        await node.publish(KEY, b"x")
+        await node.publish(KEY, b"x", allow_no_subscribers=True)
         await listening.until(lambda: listening.packets)
     assert [log["log_format"] for log in logs if "log_failure" in log] == ["{listener!r} failed on {what}"]
     for listener in (failing, listening, listening):

@@ -58,6 +58,9 @@ class Cast(Observer):
     :ivar strangers: those that run something else.
     :ivar wishes: keys that the application on each host wants.
     :ivar published: what was published, and by which host.
+    :ivar hearers: hosts whose application has ever wanted a key.
+    :ivar needs_hearer: publications under way that fail where no other node is subscribed: token and key, with the
+        host.
     :ivar got: packets that each application was given in its present life: key, number and data.
     """
 
@@ -70,8 +73,11 @@ class Cast(Observer):
         self.places: dict[str, float] = {}
         self.wishes: dict[str, list[bytes]] = {}
         self.published: dict[bytes, Host] = {}
+        self.hearers: dict[bytes, set[str]] = {}
+        self.needs_hearer: dict[Any, tuple[bytes, Host]] = {}
         self.confirmed = 0
         self.failed = 0
+        self.unheard = 0
         self.delivered = 0
         self.missed = 0
         self.got: dict[str, dict[tuple[bytes, int, bytes], None]] = {}
@@ -111,20 +117,28 @@ class Cast(Observer):
 
     def _want(self, host: Host) -> None:
         for key in self.wishes[host.name]:
-            host.do(lambda node, now, key=key: self._subscribe(node, key, now))  # type: ignore[misc]
+            host.do(lambda node, now, key=key: self._subscribe(host, node, key, now))  # type: ignore[misc]
 
-    def _subscribe(self, node: FreenetNode, key: bytes, now: float) -> None:
+    def _subscribe(self, host: Host, node: FreenetNode, key: bytes, now: float) -> None:
+        self.hearers.setdefault(key, set()).add(host.name)
         try:
             node.subscribe(key, now)
         except FyrehoseError:
             self.failed += 1
 
-    def publish(self, node: FreenetNode, now: float, host: Host, key: bytes) -> None:
-        """Publish something that nobody has published before."""
+    def publish(self, node: FreenetNode, now: float, host: Host, key: bytes, needs_hearer: bool | None = None) -> None:
+        """Publish something that nobody has published before.
+
+        :param needs_hearer: whether it fails where no other node is subscribed; by default every other packet does.
+        """
         self._numbers += 1
         data = b"packet %d" % self._numbers
         self.published[data] = host
-        node.publish(key, data, self._numbers, now)
+        if needs_hearer is None:
+            needs_hearer = self._numbers % 2 == 0
+        if needs_hearer:
+            self.needs_hearer[self._numbers] = key, host
+        node.publish(key, data, self._numbers, now, need_subscriber=needs_hearer)
 
     def change_mind(self, node: FreenetNode, now: float, host: Host, key: bytes) -> None:
         """Want a stream, or do not want it any longer."""
@@ -137,7 +151,7 @@ class Cast(Observer):
             node.unsubscribe(key, now)
         else:
             wishes.append(key)
-            self._subscribe(node, key, now)
+            self._subscribe(host, node, key, now)
 
     def swap(self, one: Host, other: Host) -> None:
         """Exchange the locations of two nodes."""
@@ -155,6 +169,8 @@ class Cast(Observer):
                 self.missed += min(last - first + 1, 1_000)
             case Published():
                 self.confirmed += 1
+            case NotPublished(_, _, "no-subscribers"):
+                self.unheard += 1
             case NotPublished():
                 self.failed += 1
 
@@ -279,7 +295,7 @@ class Stranger:
             case 2:
                 return [SubscribeData(key, number, b"forged %d" % uid)]
             case 3:
-                return [PublishData(uid, key, number, place, b"forged", 10)]
+                return [PublishData(uid, key, number, place, b"forged", 10, rng.random() < 0.5)]
             case 4:
                 return [Dismissed(key)]
             case 5:

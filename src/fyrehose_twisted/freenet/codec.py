@@ -87,6 +87,10 @@ def _data(value: Any) -> bool:
     return type(value) is bytes and len(value) <= MAX_DATA
 
 
+def _flag(value: Any) -> bool:
+    return type(value) is bool
+
+
 def _reason(value: Any) -> bool:
     return type(value) is str and len(value) <= MAX_REASON and value.isprintable()
 
@@ -113,6 +117,7 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "next": _PACKET,
     "data": _data,
     "reason": _reason,
+    "wanted": _flag,
 }
 """What each field may be; it means the same in all messages that have it."""
 

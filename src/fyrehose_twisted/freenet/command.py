@@ -41,6 +41,9 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     publish.add_argument("packet", nargs="*", metavar="WORD", help="the packet [each line of standard input]")
     publish.add_argument("--number", type=int, metavar="N", help="its number; not with standard input")
     publish.add_argument("--key-file", metavar="FILE", help="file with the key to sign with (fyrehose freenet key)")
+    publish.add_argument(
+        "--allow-no-subscribers", action="store_true", dest="allow", help="publish even if nobody else is subscribed"
+    )
     add_timeout(publish, 90.0)
 
     about = "Show the key of a stream, and where on the ring it lies, or make a key that only its holder can sign with."

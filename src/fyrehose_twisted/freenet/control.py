@@ -5,7 +5,7 @@ Asked is with one of
     {"ask": "status"}
     {"ask": "next", "key": "00..."}
     {"ask": "subscribe", "key": "00...", "after": 17}
-    {"ask": "publish", "key": "00...", "data": "hello", "number": null, "id": 1}
+    {"ask": "publish", "key": "00...", "data": "hello", "number": null, "id": 1, "allow_no_subscribers": false}
 
 and answered with
 
@@ -107,7 +107,8 @@ class Control(Link):
                 case {"ask": "subscribe", "key": str(text), **rest}:
                     self._subscribe(parse_key(text), _number(rest.get("after"), "after"))
                 case {"ask": "publish", "key": str(text), "data": str(data), **rest}:
-                    self._publish(text, data, rest.get("number"), rest.get("id"))
+                    allow = rest.get("allow_no_subscribers") is True
+                    self._publish(text, data, rest.get("number"), rest.get("id"), allow)
                 case _:
                     what = json.dumps(message)[:100]
                     self.send([{"error": f"unknown question {what}; ask status, next, subscribe or publish"}])
@@ -133,14 +134,15 @@ class Control(Link):
         if kept:
             self.packets_received(key, kept)
 
-    def _publish(self, text: str, data: str, number: Any, identity: Any) -> None:
+    def _publish(self, text: str, data: str, number: Any, identity: Any, allow: bool) -> None:
         self._publishing += 1
         if self._publishing == MAX_PUBLISHING:
             self._transport.pauseProducing()
 
         def publish() -> None:
             packet = data.encode("utf-8", "surrogateescape")
-            publishing = self._service.publish(key, packet, number=_number(number, "number"))
+            given = _number(number, "number")
+            publishing = self._service.publish(key, packet, number=given, allow_no_subscribers=allow)
             publishing.addCallbacks(lambda given: answer({"number": given}), lambda failure: refuse(failure.value))
 
         def refuse(error: Any) -> None:

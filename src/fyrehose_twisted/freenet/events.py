@@ -90,8 +90,8 @@ class Published(NamedTuple):
 class NotPublished(NamedTuple):
     """It is not, or that is not known.
 
-    ``no-stream``, ``collision``, ``timed-out`` (it may have got to the root), ``queue-full``, ``bad-signature``, or
-    what a node above says.
+    ``no-stream``, ``no-subscribers``, ``collision``, ``timed-out`` (it may have got to the root), ``queue-full``,
+    ``bad-signature``, or what a node above says.
     """
 
     token: Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fyrehose_twisted.freenet.cast import Cast
-from fyrehose_twisted.freenet.events import Delivered
+from fyrehose_twisted.freenet.events import Attached, Delivered, NotPublished, Published
 from fyrehose_twisted.freenet.publishing import MAX_BACKLOG
 from fyrehose_twisted.freenet.searching import MAX_PARALLEL
 from fyrehose_twisted.freenet.stream import Stream
@@ -162,6 +162,26 @@ class NothingVanishes(TreeInvariant):
         confirmed = len(everything)
         if confirmed < self.cast.confirmed:
             self.violated(f"{self.cast.confirmed} packets were published, and {confirmed} delivered anywhere")
+
+
+class Heard(TreeInvariant):
+    """A packet that needs a subscriber is published only where another node was subscribed."""
+
+    name = "published to a subscriber"
+
+    def told(self, host: Host, event: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        waiting = self.cast.needs_hearer
+        if isinstance(event, Attached):
+            # A packet that was on its way to another root may have come to subscribers there.
+            for token in [token for token, (key, _) in waiting.items() if key == event.key]:
+                del waiting[token]
+        elif isinstance(event, Published) and event.token in waiting:
+            del waiting[event.token]
+            if self.cast.hearers.get(event.key, set()) <= {host.name}:
+                self.violated(f"packet {event.number} was published, and no other node ever subscribed", host)
+        elif isinstance(event, NotPublished):
+            waiting.pop(event.token, None)
 
 
 class Arrives(TreeInvariant):

@@ -198,6 +198,9 @@ class PublishData(NamedTuple):
     data: bytes
     htl: int
     """The same."""
+    wanted: bool
+    """Whether the root accepts the packet even if its only subscriber is the sender: the publisher wants that, or a
+    node on the way has another subscriber."""
 
 
 class PublishSucceeded(NamedTuple):

@@ -187,6 +187,7 @@ class FreenetNode:
         *,
         number: int | None = None,
         sign: Callable[[int], bytes] | None = None,
+        need_subscriber: bool = False,
     ) -> None:
         """Bring a packet to everybody in the tree of ``key``, to which the application must be subscribed;
         ``Published`` or ``NotPublished`` tells what became of it.
@@ -194,12 +195,14 @@ class FreenetNode:
         :param token: whatever tells this call from others.
         :param number: the packet's; by default the next one, and another one if that is taken.
         :param sign: returns the packet for a number, instead of ``data``; may be called several times.
+        :param need_subscriber: whether it is ``NotPublished``, as ``no-subscribers``, if no node besides this one is
+            subscribed.
         :raises MessageTooLarge: if ``data`` has more than
             :data:`~fyrehose_twisted.freenet.messages.MAX_DATA` bytes.
         :raises UnencodableMessage: if ``number`` is none.
         :raises PublishQueueFull: if too many wait.
         """
-        self._publishing.publish(key, data, token, now, number, sign)
+        self._publishing.publish(key, data, token, now, number, sign, need_subscriber)
 
     def move(self, location: float, now: float) -> None:
         """Be elsewhere on the ring, after a swap for instance.

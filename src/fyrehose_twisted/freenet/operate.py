@@ -87,7 +87,7 @@ async def publish(options: argparse.Namespace, node: Conversation, reactor: Any)
         raise ConfigurationError(f"packets of {key.hex()} have to be signed: give --key-file FILE")
     if options.number is not None and not options.packet:
         raise ConfigurationError("--number goes with one packet, and not with standard input")
-    bearer = Bearer(node, key, signing, options.number, reactor, options.timeout)
+    bearer = Bearer(node, key, signing, options.number, reactor, options.timeout, options.allow)
     if options.packet:
         print(await bearer.bring(" ".join(options.packet).encode("utf-8", "surrogateescape")))
         return 0
@@ -108,6 +108,7 @@ class Bearer:
 
     :param signing: what to sign with; numbers of signed packets are chosen here, for the signature is for one of them.
     :param number: of the packet; ``None`` for the next one.
+    :param allow_no_subscribers: whether to publish even if the stream has no other subscriber.
     :ivar window: how many packets may be under way. The numbers of signed packets follow one another only if each is
         known before the next is signed.
     """
@@ -120,6 +121,7 @@ class Bearer:
         number: int | None,
         reactor: Any,
         timeout: float,
+        allow_no_subscribers: bool,
     ) -> None:
         self.window = WINDOW if signing is None else 1
         self._node = node
@@ -129,6 +131,7 @@ class Bearer:
         self._next: int | None = None
         self._reactor = reactor
         self._timeout = timeout
+        self._allow = allow_no_subscribers
 
     async def bring(self, packet: bytes) -> int:
         """Publish a packet; return its number.
@@ -142,7 +145,8 @@ class Bearer:
                 number = await self._free_number() if number is None else number
                 data = self._signing.sign(number, packet)
             text = data.decode("utf-8", "surrogateescape")
-            demand = self._node.demand(ask="publish", key=self._key.hex(), data=text, number=number)
+            question = {"ask": "publish", "key": self._key.hex(), "data": text, "number": number}
+            demand = self._node.demand(**question, allow_no_subscribers=self._allow)
             answer = await answer_to(demand, self._reactor, self._timeout)
             given, following = answer.get("number"), answer.get("next")
             if isinstance(given, int):

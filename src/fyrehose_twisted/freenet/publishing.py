@@ -42,7 +42,14 @@ class Publishing:
     # From the application
 
     def publish(
-        self, key: bytes, data: bytes, token: Any, now: float, number: int | None, sign: Callable[[int], bytes] | None
+        self,
+        key: bytes,
+        data: bytes,
+        token: Any,
+        now: float,
+        number: int | None,
+        sign: Callable[[int], bytes] | None,
+        need_subscriber: bool,
     ) -> None:
         """See :meth:`~fyrehose_twisted.freenet.node.FreenetNode.publish`."""
         if len(data) > MAX_DATA:
@@ -56,7 +63,7 @@ class Publishing:
             return
         if len(stream.backlog) >= MAX_BACKLOG:
             raise PublishQueueFull(f"{MAX_BACKLOG:,} packets of {key.hex()} wait already; wait for some of them first")
-        stream.backlog.append(Backlog(token, data, number, sign, 0))
+        stream.backlog.append(Backlog(token, data, number, sign, 0, not need_subscriber))
         self._from_backlog(stream, now)
 
     def _from_backlog(self, stream: Stream, now: float) -> None:
@@ -81,7 +88,8 @@ class Publishing:
             return
         uid = self._core.new_uid()
         self._core.recent.add(uid)
-        self._take(stream, Upward(uid, None, own, number, data, now + self._core.policy.publish_timeout, None), now)
+        until = now + self._core.policy.publish_timeout
+        self._take(stream, Upward(uid, None, own, number, data, until, None, own.wanted), now)
 
     def _next_number(self, stream: Stream, suggested: int | None) -> int:
         """Return a number that neither this node nor, as far as is known, anybody else has given.
@@ -115,7 +123,8 @@ class Publishing:
             core.send(neighbour, PublishFailed(uid, "queue-full"))
         else:
             until = now + core.policy.publish_timeout
-            self._take(stream, Upward(uid, neighbour, None, message.packet, message.data, until, None), now)
+            upward = Upward(uid, neighbour, None, message.packet, message.data, until, None, message.wanted)
+            self._take(stream, upward, now)
 
     def _take(self, stream: Stream, upward: Upward, now: float) -> None:
         """Answer for a packet if that is possible here, send it on otherwise."""
@@ -133,9 +142,18 @@ class Publishing:
         elif not self._signature_is_right(stream.key, number, upward.data):
             core.counts["bad_signatures"] += 1
             self._fails(stream, upward, "bad-signature")
+        elif not self._is_wanted(stream, upward):
+            core.counts["without_subscribers"] += 1
+            self._fails(stream, upward, "no-subscribers")
         else:
             self._spread(stream, number, upward.data, upward.origin)
             self._is_published(stream, upward)
+
+    def _is_wanted(self, stream: Stream, upward: Upward) -> bool:
+        """Say whether a subscriber gets the packet here, besides the sender, or the packet is wanted all the same."""
+        origin = upward.origin
+        others = any(subscriber is not origin for subscriber in stream.subscribers)
+        return upward.wanted or others or (origin is not None and stream.local)
 
     def _send_up(self, stream: Stream, upward: Upward, uid: int) -> None:
         """Send a packet to the parent under some uid, or keep it until there is a parent."""
@@ -146,7 +164,8 @@ class Publishing:
         core.at(upward.until, self._expired, stream, uid)
         if parent is not None:
             htl = core.policy.max_htl
-            core.send(parent, PublishData(uid, stream.key, upward.number, core.location, upward.data, htl))
+            wanted = self._is_wanted(stream, upward)
+            core.send(parent, PublishData(uid, stream.key, upward.number, core.location, upward.data, htl, wanted))
 
     def attached(self, stream: Stream, known: int | None, now: float) -> None:
         """A stream has another parent, or this node is the root now: what the root has not answered for goes there.
@@ -159,15 +178,17 @@ class Publishing:
         for uid in waiting:
             del core.upward[uid]
         for uid, upward in waiting.items():
-            if stream.parent is None:
-                self._take(stream, upward, now)
-                continue
             fresh = uid
             if upward.sent is not None:
+                # The root that is gone may have given it to subscribers, which look for a parent now.
+                upward = upward._replace(wanted=True)
                 # Who has seen the uid would take it for a loop.
                 fresh = core.new_uid()
                 core.recent.add(fresh)
-            self._send_up(stream, upward, fresh)
+            if stream.parent is None:
+                self._take(stream, upward, now)
+            else:
+                self._send_up(stream, upward, fresh)
         self._lift(stream, [] if known is None else stream.packets.after(known), now)
 
     def recalled(self, message: Recall, neighbour: Neighbour, now: float) -> None:

@@ -15,6 +15,7 @@ from fyrehose_twisted.freenet.invariants import (
     Arrives,
     Bounded,
     DeliveredOnce,
+    Heard,
     NobodyIsStuck,
     NoCycle,
     NothingVanishes,
@@ -160,7 +161,7 @@ class TreeScenario(Scenario):
                 self.operate(hosts[0], "publish", partial(self._publish_last_on, hosts[0], key))
 
     def _publish_last_on(self, host: Host, key: bytes, node: FreenetNode, now: float) -> None:
-        self.cast.publish(node, now, host, key)
+        self.cast.publish(node, now, host, key, needs_hearer=False)
         self.arrives.last[key] = next(reversed(self.cast.published))
 
     def statistics(self) -> Counter[str]:
@@ -171,6 +172,7 @@ class TreeScenario(Scenario):
                 "packets delivered": self.cast.delivered,
                 "packets missed": self.cast.missed,
                 "not published": self.cast.failed,
+                "without subscribers": self.cast.unheard,
             }
         )
         for host in self.cast.hosts:
@@ -209,6 +211,7 @@ class Calm(TreeScenario):
     def arrange(self) -> None:
         """See :class:`TreeScenario`."""
         self.add_invariant(NothingVanishes(self.cast, self.streams))
+        self.add_invariant(Heard(self.cast, self.streams))
 
 
 class Crowd(TreeScenario):

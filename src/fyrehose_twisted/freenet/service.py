@@ -65,6 +65,8 @@ FIRST_NEIGHBOUR_TIMEOUT = 2.0
 
 REASONS = {
     "no-stream": "a node on the way to the root, or this one, does not belong to the stream; subscribe first",
+    "no-subscribers": "the stream has no other subscriber, and nothing was published; publish when one has subscribed,"
+    " or allow it to have none (--allow-no-subscribers, allow_no_subscribers=True)",
     "not-subscribed": "the node above does not know this one as its subscriber; try again in a moment",
     "collision": "another packet has the number already",
     "timed-out": "the root did not answer in time; the packet may or may not have got there",
@@ -224,15 +226,25 @@ class FreenetService(Service):
                 self.links.flush_soon()
 
     def publish(
-        self, key: bytes, data: bytes, *, number: int | None = None, signing_key: SigningKey | None = None
+        self,
+        key: bytes,
+        data: bytes,
+        *,
+        number: int | None = None,
+        signing_key: SigningKey | None = None,
+        allow_no_subscribers: bool = False,
     ) -> Deferred[int]:
         """Bring a packet to everybody in the tree of ``key``, to which this service is subscribed; return a Deferred of
         its number, which fires when the root has it.
 
         :param number: the packet's; by default the next one, and another one if that is taken.
         :param signing_key: of a signed stream. Without it, ``data`` has to be signed for ``number`` already.
+        :param allow_no_subscribers: whether the packet is published even if the stream has no subscriber besides the
+            publisher. Each other subscription counts, that of another publisher too: here, each further
+            :meth:`subscribe` of this service.
 
-        It fails with :class:`~fyrehose_twisted.errors.PublishRefused`, and at once with
+        It fails with :class:`~fyrehose_twisted.errors.PublishRefused`, whose ``why`` is one of :data:`REASONS`, within
+        ``publish_timeout`` of the policy, and at once with
         :class:`~fyrehose_twisted.errors.MessageTooLarge`, :class:`~fyrehose_twisted.errors.PublishQueueFull`,
         :class:`~fyrehose_twisted.errors.UnencodableMessage`, and
         :class:`~fyrehose_twisted.errors.ConfigurationError` if the stream is another key's.
@@ -244,7 +256,9 @@ class FreenetService(Service):
         done = self._publishing[token] = Deferred()
         try:
             sign = _signer(key, data, number, signing_key)
-            node.publish(key, b"" if sign is not None else data, token, links.now(), number=number, sign=sign)
+            packet = b"" if sign is not None else data
+            alone = not allow_no_subscribers and self._users[key] <= 1
+            node.publish(key, packet, token, links.now(), number=number, sign=sign, need_subscriber=alone)
         except FyrehoseError as error:
             del self._publishing[token]
             return fail(error)

@@ -9,13 +9,17 @@ from fyrehose_twisted.freenet.neighbour import Neighbour
 
 
 class Backlog(NamedTuple):
-    """A packet of the application that has no number yet, or a number that it insists on."""
+    """A packet of the application that has no number yet, or a number that it insists on.
+
+    :ivar wanted: whether it is published even if the stream has no other subscriber.
+    """
 
     token: Any
     data: bytes
     number: int | None
     sign: Callable[[int], bytes] | None
     tries: int
+    wanted: bool = True
 
 
 class Upward(NamedTuple):
@@ -25,6 +29,7 @@ class Upward(NamedTuple):
     :ivar origin: whom it came from; ``None`` for this node.
     :ivar own: what the application asked for, if it came from here.
     :ivar sent: whom it was sent to, ``None`` while there is nobody.
+    :ivar wanted: whether a root accepts it that has no other subscriber than ``origin``.
     """
 
     uid: int
@@ -34,3 +39,4 @@ class Upward(NamedTuple):
     data: bytes
     until: float
     sent: Neighbour | None
+    wanted: bool = True

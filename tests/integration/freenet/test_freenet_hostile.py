@@ -159,7 +159,7 @@ def test_what_only_a_parent_may_say(nodes: Any) -> None:
 def test_who_is_no_subscriber_publishes_nothing(nodes: Any) -> None:
     for node in nodes[1:]:
         with closing(Stranger(node.port)) as stranger:
-            stranger.send(PublishData(1, KEY, 7, 0.5, b"forged", 10))
+            stranger.send(PublishData(1, KEY, 7, 0.5, b"forged", 10, True))
             assert stranger.wait_for(PublishFailed) == PublishFailed(1, "not-subscribed")
         assert counts(node)["unsubscribed_publishers"] == 1
 
@@ -214,7 +214,7 @@ def test_a_liar_about_its_location_that_knows_no_way(nodes: Any) -> None:
 def test_replays(nodes: Any, replayed: list[tuple[int, str]]) -> None:
     with closing(Stranger(nodes[1].port)) as stranger:
         request = SubscribeRequest(5, KEY, 10, -1, 0.5)
-        packet = PublishData(6, KEY, 2**63 - 1, 0.5, b"again", 10)
+        packet = PublishData(6, KEY, 2**63 - 1, 0.5, b"again", 10, True)
         for _ in range(50):
             stranger.send(request, packet)
         stranger.flush()

@@ -1,0 +1,49 @@
+"""``fyrehose freenet`` beside real nodes: what is published to nobody, and what commands leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fyrehose_twisted.freenet.signing import key_named
+
+KEY = key_named("news")
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def freenet(start: Any, tmp_path: Path) -> Run:
+    """Run ``fyrehose freenet`` with a node's control, and return the program when it has ended."""
+
+    def run(node: Any, command: str, *arguments: object, data: bytes = b"") -> Any:
+        program = start("fyrehose", "freenet", command, "-c", f"tcp:{node.control}", *arguments, cwd=tmp_path)
+        program.finish(data)
+        return program
+
+    return run
+
+
+def test_publishing_to_a_stream_without_subscribers_fails(network: Callable[..., Any], freenet: Run) -> None:
+    nodes = network(2)
+    for node in nodes:
+        node.start()
+    for node in nodes:
+        node.wait_for(lambda state: len(state["neighbours"]) == 1)
+    refused = freenet(nodes[1], "publish", KEY.hex(), "to nobody")
+    assert (refused.process.returncode, refused.out) == (1, ""), refused
+    assert "no-subscribers" in refused.err, refused
+    lines = freenet(nodes[1], "publish", KEY.hex(), data=b"a\nb\n")
+    assert (lines.process.returncode, lines.out) == (1, ""), lines
+    assert "2 of 2 lines not published" in lines.err, lines
+    allowed = freenet(nodes[1], "publish", "--allow-no-subscribers", KEY.hex(), "all the same")
+    assert (allowed.process.returncode, allowed.err) == (0, ""), allowed
+    nodes[0].options += ["--subscribe", KEY.hex()]
+    nodes[0].stop()
+    nodes[0].start().wait_until_settled()
+    nodes[1].wait_for(lambda state: len(state["neighbours"]) == 1)
+    published = freenet(nodes[1], "publish", KEY.hex(), "to a subscriber")
+    assert (published.process.returncode, published.err) == (0, ""), published
+    nodes[0].wait_for_packet(int(published.out))
