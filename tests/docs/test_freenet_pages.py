@@ -62,6 +62,8 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
         [messages.MAX_DATA, MAX_BODY],
         [rules.max_streams],
         [MAX_NEIGHBOURS],
+        [config.NodeConfig(0, 0, 0.0).greeting_timeout],
+        [config.NodeConfig(0, 0, 0.0).max_greetings_per_host],
         [searching.MAX_PARALLEL],
         [rules.max_waiting],
         [rules.max_waiting],

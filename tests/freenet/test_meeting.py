@@ -195,6 +195,37 @@ def test_who_is_crowded_takes_nobody_who_dials(make_bench: Any) -> None:
     assert bench.node.neighbours() == [1, ours]
 
 
+def test_a_link_that_does_not_greet_in_time_is_closed(make_bench: Any) -> None:
+    bench = make_bench(0.2, {}, config={"greeting_timeout": 5.0})
+    mute, slow, prompt = link(), link(), link()
+    bench.call("connected", mute)
+    bench.call("connected", slow)
+    bench.say(slow, Hello(7, 1, bench.at(0.1), bytes(16)))
+    greet(bench, prompt, 8)
+    bench.wait(4.9)
+    assert bench.others == []
+    bench.wait(0.2)
+    assert bench.others == [HangUp(mute), HangUp(slow)]
+    assert bench.node.counts["refused_late"] == 2
+    assert bench.node.neighbours() == [prompt]
+
+
+def test_the_oldest_link_of_an_address_that_has_not_greeted_makes_room(make_bench: Any) -> None:
+    bench = make_bench(0.2, {}, config={"max_greetings_per_host": 2})
+    elsewhere = link(address=("10.0.0.2", 6_174))
+    bench.call("connected", elsewhere)
+    silent = [link() for _ in range(2)]
+    for peer in silent:
+        bench.call("connected", peer)
+    assert bench.others == []
+    greet(bench, link(), 8)
+    assert bench.others == [HangUp(silent[0])]
+    assert bench.node.counts["refused_silent"] == 1
+    # A link that has greeted takes no room.
+    bench.call("connected", link())
+    assert bench.others == [HangUp(silent[0])]
+
+
 # Dialling
 
 

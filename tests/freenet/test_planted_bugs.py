@@ -27,7 +27,7 @@ from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.publishing import Publishing
 from fyrehose_twisted.freenet.recent import Recent
 from fyrehose_twisted.freenet.restarting import Restarts
-from fyrehose_twisted.freenet.scenarios import Calm, Crowd, Deaths, Islands, Storm, Strangers, Swaps
+from fyrehose_twisted.freenet.scenarios import Callers, Calm, Crowd, Deaths, Islands, Storm, Strangers, Swaps
 from fyrehose_twisted.freenet.searching import Searching
 from fyrehose_twisted.freenet.stream import Stream
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES
@@ -307,6 +307,14 @@ def takes_every_request_for_a_loop(patch: Patch) -> None:
     patch.setattr(Restarts, "better_root", nothing)
 
 
+def waits_for_greetings_for_good(patch: Patch) -> None:
+    patch.setattr(Meeting, "_greeted_late", nothing)
+
+
+def keeps_any_number_of_links_that_have_not_greeted(patch: Patch) -> None:
+    patch.setattr(Meeting, "_make_room", nothing)
+
+
 TREE = NoCycle.name, NobodyIsStuck.name, OneTree.name, Arrives.name
 BUGS = [
     Bug(is_a_root_wherever_it_is, (OneTree.name, Arrives.name), Crowd, seed=0),
@@ -336,6 +344,8 @@ BUGS = [
     Bug(gives_packets_to_the_first_only, (Arrives.name,), Calm, seed=2),
     Bug(says_that_it_has_published_too_soon, (NothingVanishes.name, Arrives.name), Calm, seed=0),
     Bug(publishes_where_nobody_hears, (Heard.name,), Calm, seed=1),
+    Bug(waits_for_greetings_for_good, (Bounded.name,), Callers, seed=1, message="has not greeted for"),
+    Bug(keeps_any_number_of_links_that_have_not_greeted, (Bounded.name,), Callers, seed=0, message="have not greeted"),
     Bug(lets_others_wait_without_limit, (Bounded.name,), Strangers, seed=0),
     Bug(does_not_expect_an_answer_for_what_is_over, (NOTHING_RAISES,), Storm, seed=1),
 ]

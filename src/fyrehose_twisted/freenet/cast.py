@@ -12,6 +12,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address, Dial, Peer, Write
 from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.freenet.callers import SilentCaller
 from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.events import Delivered, Missed, NotPublished, Published
 from fyrehose_twisted.freenet.location import key_location
@@ -104,6 +105,13 @@ class Cast(Observer):
         """Add a host that says whatever comes to its mind."""
         rng = Random(self.rng.getrandbits(64))
         host = self.network.add(name, address, lambda boot: Stranger(Random(rng.getrandbits(64)), victims, keys))
+        self.strangers.append(host)
+        return host
+
+    def add_silent_caller(self, name: str, address: Address, victims: Sequence[Address]) -> Host:
+        """Add a host that opens connections and does not greet."""
+        rng = Random(self.rng.getrandbits(64))
+        host = self.network.add(name, address, lambda boot: SilentCaller(Random(rng.getrandbits(64)), victims))
         self.strangers.append(host)
         return host
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from fyrehose_twisted.freenet.cast import Cast
@@ -14,6 +15,8 @@ from fyrehose_twisted.sim.invariants import Invariant
 
 CYCLE_LASTS = 60.0
 """Seconds that a cycle may last."""
+GREETING_GRACE = 1.0
+"""Seconds after the timeout of a greeting in which its link may still be open."""
 
 
 class TreeInvariant(Invariant):
@@ -222,6 +225,7 @@ class Bounded(TreeInvariant):
             if not host.running:
                 continue
             policy = host.node.config.policy
+            self._check_greetings(host)
             if len(host.node.streams) > policy.max_streams:
                 self.violated(f"{len(host.node.streams)} streams", host)
             for stream in host.node.streams.values():
@@ -236,3 +240,14 @@ class Bounded(TreeInvariant):
                 ):
                     if many > limit:
                         self.violated(f"{many} {what} are over the limit of {limit}", host)
+
+    def _check_greetings(self, host: Host) -> None:
+        config, greetings = host.node.config, host.node.greetings()
+        sources = Counter(peer.address[0] for peer in greetings if not peer.dialled)
+        for source, many in sources.items():
+            if many > config.max_greetings_per_host:
+                self.violated(f"{many} links of {source} have not greeted", host)
+        for since in greetings.values():
+            age = host.now - since
+            if age > config.greeting_timeout + GREETING_GRACE:
+                self.violated(f"a link has not greeted for {age:.1f} s", host)

@@ -28,10 +28,11 @@ _LABEL = b"fyrehose freenet link\0"
 class _Greeting:
     """A link whose other end is not known yet."""
 
-    __slots__ = ("hello", "ours")
+    __slots__ = ("hello", "ours", "since")
 
-    def __init__(self, ours: Hello) -> None:
+    def __init__(self, ours: Hello, now: float) -> None:
         self.ours = ours
+        self.since = now
         self.hello: Hello | None = None
 
 
@@ -70,13 +71,20 @@ class Meeting:
         if core.config.ping_every:
             core.at(now + core.config.ping_every, self._look_round)
 
+    def greetings(self) -> dict[Any, float]:
+        """Return the links whose other end is not known yet, and when each was opened; the oldest comes first."""
+        return {peer: greeting.since for peer, greeting in self._greetings.items()}
+
     # Links
 
     def connected(self, peer: Peer, now: float) -> None:
         """A link is open."""
         core = self._core
         ours = Hello(core.config.node, core.config.boot, core.location, core.rng.randbytes(NONCE_SIZE))
-        self._greetings[peer] = _Greeting(ours)
+        if not peer.dialled:
+            self._make_room(peer.address[0], now)
+        self._greetings[peer] = greeting = _Greeting(ours, now)
+        core.at(now + core.config.greeting_timeout, self._greeted_late, peer, greeting)
         if peer.dialled and peer.address in self._targets:
             target = self._targets[peer.address]
             target.dialling, target.link = False, peer
@@ -121,6 +129,18 @@ class Meeting:
             self._meet(hello, peer, now)
         else:
             self._refuse(peer, "out_of_turn", now)
+
+    def _make_room(self, host: str, now: float) -> None:
+        """Close the oldest link of a host that has as many as it may whose other ends are not known."""
+        # A dictionary keeps the order: the first is the oldest.
+        unknown = [peer for peer in self._greetings if not peer.dialled and peer.address[0] == host]
+        if len(unknown) >= self._core.config.max_greetings_per_host:
+            peer = unknown[0]
+            self._refuse(peer, "silent", now)
+
+    def _greeted_late(self, peer: Peer, greeting: _Greeting, now: float) -> None:
+        if self._greetings.get(peer) is greeting:
+            self._refuse(peer, "late", now)
 
     def _refuse(self, peer: Peer, why: str, now: float) -> None:
         core = self._core

@@ -141,6 +141,10 @@ class FreenetNode:
         """Return the links that are open."""
         return list(self._core.links)
 
+    def greetings(self) -> dict[Any, float]:
+        """Return the links whose other end has not greeted yet, and when each was opened."""
+        return self._meeting.greetings()
+
     def subscribe(self, key: bytes, now: float, *, last_seen: int = NONE_SEEN) -> None:
         """Belong to the tree of ``key``; ``Subscribed`` tells when. Subscribing twice is harmless.
 

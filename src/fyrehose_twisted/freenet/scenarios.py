@@ -355,4 +355,19 @@ class Strangers(TreeScenario):
         return FaultSchedule.draw(rng, rng.randrange(0, 8), until=self.duration, kinds=kinds)
 
 
-SCENARIOS: tuple[type[Scenario], ...] = (Calm, Crowd, Storm, Deaths, Islands, Swaps, Strangers)
+class Callers(TreeScenario):
+    """Hosts open connections all the time and do not greet."""
+
+    name = "freenet.callers"
+    sizes = (3, 4, 6)
+    duration = 60.0
+
+    def arrange(self) -> None:
+        """See :class:`TreeScenario`."""
+        for number in range(self.rng.choice((1, 2))):
+            victims = self.rng.sample(self.addresses, self.rng.randrange(1, 3))
+            host = self.cast.add_silent_caller(f"caller-{number + 1}", (f"10.0.9.{number + 1}", PORT), victims)
+            self.network.call_in(self.duration, partial(host.stop, Crash.KILLED))
+
+
+SCENARIOS: tuple[type[Scenario], ...] = (Calm, Crowd, Storm, Deaths, Islands, Swaps, Strangers, Callers)
