@@ -159,6 +159,18 @@ def test_subscribe(play: Any) -> None:
     assert run("subscribe", "--control", full.place, "name:news") == (1, "", "fyrehose: no room\n")
 
 
+def test_subscribe_gives_up_when_too_few_packets_come_in_time(play: Any) -> None:
+    def tell(asked: dict[str, Any]) -> list[Any]:
+        return [{"following": asked["key"]}, {"key": "00", "number": 7, "data": "a"}]
+
+    arguments = "subscribe", "--control", play(tell).place, "--count", "3", "--within", "1.5", "name:news"
+    assert run(*arguments) == (1, "a\n", "fyrehose: only 1 of 3 packets came within 1.5 s (--within)\n")
+    arguments = "subscribe", "--control", play(tell).place, "--count", "1", "--within", "60", "name:news"
+    assert run(*arguments) == (0, "a\n", "")
+    arguments = "subscribe", "--control", play(tell).place, "--within", "60", "name:news"
+    assert run(*arguments) == (1, "", "fyrehose: --within requires --count N\n")
+
+
 def test_publish(play: Any) -> None:
     node = play(lambda asked: [{"id": asked["id"], "number": 18}])
     assert run("publish", "--control", node.place, "name:news", "two", "words") == (0, "18\n", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fyrehose_twisted.arguments import add_timeout, asking_commands, count
+from fyrehose_twisted.arguments import add_timeout, asking_commands, count, positive
 
 # What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
 
@@ -32,6 +32,9 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     subscribe.add_argument("--after", type=int, metavar="N", help="begin behind packet N, as far as the network has it")
     subscribe.add_argument("--json", action="store_true", help="print numbers, gaps and changes too, as JSON")
     subscribe.add_argument("--count", type=count, metavar="N", help="stop after N packets")
+    subscribe.add_argument(
+        "--within", type=positive, metavar="S", help="fail unless the N packets come within S seconds [no limit]"
+    )
     add_timeout(subscribe, 10.0)
 
     publish = command(

@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Any
 
+from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.signing import parse_key
 from fyrehose_twisted.net.conversation import Conversation
 from fyrehose_twisted.net.told import Printer, print_told
@@ -16,6 +17,7 @@ class PacketPrinter(Printer):
     """Prints packets."""
 
     counted = "data"
+    noun = "packet"
 
     def show(self, message: dict[str, Any]) -> None:
         """See :class:`~fyrehose_twisted.net.told.Printer`."""
@@ -32,5 +34,7 @@ class PacketPrinter(Printer):
 
 async def follow(options: argparse.Namespace, node: Conversation, reactor: Any) -> int:
     """Run the command and return its exit status."""
+    if options.within is not None and options.count is None:
+        raise ConfigurationError("--within requires --count N")
     question = {"ask": "subscribe", "key": parse_key(options.key).hex(), "after": options.after}
-    return await print_told(PacketPrinter, question, options, node, reactor)
+    return await print_told(PacketPrinter, question, options, node, reactor, within=options.within)

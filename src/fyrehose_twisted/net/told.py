@@ -12,23 +12,26 @@ from twisted.internet.defer import CancelledError, Deferred
 from fyrehose_twisted.errors import MalformedPacket
 from fyrehose_twisted.net.conversation import Conversation, answer_to
 from fyrehose_twisted.terminal import StandardOutput, complain, printable
+from fyrehose_twisted.wording import counted
 
 
 class Printer:
     """Prints what a node tells on standard output, no faster than that takes it; subclasses say how.
 
     :cvar counted: what those messages have that are counted.
+    :cvar noun: what such a message is called.
     :param count: after how many of them it ends; ``None`` for never.
     :ivar ended: fires with what went wrong, ``None`` for nothing.
     """
 
     counted = ""
+    noun = "message"
 
     def __init__(self, node: Conversation, output: StandardOutput, count: int | None, as_json: bool) -> None:
         self.ended: Deferred[object] = Deferred()
         self.output = output
         self._node = node
-        self._left = count
+        self._count = self._left = count
         self._as_json = as_json
 
     def show(self, message: dict[str, Any]) -> None:
@@ -48,6 +51,13 @@ class Printer:
         if not self.ended.called:
             self.ended.callback(problem)
 
+    def expire(self, seconds: float) -> None:
+        """End because too few came in time."""
+        if self._count is None or self._left is None:
+            raise ValueError("a command without a count has no deadline")
+        came = self._count - self._left
+        self.end(f"only {came:,} of {counted(self._count, self.noun)} came within {seconds:g} s (--within)")
+
     def told(self, message: dict[str, Any]) -> None:
         """The node tells something."""
         if "error" in message:
@@ -64,13 +74,38 @@ class Printer:
 
 
 async def print_told(
-    make: type[Printer], question: dict[str, Any], options: argparse.Namespace, node: Conversation, reactor: Any
+    make: type[Printer],
+    question: dict[str, Any],
+    options: argparse.Namespace,
+    node: Conversation,
+    reactor: Any,
+    *,
+    within: float | None = None,
 ) -> int:
-    """Ask, print what is told until that is enough, and return the exit status."""
+    """Ask, print what is told until that is enough, and return the exit status.
+
+    :param within: seconds in which ``options.count`` messages must have come; ``None`` for any time.
+    """
     output = StandardOutput()
     printer = make(node, output, options.count, options.json)
     output.open(reactor)
     printer.start()
+    deadline = None if within is None else reactor.callLater(within, printer.expire, within)
+    try:
+        return await _print_until_ended(printer, output, question, options, node, reactor)
+    finally:
+        if deadline is not None and deadline.active():
+            deadline.cancel()
+
+
+async def _print_until_ended(
+    printer: Printer,
+    output: StandardOutput,
+    question: dict[str, Any],
+    options: argparse.Namespace,
+    node: Conversation,
+    reactor: Any,
+) -> int:
     answer = await answer_to(node.ask(**question), reactor, options.timeout)
     if "error" in answer:
         return complain(answer["error"])

@@ -47,3 +47,14 @@ def test_publishing_to_a_stream_without_subscribers_fails(network: Callable[...,
     published = freenet(nodes[1], "publish", KEY.hex(), "to a subscriber")
     assert (published.process.returncode, published.err) == (0, ""), published
     nodes[0].wait_for_packet(int(published.out))
+
+
+def test_a_subscriber_gives_up_when_too_few_packets_come_in_time(network: Callable[..., Any], freenet: Run) -> None:
+    nodes = network(2, subscribers=(0,))
+    for node in nodes:
+        node.start()
+    nodes.wait_for_one_tree()
+    nodes[0].publish("one")
+    late = freenet(nodes[1], "subscribe", "--count", 2, "--within", 3, KEY.hex())
+    assert (late.process.returncode, late.out) == (1, "one\n"), late
+    assert "only 1 of 2 packets came within 3 s" in late.err, late
