@@ -76,6 +76,7 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
         [rules.hold],
         [rules.publish_timeout],
         [rules.restart_interval],
+        [rules.restart_interval],
         [rules.suspicion],
     ]
     assert [[float(number.replace(",", "")) for number in row] for row in told] == expected

@@ -13,6 +13,7 @@ from fyrehose_twisted.freenet.invariants import (
     Arrives,
     Bounded,
     DeliveredOnce,
+    FewRestarts,
     Heard,
     NobodyIsStuck,
     NoCycle,
@@ -27,7 +28,7 @@ from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.publishing import Publishing
 from fyrehose_twisted.freenet.recent import Recent
 from fyrehose_twisted.freenet.restarting import Restarts
-from fyrehose_twisted.freenet.scenarios import Callers, Calm, Crowd, Deaths, Islands, Storm, Strangers, Swaps
+from fyrehose_twisted.freenet.scenarios import Callers, Calm, Crowd, Deaths, Hints, Islands, Storm, Strangers, Swaps
 from fyrehose_twisted.freenet.searching import Searching
 from fyrehose_twisted.freenet.stream import Stream
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES
@@ -174,6 +175,26 @@ def never_hears_that_a_restart_is_over(patch: Patch) -> None:
 
 def never_ends_its_own_restart(patch: Patch) -> None:
     patch.setattr(Restarts, "_stay", nothing)
+
+
+def follows_every_hint(patch: Patch) -> None:
+    original = Restarts.better_known
+
+    def better_known(self: Any, stream: Stream, place: float, now: float) -> None:
+        stream.followed_at = float("-inf")
+        original(self, stream, place, now)
+
+    patch.setattr(Restarts, "better_known", better_known)
+
+
+def looks_as_often_for_a_busy_node(patch: Patch) -> None:
+    original = Restarts.own_ended
+
+    def own_ended(self: Any, search: Any, reason: str | None, now: float) -> None:
+        search.stream.busy_looks = 0
+        original(self, search, reason, now)
+
+    patch.setattr(Restarts, "own_ended", own_ended)
 
 
 # Neighbours
@@ -336,6 +357,8 @@ BUGS = [
     Bug(looks_for_a_parent_only_once, (NobodyIsStuck.name, OneTree.name), Deaths, seed=0),
     Bug(never_hears_that_a_restart_is_over, (NobodyIsStuck.name, OneTree.name), Deaths, seed=2),
     Bug(never_ends_its_own_restart, TREE, Islands, seed=0),
+    Bug(follows_every_hint, (FewRestarts.name,), Hints, seed=0),
+    Bug(looks_as_often_for_a_busy_node, (FewRestarts.name,), Hints, seed=0),
     Bug(never_dials_again, (OneTree.name, Arrives.name), Storm, seed=0),
     Bug(has_any_number_of_streams, (Bounded.name,), Strangers, seed=0),
     Bug(delivers_what_it_has, (DeliveredOnce.name,), Storm, seed=1),
@@ -365,5 +388,5 @@ def test_a_search_finds_a_seed_that_shows_the_bug(bug: Bug, monkeypatch: Patch) 
 
 def test_every_invariant_has_a_bug() -> None:
     found = {name for bug in BUGS for name in bug.invariants}
-    every = NoCycle, NobodyIsStuck, OneTree, DeliveredOnce, NothingVanishes, Heard, Arrives, Bounded
+    every = NoCycle, NobodyIsStuck, OneTree, DeliveredOnce, NothingVanishes, Heard, Arrives, Bounded, FewRestarts
     assert {invariant.name for invariant in every} <= found

@@ -642,6 +642,56 @@ def test_a_root_that_hears_of_a_better_place_looks_for_it(root: Any) -> None:
     assert root.node.counts["volunteered"] == 1
 
 
+def restarts(bench: Any, seconds: float, *said: Any, answer: Any = RejectedLoop) -> int:
+    """Let neighbour 3 say something every 5 s and answer all requests; return how often the tree was restarted."""
+    before = bench.node.counts["volunteered"]
+    for _ in range(int(seconds / 0.5)):
+        if bench.now % 5.0 == 0.0:
+            bench.say(3, *said)
+        bench.wait(0.5)
+        for number, message in list(bench.sent):
+            if isinstance(message, ResubscribeRequest):
+                bench.say(number, answer(message.uid))
+        bench.sent.clear()
+    restarted: int = bench.node.counts["volunteered"] - before
+    return restarted
+
+
+def test_hints_restart_a_tree_once_in_a_restart_interval(make_bench: Any) -> None:
+    bench = make_bench(0.05, {3: 0.3}, first_probe=1e6, restart_interval=300.0)
+    bench.call("subscribe", bench.key)
+    bench.say(3, RejectedLoop(bench.asked_of(3).uid))
+    bench.adopt(3)
+    own = restarts(bench, 3_000.0)
+    hinted = restarts(bench, 3_000.0, BetterRoot(bench.key, bench.at(0.01)))
+    assert 9 <= own <= 11
+    assert 9 <= hinted - own <= 12
+
+
+def test_a_root_looks_less_and_less_often_for_a_nearer_node_that_stays_busy(make_bench: Any) -> None:
+    bench = make_bench(0.05, {3: 0.3}, first_probe=1e6, restart_interval=300.0)
+    bench.call("subscribe", bench.key)
+    bench.say(3, RejectedLoop(bench.asked_of(3).uid))
+    bench.adopt(3)
+    bench.say(3, BetterRoot(bench.key, bench.at(0.01)))
+    found = restarts(bench, 290.0, answer=lambda uid: RejectedBusy(uid, bench.at(0.01)))
+    # The hint, and after 10, 20, 40, 80 s.
+    assert found == 5
+
+
+def test_a_neighbour_that_moves_again_and_again_leaves_one_timer(make_bench: Any) -> None:
+    bench = make_bench(0.2, {1: 0.1, 3: 0.3})
+    bench.attach(0.15)
+    bench.say(1, Located(bench.at(0.11)))
+    for _ in range(2):
+        number, request = bench.asked()
+        bench.say(number, RejectedLoop(request.uid))
+    before = len(bench.node._core._timers)
+    for _ in range(40):
+        bench.say(1, Located(bench.at(0.12)))
+    assert len(bench.node._core._timers) == before + 1
+
+
 def test_a_better_place_is_told_up_to_the_root_once_in_ten_seconds(make_bench: Any) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach(0.05)

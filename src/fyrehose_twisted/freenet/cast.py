@@ -101,10 +101,18 @@ class Cast(Observer):
         self.got[name] = {}
         return host
 
-    def add_stranger(self, name: str, address: Address, victims: Sequence[Address], keys: Sequence[bytes]) -> Host:
-        """Add a host that says whatever comes to its mind."""
+    def add_stranger(
+        self,
+        name: str,
+        address: Address,
+        victims: Sequence[Address],
+        keys: Sequence[bytes],
+        make: Callable[..., Stranger] | None = None,
+    ) -> Host:
+        """Add a host that says whatever comes to its mind, or what ``make`` returns."""
         rng = Random(self.rng.getrandbits(64))
-        host = self.network.add(name, address, lambda boot: Stranger(Random(rng.getrandbits(64)), victims, keys))
+        stranger = Stranger if make is None else make
+        host = self.network.add(name, address, lambda boot: stranger(Random(rng.getrandbits(64)), victims, keys))
         self.strangers.append(host)
         return host
 
@@ -267,16 +275,19 @@ class Stranger:
 
     def tick(self, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
-        for address, due in self._due.items():
-            if due <= now:
-                self._due[address] = inf
-                if not self.quiet:
-                    self._effects.append(Dial(address))
+        self._dial_due(now)
         if self._act_at <= now:
             self._act_at = now + self.rng.expovariate(2.0)
             if self._peers and not self.quiet:
                 peer = self.rng.choice(self._peers)
                 self._write(peer, *self._forge())
+
+    def _dial_due(self, now: float) -> None:
+        for address, due in self._due.items():
+            if due <= now:
+                self._due[address] = inf
+                if not self.quiet:
+                    self._effects.append(Dial(address))
 
     def next_deadline(self) -> float:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""

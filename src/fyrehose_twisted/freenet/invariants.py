@@ -214,6 +214,34 @@ class Arrives(TreeInvariant):
             self.violated("they did not get the last packet", *missing)
 
 
+class FewRestarts(TreeInvariant):
+    """A node restarts a stream of its own accord a few times in each restart interval, whatever peers say.
+
+    These are seven looks of a new root, fewer and fewer; five that met a nearer node without a parent, fewer and fewer;
+    one for a hint, and one for a neighbour.
+    """
+
+    name = "restarts are few"
+    limit = 14
+
+    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
+        super().__init__(cast, keys)
+        self._restarts: dict[tuple[str, int, bytes, int], dict[float, None]] = {}
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        for host in self.cast.hosts:
+            if not host.running:
+                continue
+            interval = host.node.config.policy.restart_interval
+            for key, stream in host.node.streams.items():
+                restarts = self._restarts.setdefault((host.name, host.boots, key, stream.lives), {})
+                restarts[stream.restarted_at] = None
+                recent = [when for when in restarts if stream.restarted_at - when < interval]
+                if len(recent) > self.limit:
+                    self.violated(f"{key.hex()[:8]} was restarted {len(recent)} times in {interval:g} s", host)
+
+
 class Bounded(TreeInvariant):
     """Nothing that a peer can grow is over its limit."""
 

@@ -159,6 +159,7 @@ class Members:
         stream.restart_uid = stream.own_uid = None
         stream.attempts = 0
         stream.lives += 1
+        stream.follow_at, stream.busy_looks = float("inf"), 0
         if search.must_beat is not None:
             stream.uids.append(search.sent_uid)
         if old is not None and old is not parent:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from fyrehose_twisted.freenet.core import Core
 from fyrehose_twisted.freenet.events import Restarting as RestartingEvent
 from fyrehose_twisted.freenet.events import Subscribed, SubscribeFailed
@@ -113,12 +115,13 @@ class Restarts:
         allowed = stream.restarted_at + core.policy.restart_interval
         if now >= allowed:
             self._volunteer(stream, now)
-        else:
-            core.at(allowed, self._reconsider, stream, stream.lives)
+        elif stream.considered_at < allowed:
+            stream.considered_at = allowed
+            core.at(allowed, self._reconsider, stream)
 
-    def _reconsider(self, stream: Stream, lives: int, now: float) -> None:
+    def _reconsider(self, stream: Stream, now: float) -> None:
         allowed = now >= stream.restarted_at + self._core.policy.restart_interval
-        if self._idle(stream) and stream.lives == lives and allowed and self._nearer_than_root(stream):
+        if self._idle(stream) and allowed and self._nearer_than_root(stream):
             self._volunteer(stream, now)
 
     def _volunteer(self, stream: Stream, now: float) -> None:
@@ -166,11 +169,21 @@ class Restarts:
         if stream.parent is not None:
             core.send(stream.parent, BetterRoot(stream.key, place))
         else:
-            # Whoever is there may still be looking for a parent.
-            core.at(now + core.rng.uniform(0.5, 1.5), self._look_again, stream, stream.lives)
+            # Whoever is there may still be looking for a parent. Each look restarts the tree, and any peer can hint.
+            soon = now + core.rng.uniform(0.5, 1.5)
+            self._follow_at(stream, max(soon, stream.followed_at + core.policy.restart_interval))
 
-    def _look_again(self, stream: Stream, lives: int, now: float) -> None:
-        if self._idle(stream) and stream.lives == lives and stream.is_root:
+    def _follow_at(self, stream: Stream, when: float) -> None:
+        if when < stream.follow_at:
+            stream.follow_at = when
+            self._core.at(when, self._follow, stream, when)
+
+    def _follow(self, stream: Stream, when: float, now: float) -> None:
+        if not self._alive(stream) or stream.follow_at != when:
+            return
+        stream.follow_at = inf
+        if self._idle(stream) and stream.is_root:
+            stream.followed_at = now
             self._volunteer(stream, now)
 
     # What the parent says
@@ -245,7 +258,9 @@ class Restarts:
         if stream.connected:
             self._stay(stream, search, now)
             if reason == "busy" and stream.is_root:
-                self._core.at(now + HINT_INTERVAL, self._look_again, stream, stream.lives)
+                pause = HINT_INTERVAL * 2.0 ** min(stream.busy_looks, 10)
+                stream.busy_looks += 1
+                self._follow_at(stream, now + min(pause, self._core.policy.restart_interval))
         elif stream.phase is Phase.RESTARTING:
             stream.attempts += 1
             busy = reason == "busy"

@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 from fyrehose_twisted.freenet.cast import Cast
 from fyrehose_twisted.freenet.codec import FreenetCodec
 from fyrehose_twisted.freenet.config import NodeConfig
+from fyrehose_twisted.freenet.hint_flooder import HintFlooder
 from fyrehose_twisted.freenet.invariants import (
     Arrives,
     Bounded,
     DeliveredOnce,
+    FewRestarts,
     Heard,
     NobodyIsStuck,
     NoCycle,
@@ -370,4 +372,21 @@ class Callers(TreeScenario):
             self.network.call_in(self.duration, partial(host.stop, Crash.KILLED))
 
 
-SCENARIOS: tuple[type[Scenario], ...] = (Calm, Crowd, Storm, Deaths, Islands, Swaps, Strangers, Callers)
+class Hints(TreeScenario):
+    """A subscriber tells of roots on the keys that are not there, again and again."""
+
+    name = "freenet.hints"
+    sizes = (4, 6, 9)
+    duration = 900.0
+    interval = 10.0
+
+    def arrange(self) -> None:
+        """See :class:`TreeScenario`."""
+        self.add_invariant(FewRestarts(self.cast, self.streams))
+        victims = self.rng.sample(self.addresses, 2)
+        host = self.cast.add_stranger("flooder", ("10.0.9.1", PORT), victims, self.streams, HintFlooder)
+        host.begins = self.rng.uniform(0.0, 60.0)
+        self.network.call_in(self.duration, partial(host.stop, Crash.KILLED))
+
+
+SCENARIOS: tuple[type[Scenario], ...] = (Calm, Crowd, Storm, Deaths, Islands, Swaps, Strangers, Callers, Hints)

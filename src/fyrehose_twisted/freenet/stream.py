@@ -77,7 +77,11 @@ class Stream:
     :ivar attempts: how often this node's own search failed in a row.
     :ivar given: packets that the application was given last.
     :ivar restarted_at: when the last voluntary restart began.
+    :ivar considered_at: for when a look for a better parent was put off last.
     :ivar hinted_at: when a hint to a better root was passed on last.
+    :ivar followed_at: when this node, as the root, last looked for a better one because of what a peer said.
+    :ivar follow_at: when it does so next; infinite if it has no reason.
+    :ivar busy_looks: looks of this root, since it is one, that met a nearer node without a parent.
     :ivar recalled: in which of its lives packets were last given to the parent that lacked them.
     :ivar renumbered: whether the next packet is counted from somewhere else.
     :ivar lives: how often it got another parent or became root, so that timers know whether they still matter.
@@ -87,6 +91,10 @@ class Stream:
         "again_at",
         "attempts",
         "backlog",
+        "busy_looks",
+        "considered_at",
+        "follow_at",
+        "followed_at",
         "given",
         "held",
         "hinted_at",
@@ -133,7 +141,11 @@ class Stream:
         self.attempts = 0
         self.given = Recent(GIVEN_KEPT)
         self.restarted_at = float("-inf")
+        self.considered_at = float("-inf")
         self.hinted_at = float("-inf")
+        self.followed_at = float("-inf")
+        self.follow_at = float("inf")
+        self.busy_looks = 0
         self.lives = 0
         self.recalled = -1
         self.renumbered = False
