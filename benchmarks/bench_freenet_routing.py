@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from freenet import rivals
-from freenet.reference import TABLE, as_referred
+from freenet.reference import TABLE
 from freenet.report import print_beside, print_growth, print_million, print_swap, print_table
 from parcels.other_load import Busy, idle, share_of_others
 from race.machine import describe
@@ -49,11 +49,11 @@ def measure_table(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     with ProgressBar(total=4 * len(TABLE) * options.networks, unit=" networks") as progress:
         for reference in TABLE:
-            for kind, make in (("ours", Topology.kleinberg), ("as the reference", as_referred)):
+            for kind, draw in (("ours", "exact"), ("as the reference", "reference")):
                 row: dict[str, Any] = {"kind": kind, "n": reference.n, "degree": reference.degree}
                 for lattice in (True, False):
                     for seed in range(options.seed, options.seed + options.networks):
-                        topology = make(reference.n, reference.degree, seed, lattice)
+                        topology = Topology.kleinberg(reference.n, reference.degree, seed, lattice, draw=draw)
                         found = study(topology, 2_000, seed)
                         prefix = "" if lattice else "without, "
                         for name, value in _figures(found).items():

@@ -3,7 +3,9 @@
 Reference: the two tables of trees and of repairs, on networks of the library and on networks drawn as the reference
 drew its own, with intervals of 95 % over networks.
 
-Repair: the same when all die at one moment, which the reference did not do, and when nobody takes a subtree along.
+Repair: nodes die at one moment. In turn, as in the reference, one orphan resubscribes after the other; together, each
+does after its jitter, once with subtrees and once each member by itself. One by one, each node dies when the trees are
+whole again after the one before.
 
 Speed: messages a second of the nodes themselves, whole networks, and one of 100,000 nodes with 100 subscribers on
 each of 40 keys: seconds of CPU and the most memory, in a process of its own. Beside it the same topology in
@@ -28,8 +30,7 @@ from statistics import mean, median, stdev
 from typing import Any
 
 from freenet.figures import table
-from freenet.reference import as_referred
-from freenet.trees import KEYS, REPAIRS, SUBSCRIBERS, TREES, grow, measure_repair, measure_trees
+from freenet.trees import KEYS, REPAIRS, SUBSCRIBERS, TREES, WAYS, Way, grow, measure_repair, measure_trees
 from race.machine import describe
 
 from fyrehose_twisted.freenet.experiments import Policy, Topology
@@ -60,7 +61,7 @@ def draw(kind: str, links: str, n: int, seed: int) -> Topology:
     """Return a network of degree 10."""
     if links == "random":
         return Topology.random(n, 10, seed)
-    return Topology.kleinberg(n, 10, seed) if kind == "our links" else as_referred(n, 10, seed, False)
+    return Topology.kleinberg(n, 10, seed, draw="exact" if kind == "our links" else "reference")
 
 
 def measure_reference(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -81,23 +82,24 @@ def measure_reference(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def measure_repairs(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Repair the trees of the reference's table, one parent at a time and all at once."""
+    """Repair the trees of the reference's table in each way."""
     rows = []
-    ways: list[tuple[int, float, dict[str, Any], bool]] = [
-        (row.n, row.killed, {"accept": row.accept, **({} if at_once else UNDISTURBED)}, at_once)
+    ways: list[tuple[int, float, dict[str, Any], Way]] = [
+        (row.n, row.killed, {"accept": row.accept, **({} if way == "together" else UNDISTURBED)}, way)
         for row in REPAIRS
-        for at_once in (False, True)
+        for way in WAYS
     ]
     ways += [
-        (n, share, {"on_parent_lost": "teardown"}, True) for n, share in ((1_000, 0.1), (1_000, 0.3), (10_000, 0.1))
+        (n, share, {"on_parent_lost": "teardown"}, "together")
+        for n, share in ((1_000, 0.1), (1_000, 0.3), (10_000, 0.1))
     ]
     ways = [way for way in ways if way[0] <= options.largest]
     with ProgressBar(total=len(ways) * options.networks, unit=" networks") as progress:
-        for n, killed, policy, at_once in ways:
-            found: dict[str, Any] = {"n": n, "killed": killed, "policy": policy, "at once": at_once}
+        for n, killed, policy, way in ways:
+            found: dict[str, Any] = {"n": n, "killed": killed, "policy": policy, "way": way}
             for seed in range(options.seed, options.seed + options.networks):
                 topology = draw("as the reference", "Kleinberg", n, seed)
-                figures = measure_repair(topology, Policy(**policy), killed, seed, at_once=at_once)
+                figures = measure_repair(topology, Policy(**policy), killed, seed, way)
                 for name, value in figures.items():
                     found.setdefault(name, []).append(value)
                 progress.update()
@@ -209,15 +211,14 @@ def print_repairs(rows: list[dict[str, Any]]) -> None:
         known = [
             one for one in REPAIRS if (one.n, one.killed, one.accept) == (row["n"], row["killed"], policy.get("accept"))
         ]
-        if known and not row["at once"]:
+        if known and row["way"] == WAYS[0]:
             shown.append(
                 (label, "the reference", f"{known[0].messages}", "", "", f"{known[0].roots}", f"{known[0].reach}")
             )
-        when = "all at once" if row["at once"] else "one by one"
         figures = [interval(row[name]) for name in ("messages", "restarted", "seconds", "roots", "reach")]
-        shown.append((label, when, *figures))
+        shown.append((label, row["way"], *figures))
     print("Repairs: requests and notices for each lost parent, seconds, and the trees afterwards")
-    table(("nodes, killed, policy", "died", "requests", "notices", "seconds", "roots", "reach"), shown)
+    table(("nodes, killed, policy", "repaired", "requests", "notices", "seconds", "roots", "reach"), shown)
 
 
 def print_speed(rows: list[dict[str, Any]]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from fyrehose_twisted.freenet.experiments import Policy, Topology, TreeExperiment
 
@@ -30,6 +30,8 @@ class TreeRow(NamedTuple):
     members: int
 
 
+Way = Literal["in-turn", "one by one", "together"]
+WAYS: tuple[Way, ...] = "in-turn", "one by one", "together"
 EVERY_LINK = {"p_max": 1.0, "p_min": 1.0}
 TREES = (
     TreeRow(1_000, "Kleinberg", {"max_htl": 10, **EVERY_LINK}, 1.00, 1.000, 44, 4.8, 6.5, 21, 1.9, 243),
@@ -92,16 +94,20 @@ def measure_trees(topology: Topology, policy: Policy, seed: int) -> dict[str, fl
     }
 
 
-def measure_repair(topology: Topology, policy: Policy, killed: float, seed: int, *, at_once: bool) -> dict[str, float]:
+def measure_repair(topology: Topology, policy: Policy, killed: float, seed: int, way: Way) -> dict[str, float]:
     """Let a share of the nodes die, and return what that costs and what is left.
 
-    :param at_once: all at the same moment; otherwise each when the trees are whole again after the one before.
+    :param way: whether all die at one moment and orphans look for parents ``in-turn`` or ``together``, or the nodes die
+        ``one by one``, each when the trees are whole again after the one before.
     """
     experiment, _ = grow(topology, policy, seed)
-    for node in random.Random(seed).sample(range(topology.n), round(killed * topology.n)):
-        experiment.kill(node)
-        if not at_once:
+    dead = random.Random(seed).sample(range(topology.n), round(killed * topology.n))
+    if way == "one by one":
+        for node in dead:
+            experiment.kill(node)
             experiment.run()
+    else:
+        experiment.kill_at_once(dead, resubscribe=way)
     experiment.run()
     experiment.check()
     found = experiment.metrics()

@@ -121,6 +121,16 @@ def test_equal_seeds_make_equal_networks_and_others_make_others() -> None:
     assert not np.array_equal(makers[2](7).indices, makers[2](8).indices)
 
 
+def test_links_drawn_as_the_reference_did_are_fewer_and_rarer_to_the_next_node() -> None:
+    exact, reference = (Topology.kleinberg(2_000, 10, seed=1, draw=draw) for draw in ("exact", "reference"))
+    assert same(reference, Topology.kleinberg(2_000, 10, seed=1, draw="reference"))
+    assert exact.links == 10_000
+    assert reference.repeated == 10_000 - reference.links > 100
+    nearest = [np.count_nonzero(steps(topology) == 1) for topology in (exact, reference)]
+    assert 2.0 < nearest[0] / nearest[1] < 3.2
+    check(Topology.kleinberg(51, 5, seed=1, lattice=True, draw="reference"))
+
+
 def test_each_node_draws_as_many_links_as_any_other() -> None:
     assert Topology.kleinberg(2_000, 10, 3).degrees().min() >= 5
     assert Topology.random(2_000, 10, 3).degrees().min() >= 5
@@ -217,6 +227,8 @@ def test_names_are_numbered_as_they_come_and_numbers_by_size() -> None:
         (lambda: Topology.random(10, -1, 1), "degree=-1"),
         (lambda: Topology.kleinberg(10, 1, 1, lattice=True), "degree=1: the lattice alone gives each node 2 links"),
         (lambda: Topology.kleinberg(10, 2, -1), "seed=-1"),
+        (lambda: Topology.kleinberg(10, 2.5, 1, draw="reference"), "degree=2.5: with draw='reference'"),
+        (lambda: Topology.kleinberg(10, 2, 1, draw="dice"), "draw='dice': choose one of exact, reference"),  # type: ignore[arg-type]
         (lambda: Topology.kleinberg(10, 2, True), "seed=True"),
         (lambda: Topology.ring(6, 4), "reach=4: it must be a whole number from 1 to 3"),
         (lambda: Topology.from_edges([(0, 1), (2, 2)]), "edge 1 links node 2 to itself; leave it out"),

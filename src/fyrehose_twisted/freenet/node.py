@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from math import inf
 from random import Random
 from typing import Any
 
@@ -240,6 +241,10 @@ class FreenetNode:
         :param peer: what stands for the link in effects.
         """
         self._meeting.introduce(peer, node, boot, location, now)
+
+    def suspect(self, node: Any) -> None:
+        """Ask a neighbour last from now on: for experiments, in which a node is to notice later that one is gone."""
+        self._core.neighbours[node].suspected_until = inf
 
     def state(self, now: float) -> NodeState:
         """Return how the node looks."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from io import StringIO
 from random import Random
 from typing import Any
 
@@ -40,6 +42,28 @@ class TestNodesAndLinks:
         experiment.run()
         assert [node for node, parent in experiment.tree(KEY).items() if parent is None] == [4]
         experiment.check()
+
+    @pytest.mark.parametrize(("resubscribe", "most"), [("in-turn", 1), ("together", 6)])
+    def test_orphans_look_for_parents_in_turn_or_together(self, resubscribe: Any, most: int) -> None:
+        experiment = TreeExperiment(Topology.kleinberg(120, 6, seed=1, draw="reference"), seed=1)
+        for node in range(0, 120, 3):
+            experiment.subscribe(node, KEY)
+            experiment.run()
+        trace = StringIO()
+        experiment.trace(trace)
+        experiment.kill_at_once(range(0, 120, 9), resubscribe=resubscribe)
+        experiment.run()
+        experiment.check()
+        looking: set[int] = set()
+        sizes = [0]
+        for line in map(json.loads, trace.getvalue().splitlines()):
+            if line["what"] == "detached":
+                looking.add(line["node"])
+            elif line["what"] in ("attached", "root", "dropped", "down"):
+                looking.discard(line["node"])
+            sizes.append(len(looking))
+        assert max(sizes) == most
+        assert experiment.metrics()["reach"] == 1.0
 
     def test_whoever_starts_again_wants_what_it_wanted(self, ring: Make, grown: Make) -> None:
         experiment = grown(ring(), 1, 0)

@@ -44,6 +44,23 @@ def kleinberg_links(n: int, count: int, rng: Generator, given: Keys) -> Keys:
     return _drawn(n, count, rng, given, draw, lambda low, high: weights[high - low - 1])
 
 
+def reference_links(n: int, degree: int, rng: Generator, *, lattice: bool) -> Ranks:
+    """Draw links as the simulation of the reference figures did; return pairs, of which some are repeated.
+
+    How it drew them was found by trying: no other way that was tried gives all of its figures.
+    """
+    drawn = degree - 2 if lattice else degree
+    # Half a link more or less, where the degree is odd, falls to a node by chance.
+    counts = np.floor(drawn / 2 + rng.random(n)).astype(np.int64) if drawn % 2 else np.full(n, drawn // 2)
+    ones = np.repeat(np.arange(n), counts)
+    lengths = np.rint((n / 2) ** rng.random(len(ones))).astype(np.int64)
+    others = (ones + np.where(rng.random(len(ones)) < 0.5, lengths, -lengths)) % n
+    edges = np.column_stack((ones, others))
+    if lattice:
+        edges = np.concatenate((edges, np.column_stack((np.arange(n), (np.arange(n) + 1) % n))))
+    return edges
+
+
 def random_links(n: int, count: int, rng: Generator) -> Keys:
     """Draw ``count`` links, each as likely as any other, and return them in ascending order."""
 

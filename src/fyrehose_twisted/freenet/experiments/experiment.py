@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
+from random import Random
 from typing import IO, Any, Literal
 
 from twisted.internet.defer import Deferred
@@ -27,6 +29,7 @@ from fyrehose_twisted.freenet.experiments.measures import Measures
 from fyrehose_twisted.freenet.experiments.topology import Topology
 from fyrehose_twisted.freenet.experiments.trace import Trace
 from fyrehose_twisted.freenet.experiments.trees import tree_of
+from fyrehose_twisted.freenet.experiments.turns import orphans_of, resubscribe_in_turn
 from fyrehose_twisted.freenet.experiments.world import Latency, World
 from fyrehose_twisted.freenet.location import check_key
 from fyrehose_twisted.freenet.policy import Policy
@@ -215,14 +218,37 @@ class TreeExperiment:
     def kill(self, node: int) -> None:
         """Let a node die. Its neighbours notice after the time that a message takes."""
         self._check_node(node, running=True)
+        self._kill(node)
+
+    def _kill(self, node: int, unnoticed_by: Collection[int] = ()) -> None:
         self._measures.failed()
         self._trace_line("down", node=node)
-        self._world.kill(node)
+        self._world.kill(node, unnoticed_by=unnoticed_by)
         self._measures.died(node)
         for key in [key for one, key in self._waiting if one == node]:
             self._fail_waiting(node, key, "node-died")
         for token in [token for token, (one, _, _) in self._publishing.items() if one == node]:
             self._not_published(token, "node-died", None)
+
+    def kill_at_once(self, nodes: Iterable[int], *, resubscribe: Literal["together", "in-turn"] = "together") -> None:
+        """Let several nodes die at one moment.
+
+        :param resubscribe: what those do that have lost a parent. ``together``: each notices it after the time that a
+            message takes. ``in-turn``: each notices it when the one before has another parent or is a root, in an order
+            that is drawn; time passes until the last has. Until then an orphan takes in resubscribers as if its parent
+            were alive.
+        :raises ConfigurationError: if there is no such node, or one does not run.
+        :raises OperationalError: if one finds no parent within an hour of simulated time.
+        """
+        dead = list(dict.fromkeys(nodes))
+        for node in dead:
+            self._check_node(node, running=True)
+        orphans = orphans_of(self._world, set(dead)) if resubscribe == "in-turn" else {}
+        for node in dead:
+            self._kill(node, [orphan for orphan, parents in orphans.items() if node in parents])
+        if orphans:
+            resubscribe_in_turn(self._world, orphans, Random(f"{self.seed}/turns"), QUIET_LIMIT)
+            self._measures.passed()
 
     def restart(self, node: int, new_boot_id: bool = True) -> None:
         """Let a node that died run again, and its application want what it wanted.

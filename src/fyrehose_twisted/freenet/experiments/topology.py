@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -22,7 +22,7 @@ from fyrehose_twisted.freenet.experiments.adjacency import (
     link_keys,
     rows,
 )
-from fyrehose_twisted.freenet.experiments.drawing import kleinberg_links, random_links, ring_links
+from fyrehose_twisted.freenet.experiments.drawing import kleinberg_links, random_links, reference_links, ring_links
 from fyrehose_twisted.freenet.experiments.links_file import LinksFile, number_names, read_links, write_links
 from fyrehose_twisted.freenet.experiments.swapping import RESET, WALK, swapped
 
@@ -53,7 +53,9 @@ class Topology:
             array.setflags(write=False)
 
     @classmethod
-    def kleinberg(cls, n: int, degree: float, seed: int, lattice: bool = False) -> Topology:
+    def kleinberg(
+        cls, n: int, degree: float, seed: int, lattice: bool = False, *, draw: Literal["exact", "reference"] = "exact"
+    ) -> Topology:
         """Return a network of Kleinberg's model.
 
         Locations are drawn evenly. Each node draws as many links as any other, with a probability in inverse
@@ -64,13 +66,25 @@ class Topology:
         :param degree: links of a node, on average; half of those it draws, the others are drawn by others.
         :param lattice: whether each node is linked to its two neighbours on the ring besides, so that greedy routing
             always succeeds; these count.
+        :param draw: ``exact`` as above. ``reference``: as the simulation of the reference figures did. Lengths of links
+            are powers of n / 2 whose exponents are drawn evenly, rounded, and a link that is drawn again is not
+            replaced: links to the next node are 2.5 times as rare, and nodes have fewer links than ``degree``. Nodes
+            are numbered in the order of their locations.
         :raises ConfigurationError: if there cannot be so many links, or with ``lattice`` so few.
         """
+        if draw not in ("exact", "reference"):
+            raise ConfigurationError(f"draw={draw!r}: choose one of exact, reference")
         links = _count_links(n, degree, 3 if lattice else 2)
         ring = ring_links(n, 1) if lattice else np.empty(0, np.int64)
         if links < len(ring):
             raise ConfigurationError(f"degree={degree!r}: the lattice alone gives each node 2 links")
         rng = _generator(seed)
+        if draw == "reference":
+            if degree != int(degree):
+                raise ConfigurationError(f"degree={degree!r}: with draw='reference' it is a whole number")
+            edges = reference_links(n, int(degree), rng, lattice=lattice)
+            name = f"kleinberg(n={n}, degree={degree}, seed={seed}{', lattice=True' if lattice else ''}, draw={draw!r})"
+            return cls.from_edges(edges, np.sort(rng.random(n)), n=n, name=name)
         locations = rng.random(n)
         keys = kleinberg_links(n, links - len(ring), rng, ring)
         name = f"kleinberg(n={n}, degree={degree}, seed={seed}{', lattice=True' if lattice else ''})"

@@ -6,7 +6,7 @@ Messages stay the objects they are, and nodes are made when something first gets
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -129,8 +129,13 @@ class World:
 
     # What changes
 
-    def kill(self, number: int) -> None:
-        """Let a node die. What it has sent is lost on the way; its neighbours notice after the time of a message."""
+    def kill(self, number: int, *, unnoticed_by: Collection[int] = ()) -> None:
+        """Let a node die. What it has sent is lost on the way; its neighbours notice after the time of a message.
+
+        :param unnoticed_by: neighbours that notice it at :meth:`notice`, and until then ask it last.
+        """
+        for other in unnoticed_by:
+            self.nodes[other].suspect(number)
         others = self.linked(number)
         self.down.add(number)
         node = self.nodes.pop(number, None)
@@ -138,7 +143,13 @@ class World:
             self._asleep[number] = node
         self._armed.pop(number, None)
         for other in others:
-            self._cut_link(number, other, tell=(other,))
+            self._cut_link(number, other, tell=() if other in unnoticed_by else (other,))
+
+    def notice(self, number: int, dead: int) -> None:
+        """Let a node notice that a neighbour is gone."""
+        if number in self.nodes:
+            self._changing += 1
+            self._lose(number, self.nodes[number], dead)
 
     def restart(self, number: int, *, new_boot: bool) -> None:
         """Let a node run again; it has forgotten everything if its boot id is new."""
@@ -214,6 +225,20 @@ class World:
 
     # Time
 
+    def is_moving(self) -> bool:
+        """Say whether a message travels, or a node has not noticed yet that a link has changed."""
+        return bool(self._line or self._heap or self._changing)
+
+    def run_while(self, condition: Callable[[], bool], limit: float) -> bool:
+        """Let time pass while something holds; say whether that has ended before ``limit``."""
+        while condition():
+            following = self._following()
+            if following > limit:
+                self.now = max(self.now, limit)
+                return False
+            self._step(following)
+        return True
+
     def call_at(self, when: float, call: Callable[..., None], *arguments: Any) -> None:
         """Call something at some time."""
         heappush(self._calls, (when, next(self._numbers), call, arguments))
@@ -226,17 +251,11 @@ class World:
 
     def run_until_quiet(self, limit: float = inf) -> bool:
         """Let time pass until nobody waits for anything; say whether that came to be before ``limit``."""
-        while not self.is_quiet():
-            following = self._following()
-            if following > limit:
-                self.now = max(self.now, limit)
-                return False
-            self._step(following)
-        return True
+        return self.run_while(lambda: not self.is_quiet(), limit)
 
     def is_quiet(self) -> bool:
         """Say whether nothing travels, and nobody waits for anything."""
-        if self._line or self._heap or self._changing:
+        if self.is_moving():
             return False
         nodes = self.nodes
         busy = {number for number in self._perhaps_busy if number in nodes and nodes[number].busy}
