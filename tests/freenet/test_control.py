@@ -54,7 +54,7 @@ class Service:
     def next_number(self, key: bytes) -> int:
         return 18
 
-    def subscribe(self, key: bytes, *, last_seen: int | None = None) -> Deferred[None]:
+    def subscribe(self, key: bytes, *, last_seen: int | None = None, keep: bool = True) -> Deferred[None]:
         if key == FULL:
             return fail(TooManyStreams(1))
         self.users.append(key)
@@ -67,7 +67,7 @@ class Service:
         self.connecting.append(Deferred())
         return self.connecting[-1]
 
-    def unsubscribe(self, key: bytes) -> None:
+    def unsubscribe(self, key: bytes, *, keep: bool = True) -> None:
         self.users.remove(key)
 
     def publish(

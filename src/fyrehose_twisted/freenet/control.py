@@ -59,8 +59,8 @@ class Control(Link):
         self._service = service
         self._gone = gone
         self._publishing = 0
-        self._joined: set[bytes] = set()
-        """Streams that the node has for this client."""
+        self._joined: set[tuple[bytes, bool]] = set()
+        """Streams that the node has for this client, and whether for their packets."""
         self._following: set[bytes] = set()
 
     def messages_received(self, messages: Sequence[dict[str, Any]]) -> None:
@@ -124,13 +124,13 @@ class Control(Link):
 
     def _subscribe(self, key: bytes, after: int | None) -> None:
         new = key not in self._following
-        known = key in self._joined or self._service.is_local(key)
+        known = (key, True) in self._joined or (key, False) in self._joined or self._service.is_local(key)
         kept = self._service.kept(key, after) if known and new and after is not None else []
         if new and not self._following:
             self._service.listen(self)
         self._following.add(key)
         self.send([{"following": key.hex()}])
-        self._join(key, after).addErrback(lambda failure: self.send([{"error": str(failure.value)}]))
+        self._join(key, after, keep=True).addErrback(lambda failure: self.send([{"error": str(failure.value)}]))
         if kept:
             self.packets_received(key, kept)
 
@@ -172,20 +172,20 @@ class Control(Link):
             elif not self.over:
                 call()
 
-        self._join(key, None).addBoth(connected)
+        self._join(key, None, keep=False).addBoth(connected)
 
-    def _join(self, key: bytes, after: int | None) -> Deferred[None]:
+    def _join(self, key: bytes, after: int | None, *, keep: bool) -> Deferred[None]:
         joining: Deferred[None]
-        if key in self._joined:
+        if (key, keep) in self._joined:
             joining = self._service.when_connected(key)
             return joining
 
         def failed(failure: Failure) -> Failure:
-            self._joined.discard(key)
+            self._joined.discard((key, keep))
             return failure
 
-        self._joined.add(key)
-        joining = self._service.subscribe(key, last_seen=after)
+        self._joined.add((key, keep))
+        joining = self._service.subscribe(key, last_seen=after, keep=keep)
         return joining.addErrback(failed)
 
     def _let_go(self) -> None:
@@ -193,8 +193,8 @@ class Control(Link):
             self._following.clear()
             self._service.unlisten(self)
         joined, self._joined = self._joined, set()
-        for key in joined:
-            self._service.unsubscribe(key)
+        for key, keep in joined:
+            self._service.unsubscribe(key, keep=keep)
 
 
 def _number(value: Any, name: str) -> int | None:

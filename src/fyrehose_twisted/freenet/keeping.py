@@ -15,6 +15,7 @@ from fyrehose_twisted.freenet.messages import NONE_SEEN
 from fyrehose_twisted.freenet.packets import HALF
 from fyrehose_twisted.interfaces import IJournal
 from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.layout import directory_name
 from fyrehose_twisted.journal.store import Journal, JournalConfig, check_free, open_journal
 from fyrehose_twisted.journal.upkeep import Upkeep
 from fyrehose_twisted.record import Record
@@ -105,6 +106,10 @@ class Keeping:
         """
         for key in keys:
             check_free(self.directory, stream_of(key))
+
+    def has(self, key: bytes) -> bool:
+        """Say whether there is a journal of a stream."""
+        return key in self._open or (self.directory / directory_name(stream_of(key))).is_dir()
 
     def open(self, key: bytes, reactor: Any, failed: Callable[[Exception], object]) -> PacketJournal:
         """Return the journal of a stream, the same one each time.

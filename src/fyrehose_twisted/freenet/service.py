@@ -150,6 +150,8 @@ class FreenetService(Service):
         self._error: Exception | None = None
         self._listeners = Listeners()
         self._users: Counter[bytes] = Counter(dict.fromkeys(streams, 1))
+        self._kept = self._users.copy()
+        """How often it did so for the packets, which a journal keeps."""
         self._last_seen: dict[bytes, int] = {}  # Of streams that are subscribed to before the start.
         """How often the application subscribed to each stream."""
         for key in self._users:
@@ -169,11 +171,13 @@ class FreenetService(Service):
 
     # For applications
 
-    def subscribe(self, key: bytes, *, last_seen: int | None = None) -> Deferred[None]:
+    def subscribe(self, key: bytes, *, last_seen: int | None = None, keep: bool = True) -> Deferred[None]:
         """Belong to the tree of ``key``; the Deferred fires when the node does. Packets go to those who
         :meth:`listen`. Each call wants its own :meth:`unsubscribe`.
 
         :param last_seen: the last packet number that the application has; by default that of the journal.
+        :param keep: whether packets are kept in a journal, which is made if need be; without, they are only if there is
+            one already. Who only publishes needs none.
 
         It fails with :class:`~fyrehose_twisted.errors.ConfigurationError` if ``key`` is none,
         :class:`~fyrehose_twisted.errors.TooManyStreams`, :class:`~fyrehose_twisted.journal.errors.JournalError`, and
@@ -184,16 +188,17 @@ class FreenetService(Service):
             check_key(key)
             if not self._users[key]:
                 if node is not None and links is not None:
-                    self._join(key, last_seen)
+                    self._join(key, last_seen, keep=keep)
                     links.flush_soon()
                 elif last_seen is not None:
                     self._last_seen[key] = last_seen
         except FyrehoseError as error:
             return fail(error)
         self._users[key] += 1
+        self._kept[key] += keep
 
         def failed(failure: Failure) -> Failure:
-            self.unsubscribe(key)
+            self.unsubscribe(key, keep=keep)
             return failure
 
         return self.when_connected(key).addErrback(failed)
@@ -213,13 +218,16 @@ class FreenetService(Service):
         """Say whether the service is subscribed to a stream, whoever wanted that."""
         return bool(self._users[key])
 
-    def unsubscribe(self, key: bytes) -> None:
-        """Take back one :meth:`subscribe`. The node stays in the tree so long as others need it there."""
+    def unsubscribe(self, key: bytes, *, keep: bool = True) -> None:
+        """Take back one :meth:`subscribe` with the same ``keep``. The node stays in the tree so long as others need it
+        there."""
         if not self._users[key]:
             return
+        self._kept[key] = max(0, self._kept[key] - keep)
         self._users[key] -= 1
         if not self._users[key]:
             del self._users[key]
+            self._kept.pop(key, None)
             self._last_seen.pop(key, None)
             if self.node is not None and self.links is not None:
                 self.node.unsubscribe(key, self.links.now())
@@ -412,7 +420,7 @@ class FreenetService(Service):
         self._entrances.open(self.links.factory)
         self.log.info("node {node:016x} at {location:.6f} on the ring", node=number, location=location)
         for key in self._users:
-            self._join(key, self._last_seen.pop(key, None))
+            self._join(key, self._last_seen.pop(key, None), keep=bool(self._kept[key]))
         self.links.flush()
         if self._error is None:
             supervisor.ready(self.reactor, f"listening on {self._entrances}")
@@ -441,16 +449,19 @@ class FreenetService(Service):
     def _make_link(self) -> Link:
         return self._protocol(self._codec)
 
-    def _join(self, key: bytes, last_seen: int | None) -> None:
+    def _join(self, key: bytes, last_seen: int | None, *, keep: bool) -> None:
         assert self.node is not None, "the callers have looked"
         assert self.links is not None, "it comes with the node"
-        journal = self._journal(key)
+        journal = self._journal(key, make=keep)
         if last_seen is None:
             last_seen = NONE_SEEN if journal is None else journal.last_seen
         self.node.subscribe(key, self.links.now(), last_seen=last_seen)
 
-    def _journal(self, key: bytes) -> PacketJournal | None:
-        return None if self._keeping is None else self._keeping.open(key, self.reactor, self.fail)
+    def _journal(self, key: bytes, *, make: bool) -> PacketJournal | None:
+        keeping = self._keeping
+        if keeping is None or not (make or keeping.has(key)):
+            return None
+        return keeping.open(key, self.reactor, self.fail)
 
     def _give_up(self) -> None:
         """Nothing more will be known of what is under way."""
@@ -505,7 +516,7 @@ class FreenetService(Service):
         if self._error is not None:
             return
         try:
-            journal = self._journal(event.key)
+            journal = self._journal(event.key, make=bool(self._kept[event.key]))
             if journal is not None:
                 journal.take(event)
         except FyrehoseError as error:

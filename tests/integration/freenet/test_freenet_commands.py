@@ -58,3 +58,21 @@ def test_a_subscriber_gives_up_when_too_few_packets_come_in_time(network: Callab
     late = freenet(nodes[1], "subscribe", "--count", 2, "--within", 3, KEY.hex())
     assert (late.process.returncode, late.out) == (1, "one\n"), late
     assert "only 1 of 2 packets came within 3 s" in late.err, late
+
+
+def test_publishing_through_a_node_makes_no_journal_there(network: Callable[..., Any], freenet: Run) -> None:
+    nodes = network(2)
+    nodes[0].options += ["--subscribe", KEY.hex()]
+    nodes[1].options += ["--journal", "kept"]
+    for node in nodes:
+        node.start()
+    nodes[0].wait_until_settled()
+    nodes[1].wait_for(lambda state: len(state["neighbours"]) == 1)
+    published = freenet(nodes[1], "publish", KEY.hex(), data=b"one\ntwo\n")
+    assert published.process.returncode == 0, published
+    nodes[0].wait_for_packet(int(published.out.split()[-1]))
+    assert not (nodes[1].root / "kept" / f"freenet-{KEY.hex()}").exists()
+    # A subscription makes it.
+    read = freenet(nodes[1], "subscribe", "--count", 2, "--within", 60, KEY.hex())
+    assert (read.process.returncode, read.out) == (0, "one\ntwo\n"), read
+    assert (nodes[1].root / "kept" / f"freenet-{KEY.hex()}").exists()
