@@ -10,6 +10,7 @@ import pytest
 from fyrehose_twisted.freenet.events import Delivered, Packet, Published
 from fyrehose_twisted.freenet.experiments import Policy, Topology, TreeExperiment
 from fyrehose_twisted.freenet.messages import SubscribeData
+from fyrehose_twisted.sim.invariants import InvariantViolated
 
 KEY = bytes(20)
 OTHER = bytes(range(20))
@@ -158,10 +159,10 @@ class TestPackets:
         measures.publishing(1, stayed, KEY, b"x")
         measures.told(stayed, Delivered(KEY, [Packet(7, b"x")]))
         measures.told(stayed, Published(1, KEY, 7))
-        world.copies[KEY, 7] = 1
+        world.copies[KEY, 7, b"x"] = 1
         world.now = 0.1
         measures.died(died)
-        del world.copies[KEY, 7]
+        del world.copies[KEY, 7, b"x"]
         measures.told(served, Delivered(KEY, [Packet(7, b"x")]))
         measures.died(served)
         measures.unwanted(left, KEY)
@@ -185,6 +186,24 @@ class TestPackets:
         measures.told(1, Delivered(KEY, [Packet(8, b"y")]))
         # Of the first packet, due to 0 and 2, one came; of the second, due to all three, one.
         assert picked(experiment, "delivery_ratio") == (2 / 5,)
+
+    def test_two_packets_with_one_number_are_two(self, line: Make) -> None:
+        experiment = line()
+        measures = experiment._measures
+        for node in range(3):
+            measures.wanted(node, KEY)
+        for token, (publisher, data) in enumerate([(0, b"x"), (1, b"y")]):
+            measures.publishing(token, publisher, KEY, data)
+            measures.told(publisher, Delivered(KEY, [Packet(7, data)]))
+            measures.told(publisher, Published(token, KEY, 7))
+        measures.told(2, Delivered(KEY, [Packet(7, b"x")]))
+        measures.told(2, Delivered(KEY, [Packet(7, b"y")]))
+        # Each is due to all three, and has come to its publisher and to 2.
+        assert picked(experiment, "delivery_ratio") == (4 / 6,)
+        experiment.check()
+        measures.told(2, Delivered(KEY, [Packet(7, b"y")]))
+        with pytest.raises(InvariantViolated, match="delivered twice"):
+            experiment.check()
 
     def test_who_comes_later_is_not_waited_for(self, line: Make, grown: Make, published: Publish) -> None:
         experiment = grown(line(), 2)

@@ -52,11 +52,15 @@ from fyrehose_twisted.freenet.messages import ResubscribeRequest
 if TYPE_CHECKING:
     from fyrehose_twisted.freenet.experiments.world import World
 
+_Packet = tuple[bytes, int, bytes]
+"""Key, number and data of a packet."""
+
 
 @dataclass(slots=True)
 class _Sent:
     """A packet.
 
+    :ivar data: what was published. Two roots may give one number to two packets.
     :ivar step: of the publication. Steps number publications, deliveries and departures in order: several happen at one
         time.
     :ivar expected: subscribers that ran then.
@@ -64,6 +68,7 @@ class _Sent:
     """
 
     key: bytes
+    data: bytes
     at: float
     step: int
     expected: frozenset[int]
@@ -85,11 +90,11 @@ class Measures:
         self._later: list[list[int]] = []
         self._hops: list[int] = []
         self._failed = 0
-        self._sent: dict[tuple[bytes, int], _Sent] = {}
+        self._sent: dict[_Packet, _Sent] = {}
         self._under_way: dict[int, _Sent] = {}
-        self._early: dict[tuple[bytes, int], list[tuple[int, float, int]]] = {}
+        self._early: dict[_Packet, list[tuple[int, float, int]]] = {}
         self._departures: dict[tuple[int, bytes], list[int]] = {}
-        self._left_early: dict[tuple[bytes, int], set[int]] = {}
+        self._left_early: dict[_Packet, set[int]] = {}
         """Nodes that left while a copy of a packet was travelling."""
         self._steps = 0
         self._latencies: list[float] = []
@@ -100,7 +105,7 @@ class Measures:
         self._members: set[tuple[int, bytes]] = set()
         self._member_seconds = 0.0
         self._looked_at = 0.0
-        self._seen: set[tuple[int, bytes, int]] = set()
+        self._seen: set[tuple[int, _Packet]] = set()
         self._counts: Counter[str] = Counter()
         self.delivered_twice: list[tuple[int, bytes, int]] = []
 
@@ -130,7 +135,7 @@ class Measures:
         """An application publishes."""
         down = self._world.down
         expected = frozenset(one for one in self._wanting.get(key, ()) if one not in down)
-        self._under_way[token] = _Sent(key, self._world.now, self._step(), expected, self._broken)
+        self._under_way[token] = _Sent(key, data, self._world.now, self._step(), expected, self._broken)
 
     def not_published(self, token: int) -> None:
         """Nothing came of it."""
@@ -171,7 +176,7 @@ class Measures:
                 self._orphans.setdefault((node, key), self._world.now)
             case Delivered(key, packets):
                 for packet in packets:
-                    self._delivered(node, key, packet.number)
+                    self._delivered(node, (key, packet.number, packet.data))
             case Published(token, key, number):
                 self._published(token, key, number)
             case _:
@@ -190,18 +195,21 @@ class Measures:
         assert isinstance(token, int), "tokens are the experiment's"
         if token not in self._under_way:
             return
-        sent = self._sent[key, number] = self._under_way.pop(token)
-        for node, when, step in self._early.pop((key, number), ()):
+        sent = self._under_way.pop(token)
+        packet = key, number, sent.data
+        self._sent[packet] = sent
+        for node, when, step in self._early.pop(packet, ()):
             self._arrived(sent, node, when, step)
 
-    def _delivered(self, node: int, key: bytes, number: int) -> None:
-        if (node, key, number) in self._seen:
+    def _delivered(self, node: int, packet: _Packet) -> None:
+        if (node, packet) in self._seen:
+            key, number, _ = packet
             self.delivered_twice.append((node, key, number))
-        self._seen.add((node, key, number))
-        sent, now, step = self._sent.get((key, number)), self._world.now, self._step()
+        self._seen.add((node, packet))
+        sent, now, step = self._sent.get(packet), self._world.now, self._step()
         if sent is None:
             # Others have it before the publisher learns that they do.
-            self._early.setdefault((key, number), []).append((node, now, step))
+            self._early.setdefault(packet, []).append((node, now, step))
         else:
             self._arrived(sent, node, now, step)
 

@@ -64,8 +64,8 @@ class World:
         self.delivered = 0
         self.costs: dict[int, list[int]] = {}
         """Requests and messages of a search, by its uid, for those that somebody wants to know of."""
-        self.copies: Counter[tuple[bytes, int]] = Counter()
-        """Copies of each packet that are travelling, by key and number."""
+        self.copies: Counter[tuple[bytes, int, bytes]] = Counter()
+        """Copies of each packet that are travelling, by key, number and data."""
         self._tell = tell
         self._rng = Random(f"{seed}/nodes")
         self._link_rng = Random(f"{seed}/links")
@@ -338,7 +338,7 @@ class World:
                 self.lost += 1
                 continue
             if kind in PACKETS:
-                self.copies[message.key, message.packet] += 1
+                self.copies[message.key, message.packet, message.data] += 1
             arrives = self._arrival(source, destination)
             if fixed:
                 self._line.append((arrives, next(numbers), source, destination, life, message))
@@ -346,7 +346,7 @@ class World:
                 heappush(self._heap, (arrives, next(numbers), source, destination, life, message))
 
     def _copy_ends(self, message: Any) -> None:
-        packet = message.key, message.packet
+        packet = message.key, message.packet, message.data
         self.copies[packet] -= 1
         if not self.copies[packet]:
             del self.copies[packet]
