@@ -217,8 +217,8 @@ def print_repairs(rows: list[dict[str, Any]]) -> None:
             )
         figures = [interval(row[name]) for name in ("messages", "restarted", "seconds", "roots", "reach")]
         shown.append((label, row["way"], *figures))
-    print("Repairs: requests and notices for each lost parent, seconds, and the trees afterwards")
-    table(("nodes, killed, policy", "repaired", "requests", "notices", "seconds", "roots", "reach"), shown)
+    print("Repairs: messages and notices for each lost parent, seconds, and the trees afterwards")
+    table(("nodes, killed, policy", "repaired", "messages", "notices", "seconds", "roots", "reach"), shown)
 
 
 def print_speed(rows: list[dict[str, Any]]) -> bool:
