@@ -35,6 +35,8 @@ OLDEST, LAST = 3, 9
 class Order:
     """Orders at once, but refuses what begins with ``no``, and never answers what begins with ``wait``."""
 
+    founding = "00c0ffee00c0ffee"
+
     def __init__(self) -> None:
         self.log = [Event(number, "node-1", 1, number, b'{"n":%d}' % number) for number in range(OLDEST, LAST + 1)]
         self.listeners: list[Any] = []
@@ -83,7 +85,7 @@ class Order:
         """Return how it looks."""
         members = (MemberState("node-1", "0" * 16, "127.0.0.1:4000", True),)
         neighbours = (NeighbourState("node-2", 7, "127.0.0.1:4001", "Dsc", True, False, 1.5),)
-        head = "node-1", 5, "0" * 16, "test", "Wrk", "alone", "node-1"
+        head = "node-1", 5, "0" * 16, "test", self.founding, "Wrk", "alone", "node-1"
         return ClusterState(*head, 3, self.last, OLDEST, 1, members, neighbours, {"bad-parcels": 0})
 
     def reform(self) -> None:

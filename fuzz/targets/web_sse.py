@@ -10,7 +10,7 @@ from fyrehose_twisted.web.sse import BadStream, FrameReader, comment, frame, pos
 
 def seeds() -> Iterable[bytes]:
     """Return streams."""
-    yield b"\x07" + frame(b'{"sequence":1}', 1) + frame(b"x", 2, b"gap") + position(b"9") + comment(b"still here")
+    yield b"\x07" + frame(b'{"sequence":1}', b"1") + frame(b"x", b"2", b"gap") + position(b"9") + comment(b"still here")
     yield b"\x01data: a\r\ndata\r\rid: \xc3\xbc\n\n:\n"
     yield b"\x03\xef\xbb\xbfdata:a\nretry: 10\nevent\n\n"
     yield b"\x02data: \xff\n\n"

@@ -127,6 +127,35 @@ class EventsNotHeld(LocalError):
         self.last = last
 
 
+class FoundedAnew(OperationalError):
+    """A cluster is not the one that gave out the numbers that a client has: it was founded, or formed, anew.
+
+    :ivar known: founding that the client knows, 16 hexadecimal digits.
+    :ivar founding: founding of the cluster now.
+    """
+
+    def __init__(self, known: str, founding: str) -> None:
+        super().__init__(
+            f"the cluster was founded anew as {founding}, and its numbers are not those of {known}; read it from its"
+            " first event on"
+        )
+        self.known = known
+        self.founding = founding
+
+
+class BeyondEnd(LocalError):
+    """A client wants to follow from a number that the cluster has not given out, nor gives out next.
+
+    :ivar first: number from which the client wants to follow.
+    :ivar next: number of the next event.
+    """
+
+    def __init__(self, first: int, next: int) -> None:
+        super().__init__(f"event {first} lies beyond the end; the next one will be {next}")
+        self.first = first
+        self.next = next
+
+
 class TooManyStreams(LocalError):
     """A node has as many streams as it may."""
 

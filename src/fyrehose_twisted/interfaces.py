@@ -232,6 +232,11 @@ class IEventSource(Interface):
 class IOrderedEvents(IEventSource):
     """A cluster that keeps one order, as one of its nodes offers it to applications."""
 
+    founding = Attribute(
+        "Id of the cluster's founding, 16 hexadecimal digits, empty before the node is in a cluster. Numbers of events"
+        " mean the same for as long as it stays."
+    )
+
     def publish(data: bytes, publisher: str = "", key: str = "") -> Any:
         """Return a Deferred of the event's number.
 

@@ -121,7 +121,7 @@ def hydra(directory: Path) -> Collectors:
 
 def parcels(directory: Path) -> Collectors:
     counters = {**asdict(Counters()), "dropped_stray": 1, "links_accepted": 1}
-    state = ClusterState("a", 1, "0" * 16, "orders", "Wrk", "", "a", 1, 1, 1, 1, (), (), counters)
+    state = ClusterState("a", 1, "0" * 16, "orders", "0" * 16, "Wrk", "", "a", 1, 1, 1, 1, (), (), counters)
     node: Any = SimpleNamespace(state=lambda: state, listen=lambda listener: None)
     callbacks = Callbacks(node, SimpleNamespace(), WebConfig(), Clock(), rng=Random(1))  # type: ignore[arg-type]
     made = site(node, reactor=Clock(), callbacks=callbacks)

@@ -1,9 +1,10 @@
-"""A browser follows events, and goes on after a break where it stopped."""
+"""A browser follows events, goes on after a break where it stopped, and begins anew where the cluster did."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -19,13 +20,20 @@ DEADLINE = 120.0
 PAGE = """<!doctype html><title>events</title><script>
 const seen = [];
 const tell = (what) => navigator.sendBeacon("/seen", what);
-const source = new EventSource("/events?from=1");
-source.onmessage = (event) => {
-  const {sequence, json} = JSON.parse(event.data);
-  seen.push([sequence, Number(event.lastEventId), json]);
-  tell(JSON.stringify(seen));
-};
-source.onerror = () => tell("cut");
+function follow() {
+  const source = new EventSource("/events?from=1");
+  source.onmessage = (event) => {
+    const {sequence, json} = JSON.parse(event.data);
+    seen.push([sequence, event.lastEventId, json]);
+    tell(JSON.stringify(seen));
+  };
+  source.onerror = () => {
+    // After an answer other than 200 it does not come back by itself.
+    tell(source.readyState === EventSource.CLOSED ? "closed" : "cut");
+    if (source.readyState === EventSource.CLOSED) setTimeout(follow, 100);
+  };
+}
+follow();
 </script>"""
 
 
@@ -105,7 +113,7 @@ class Front:
     @property
     def seen(self) -> Any:
         """What the page has received: numbers, ids and data. It tells of ever more, and may overtake itself."""
-        return max((json.loads(one) for one in self.told if one != "cut"), key=len)
+        return max((json.loads(one) for one in self.told if one not in ("cut", "closed")), key=len)
 
     def close(self) -> None:
         self.server.shutdown()
@@ -146,7 +154,19 @@ def test_a_browser_goes_on_after_the_node_was_restarted(
     for number in (4, 5):
         assert node.publish(b"%d" % (10 * number)) == number
     page.wait_until(lambda: len(page.seen) >= 5)
-    assert page.seen == [[number, number, 10 * number] for number in range(1, 6)]
+    founding = node.state()["founding"]
+    seen = [[number, f"{founding}-{number}", 10 * number] for number in range(1, 6)]
+    assert page.seen == seen
     assert page.resumed[0] is None
-    assert page.resumed[-1] == "3"
+    assert page.resumed[-1] == f"{founding}-3"
+
+    node.kill()
+    shutil.rmtree(tmp_path / "kept")
+    node.start()
+    anew = node.wait_to_work("east")["founding"]
+    assert [node.publish(b"%d" % number) for number in range(1, 8)] == list(range(1, 8))
+    page.wait_until(lambda: len(page.seen) >= 12)
+    assert page.seen == seen + [[number, f"{anew}-{number}", number] for number in range(1, 8)]
+    assert f"{founding}-5" in page.resumed
+    assert page.resumed[-1] is None
     assert not re.search(r"CONSOLE.*(Uncaught|Error:)", chromium.err)

@@ -111,6 +111,7 @@ def test_how_a_cluster_is_described() -> None:
         "name": "a",
         "incarnation": "00ff",
         "cluster": "trades",
+        "founding": "00c0ffee00c0ffee",
         "mode": "Err",
         "why": "it is not in touch with a quorum",
         "leader": None,
@@ -128,6 +129,7 @@ def test_how_a_cluster_is_described() -> None:
     }
     assert list(_describe(state)) == [
         "cluster trades, seen from a (00ff)",
+        "founding 00c0ffee00c0ffee",
         "mode Err: it is not in touch with a quorum",
         "nobody orders events, term 3",
         "last event 1,200, held none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from fyrehose_twisted.parcels.history import EventWindow
 from fyrehose_twisted.parcels.invariants import (
     Acknowledged,
     Bounded,
+    OneFounding,
     OneLeader,
     OneOrder,
     PublishersOrder,
@@ -28,7 +30,7 @@ from fyrehose_twisted.parcels.order import Order
 from fyrehose_twisted.parcels.pending import Pending
 from fyrehose_twisted.parcels.promises import Change, Promises
 from fyrehose_twisted.parcels.replica import Replica
-from fyrehose_twisted.parcels.scenarios import Behind, Blackout, Silence, Storm, Strangers, TwoDie
+from fyrehose_twisted.parcels.scenarios import Behind, Blackout, FoundedAnew, Silence, Storm, Strangers, TwoDie
 from fyrehose_twisted.parcels.sessions import Placed, Session, Sessions
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES
 
@@ -260,6 +262,17 @@ def says_our_own_parcels_to_everybody(patch: Patch) -> None:
     patch.setattr(Discovery, "connected", connected)
 
 
+def founds_every_cluster_alike(patch: Patch) -> None:
+    original = ClusterNode._found
+
+    def found(self: Any, *arguments: Any, **options: Any) -> None:
+        drawn, self._rng = self._rng, Random(7)
+        original(self, *arguments, **options)
+        self._rng = drawn
+
+    patch.setattr(ClusterNode, "_found", found)
+
+
 def keeps_all_events(patch: Patch) -> None:
     original = EventWindow.__init__
     patch.setattr(EventWindow, "__init__", lambda self, limit, last=0: original(self, 2**40, last))
@@ -308,6 +321,7 @@ BUGS = [
     Bug(does_not_dial_again, (Recovers.name,), Gale, seed=6),
     Bug(lets_anybody_in, (Recovers.name, OneLeader.name, *ORDER, NOTHING_RAISES), Strangers, seed=0),
     Bug(says_our_own_parcels_to_everybody, (NOTHING_RAISES,), Strangers, seed=0),
+    Bug(founds_every_cluster_alike, (OneFounding.name,), FoundedAnew, seed=0),
     Bug(keeps_all_events, (Bounded.name,), Storm, seed=1),
     Bug(goes_on_without_a_quorum, (OneLeader.name, *ORDER, Recovers.name), Silence, seed=0),
     Bug(loses_the_leader_for_good, (Recovers.name, Acknowledged.name), TwoDie, seed=5),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,12 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     follow = command("follow", _follow, "Print events in order as they come, over HTTP.", 10.0)
     _add_nodes(follow)
     follow.add_argument("--from", dest="start", type=count, metavar="N", help="the first event to print [the next]")
+    follow.add_argument(
+        "--founding",
+        type=_founding,
+        metavar="ID",
+        help="the cluster's founding that N is a number of; if it was founded anew since, that is an error",
+    )
     follow.add_argument("--count", type=count, metavar="N", help="stop after N events")
     follow.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
 
@@ -88,6 +95,14 @@ def _url(text: str) -> str:
         fine = False
     if not fine or parts.query or parts.fragment or not text.isascii() or not text.isprintable():
         raise argparse.ArgumentTypeError(f"{text!r} is not a URL such as {HTTP}")
+    return text
+
+
+def _founding(text: str) -> str:
+    if re.fullmatch("[0-9a-f]{16}", text) is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not 16 hexadecimal digits, as `fyrehose parcels cluster` shows them"
+        )
     return text
 
 

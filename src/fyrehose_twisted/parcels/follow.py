@@ -12,6 +12,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from zope.interface import implementer
 
+from fyrehose_twisted.errors import FoundedAnew
 from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.parcels.http_client import Following, OrderedEvent, ParcelsClient
 from fyrehose_twisted.terminal import StandardOutput, complain
@@ -22,6 +23,7 @@ class Printer:
     """Prints events on standard output, no faster than that takes them.
 
     :param first: number of the first event; ``None`` for the next one.
+    :param founding: of the cluster that it is a number of; empty if that is not known.
     :param count: how many to print; ``None`` for all.
     :ivar ended: fires with what went wrong, ``None`` for nothing.
     """
@@ -31,14 +33,16 @@ class Printer:
         client: ParcelsClient,
         output: StandardOutput,
         first: int | None,
+        founding: str,
         count: int | None,
-        format_event: Callable[[OrderedEvent], bytes],
+        format_event: Callable[[OrderedEvent, str], bytes],
         reactor: Any,
     ) -> None:
         self.ended: Deferred[object] = Deferred()
         self._client = client
         self._output = output
         self._next = first
+        self._founding = founding
         self._left = count
         self._format = format_event
         self._reactor = reactor
@@ -67,7 +71,8 @@ class Printer:
         if self._left is not None:
             events = events[: self._left]
             self._left -= len(events)
-        self._output.write(b"".join(map(self._format, events)))
+        founding = self._founding if self._following is None else self._following.founding
+        self._output.write(b"".join(self._format(event, founding) for event in events))
         if self._left == 0:
             self.end(None)
 
@@ -99,20 +104,20 @@ class Printer:
     def _turn(self) -> None:
         self._turning = False
         if self._wanted and self._following is None:
-            self._following = self._client.follow(self, self._next)
+            self._following = self._client.follow(self, self._next, self._founding)
             self._following.stopped.addErrback(lambda failure: self.end(failure.value))
         elif not self._wanted and self._following is not None:
-            self._next = self._following.next
+            self._next, self._founding = self._following.next, self._following.founding
             self._following.stop()
             self._following = None
 
 
-def _as_line(event: OrderedEvent) -> bytes:
+def _as_line(event: OrderedEvent, founding: str) -> bytes:
     return event.data + b"\n"
 
 
-def _as_json(event: OrderedEvent) -> bytes:
-    fields: dict[str, object] = {"sequence": event.sequence, "publisher": event.publisher}
+def _as_json(event: OrderedEvent, founding: str) -> bytes:
+    fields: dict[str, object] = {"sequence": event.sequence, "founding": founding, "publisher": event.publisher}
     try:
         fields["data"] = event.data.decode()
     except UnicodeDecodeError:
@@ -124,7 +129,7 @@ async def follow(options: argparse.Namespace, client: ParcelsClient, reactor: An
     """Run the command and return its exit status."""
     output = StandardOutput()
     as_text = _as_json if options.format == "json" else _as_line
-    printer = Printer(client, output, options.start, options.count, as_text, reactor)
+    printer = Printer(client, output, options.start, options.founding or "", options.count, as_text, reactor)
     output.open(reactor)
     # Following goes on for ever, whatever nodes say; a wrong address or token is better said at once.
     await client.cluster()
@@ -136,4 +141,6 @@ async def follow(options: argparse.Namespace, client: ParcelsClient, reactor: An
     printer.stop()
     output.end()
     await output.emptied(reactor, patience)
+    if isinstance(problem, FoundedAnew):
+        problem = f"{problem}: --from 1, without --founding or with --founding {problem.founding}"
     return 0 if problem is None else complain(problem)

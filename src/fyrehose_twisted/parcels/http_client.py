@@ -12,12 +12,14 @@ from twisted.web.client import Agent, HTTPConnectionPool
 from twisted.web.http_headers import Headers
 
 from fyrehose_twisted.errors import LocalError, NotOrdered, PublishQueueFull
+from fyrehose_twisted.parcels.web.event_ids import EventId, is_founding
 from fyrehose_twisted.parcels.web.failover import (
     NodeAnswer,
     Nodes,
     NoNodeAnswers,
     Question,
     RequestRefused,
+    conflict_of,
     reason_of,
 )
 from fyrehose_twisted.parcels.web.following import BadAnswer, Following, OrderedEvent, event_of
@@ -53,6 +55,8 @@ class ParcelsClient:
     :param timeout_total: seconds after which a call fails with what each node said.
     :param max_waiting: events that may wait to be published.
     :param agent: makes the requests, with TLS as you want it; by default one that keeps connections.
+    :ivar founding: of the cluster that took the last event, 16 hexadecimal digits; empty before one did. A number means
+        something only together with it.
     """
 
     def __init__(
@@ -74,6 +78,7 @@ class ParcelsClient:
         urls = [node.rstrip("/") for node in nodes]
         self.nodes = Nodes(urls, self._ask, reactor, timeout, timeout_total)
         self.publisher = publisher or f"client-{uuid4().hex[:16]}"
+        self.founding = ""
         self._reactor = reactor
         self._timeout = timeout
         self._max_waiting = max_waiting
@@ -108,20 +113,25 @@ class ParcelsClient:
                 self._start(self._publish_all())
         return published
 
-    def events(self, first: int, last: int) -> Deferred[list[OrderedEvent]]:
+    def events(self, first: int, last: int, founding: str = "") -> Deferred[list[OrderedEvent]]:
         """Return a Deferred of events ``first`` to ``last``, both included, as far as there are any yet.
 
-        It fails with :class:`~fyrehose_twisted.errors.EventsNotHeld`, :class:`NoNodeAnswers` or
-        :class:`RequestRefused`.
-        """
-        return self._start(self._events(first, last))
+        :param founding: of the cluster that they are numbers of, if that is known.
 
-    def follow(self, listener: Any, first: int | None = None) -> Following:
+        It fails with :class:`~fyrehose_twisted.errors.EventsNotHeld`, :class:`NoNodeAnswers`, :class:`RequestRefused`,
+        or :class:`~fyrehose_twisted.errors.FoundedAnew` if the cluster was founded anew since.
+        """
+        return self._start(self._events(first, last, founding))
+
+    def follow(self, listener: Any, first: int | None = None, founding: str = "") -> Following:
         """Hand events on to an :class:`~fyrehose_twisted.interfaces.IEventListener` until that is stopped.
 
+        To go on in another run of your program, store :attr:`Following.next` and :attr:`Following.founding`.
+
         :param first: number of the first; by default the next one that is ordered.
+        :param founding: of the cluster that ``first`` is a number of, if that is known.
         """
-        following = Following(self.nodes.urls, self._open, listener, first, self._reactor, PAUSE)
+        following = Following(self.nodes.urls, self._open, listener, first, self._reactor, PAUSE, founding)
         self._followings = [other for other in self._followings if not other.stopped.called] + [following]
         return following
 
@@ -184,12 +194,15 @@ class ParcelsClient:
         sequence = answer.member("sequence")
         if type(sequence) is not int:
             raise NotOrdered("bad-answer", "a node says that it took the event, but not its number", unknown=True)
+        founding = answer.member("founding")
+        self.founding = founding if is_founding(founding) else ""
         return sequence
 
-    async def _events(self, first: int, last: int) -> list[OrderedEvent]:
+    async def _events(self, first: int, last: int, founding: str) -> list[OrderedEvent]:
+        of = f"&founding={founding}" if founding else ""
         events: list[OrderedEvent] = []
         while first <= last:
-            path = f"/events?from={first}&to={last}&encoding=base64"
+            path = f"/events?from={first}&to={last}&encoding=base64{of}"
             page = (await self.nodes.answer(Question("GET", path, first=first))).json
             if not isinstance(page, list) or not page:
                 break
@@ -242,7 +255,7 @@ class ParcelsClient:
             reactor=self._reactor,
         )
 
-    def _open(self, node: str, seen: int | None) -> Deferred[Any]:
+    def _open(self, node: str, seen: EventId | None) -> Deferred[Any]:
         headers = {"Accept": "text/event-stream"}
         if seen is not None:
             headers["Last-Event-ID"] = str(seen)
@@ -250,8 +263,9 @@ class ParcelsClient:
         async def ask() -> Any:
             response = await sent(self._send("GET", f"{node}/events?encoding=base64", Body(b""), headers))
             if response.code != 200:
-                body = await read_body(response.original, MAX_ANSWER)
-                raise BadAnswer(f"status {response.code}: {body[:200]!r}")
+                answer = NodeAnswer(response.code, await read_body(response.original, MAX_ANSWER))
+                conflict = conflict_of(answer, 0 if seen is None else seen.sequence + 1)
+                raise conflict or BadAnswer(f"status {answer.status}: {answer.body[:200]!r}")
             return response.original
 
         return Deferred.fromCoroutine(ask()).addTimeout(self._timeout, self._reactor)

@@ -38,6 +38,11 @@ class OneOrder(ClusterInvariant):
         self.order: dict[int, Event] = {}
         self._last: dict[Host, int] = {}
 
+    def begin_anew(self) -> None:
+        """The cluster is gone with all that it had, and another one of its name is founded."""
+        self.order.clear()
+        self._last.clear()
+
     def started(self, host: Host) -> None:
         """A new life begins anywhere; one that remembers goes on."""
         self._last.pop(host, None)
@@ -61,6 +66,38 @@ class OneOrder(ClusterInvariant):
                 known = self.order.setdefault(one.sequence, one)
                 if known != one:
                     self.violated(f"{one.sequence} is {_short(one)} here and {_short(known)} elsewhere", host)
+
+
+class OneFounding(ClusterInvariant):
+    """A founding and a number name one event, whichever clusters of one name there were; members share a founding.
+
+    :ivar named: events, by founding and number.
+    """
+
+    name: ClassVar[str] = "an id names one event"
+
+    def __init__(self, cast: Cast) -> None:
+        super().__init__(cast)
+        self.named: dict[tuple[int, int], Event] = {}
+
+    def told(self, host: Host, event: object) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if not isinstance(event, Delivered) or host not in self.cast.hosts:
+            return
+        founding = host.node.founding
+        if not founding:
+            self.violated("hands events on, and knows of no founding", host)
+        for one in event.events:
+            known = self.named.setdefault((founding, one.sequence), one)
+            if known != one:
+                text = f"{founding:016x}-{one.sequence} is {_short(one)} here and {_short(known)} elsewhere"
+                self.violated(text, host)
+
+    def check(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        working = self.cast.working()
+        if len({host.node.founding for host in working}) > 1:
+            self.violated("work in clusters that were founded apart", *working)
 
 
 class PublishersOrder(ClusterInvariant):
@@ -97,6 +134,10 @@ class Acknowledged(ClusterInvariant):
         super().__init__(cast)
         self._order = order
         self.numbers: dict[int, bytes] = {}
+
+    def begin_anew(self) -> None:
+        """See :meth:`OneOrder.begin_anew`."""
+        self.numbers.clear()
 
     def told(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""

@@ -213,7 +213,8 @@ class ClusterNode:
         for why, count in (self.drops + self._discovery.counts).items():
             counters[f"dropped_{why.replace('-', '_')}"] = count
         held = (self.oldest, self.sequence)
-        return picture(self.config.cluster, self._order, self._discovery, self._modes, held, counters, now)
+        founding, order = self.founding, self._order
+        return picture(self.config.cluster, founding, order, self._discovery, self._modes, held, counters, now)
 
     # Commands
 

@@ -51,6 +51,7 @@ async def reform(options: argparse.Namespace, client: ParcelsClient) -> int:
 
 def _describe(state: dict[str, Any]) -> Iterable[str]:
     yield f"cluster {state['cluster']}, seen from {state['name']} ({state['incarnation']})"
+    yield f"founding {state.get('founding') or 'not known'}"
     yield f"mode {state['mode']}: {state['why']}"
     orders = "nobody orders events" if state["leader"] is None else f"{state['leader']} orders events"
     yield f"{orders}, term {state['term']:,}"

@@ -18,7 +18,7 @@ from fyrehose_twisted.parcels.listeners import Listeners
 from fyrehose_twisted.parcels.messages import MAX_EVENT, Event, Mode, Run, node_id
 from fyrehose_twisted.parcels.node import ClusterNode
 from fyrehose_twisted.parcels.publications import Publication, check_event, check_publisher, only, publisher_of
-from fyrehose_twisted.parcels.state import ClusterState
+from fyrehose_twisted.parcels.state import ClusterState, show_founding
 
 EVENT_HEAD = 8
 """Bytes that an event takes at most in a parcel, next to its own."""
@@ -54,6 +54,11 @@ class OrderedEvents:
     def oldest(self) -> int:
         """See :class:`~fyrehose_twisted.interfaces.IOrderedEvents`."""
         return 1 if self.node is None else self.node.oldest
+
+    @property
+    def founding(self) -> str:
+        """See :class:`~fyrehose_twisted.interfaces.IOrderedEvents`."""
+        return "" if self.node is None else show_founding(self.node.founding)
 
     def publish(self, data: bytes, publisher: str = "", key: str = "") -> Deferred[int]:
         """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.publish`.
@@ -113,7 +118,7 @@ class OrderedEvents:
         if self.node is None or self.links is None:
             mode, why = Mode.DSC.value, "it is starting"
             state = ClusterState(
-                config.name, node_id(config.name), "", config.cluster, mode, why, None, 0, 0, 1, 0, (), (), {}
+                config.name, node_id(config.name), "", config.cluster, "", mode, why, None, 0, 0, 1, 0, (), (), {}
             )
         else:
             state = self.node.state(self.links.now())

@@ -7,11 +7,12 @@ from fyrehose_twisted.parcels.messages import node_id
 from fyrehose_twisted.parcels.modes import Modes
 from fyrehose_twisted.parcels.neighbours import show
 from fyrehose_twisted.parcels.order import Order
-from fyrehose_twisted.parcels.state import ClusterState, MemberState, NeighbourState
+from fyrehose_twisted.parcels.state import ClusterState, MemberState, NeighbourState, show_founding
 
 
 def picture(
     cluster: str,
+    founding: int,
     order: Order,
     discovery: Discovery,
     modes: Modes,
@@ -21,6 +22,7 @@ def picture(
 ) -> ClusterState:
     """Return it.
 
+    :param founding: which cluster of that name; 0 for none.
     :param held: the lowest and the highest number of the events that the node has.
     """
     me, view, leader = order.me, order.view, order.leader
@@ -29,6 +31,7 @@ def picture(
         id=node_id(me.name),
         incarnation=f"{me.incarnation:016x}",
         cluster=cluster,
+        founding=show_founding(founding),
         mode=modes.mode.value,
         why=modes.why,
         leader=None if leader is None else leader.name,

@@ -15,6 +15,7 @@ from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.invariants import (
     Acknowledged,
     Bounded,
+    OneFounding,
     OneLeader,
     OneOrder,
     PublishersOrder,
@@ -66,11 +67,13 @@ class ClusterScenario(Scenario):
             self.network.streams.codec = ParcelCodec()
         order = OneOrder(self.cast)
         self.order = order
+        self.acknowledged = Acknowledged(self.cast, order)
         self.network.watch(self.cast)
         for invariant in (
             order,
+            OneFounding(self.cast),
             PublishersOrder(self.cast, order),
-            Acknowledged(self.cast, order),
+            self.acknowledged,
             OneLeader(self.cast),
             Bounded(self.cast),
             Recovers(self.cast),
@@ -312,6 +315,32 @@ class Amnesia(ClusterScenario):
         return super().statistics() + Counter({"reformed": int(self.reformed)})
 
 
+class FoundedAnew(ClusterScenario):
+    """The whole cluster is wiped and founded again: its numbers begin anew, and no id of an event comes twice."""
+
+    name = "parcels.anew"
+    sizes = (1, 3)
+    journals = 0.0
+    duration = 60.0
+
+    def arrange(self) -> None:
+        """See :class:`ClusterScenario`."""
+        at = self.rng.uniform(20.0, 35.0)
+        self.network.call_in(at, self._wipe)
+        self.network.call_in(at + 1.0, self._found)
+
+    def _wipe(self) -> None:
+        for host in self.cast.hosts:
+            host.stop(Crash.KILLED)
+        self.cast.forget_view()
+        self.order.begin_anew()
+        self.acknowledged.begin_anew()
+
+    def _found(self) -> None:
+        for host in self.cast.hosts:
+            host.start()
+
+
 class Strangers(ClusterScenario):
     """Who is called like a member, or has its id, or is of another cluster, is kept out; who speaks only the document
     is a neighbour."""
@@ -347,4 +376,14 @@ def namesake(name: str) -> str:
     return next(other for number in count() if node_id(other := f"Someone-{number}") == wanted)
 
 
-SCENARIOS: tuple[type[Scenario], ...] = (Calm, Storm, Silence, TwoDie, Blackout, Behind, Amnesia, Strangers)
+SCENARIOS: tuple[type[Scenario], ...] = (
+    Calm,
+    Storm,
+    Silence,
+    TwoDie,
+    Blackout,
+    Behind,
+    Amnesia,
+    FoundedAnew,
+    Strangers,
+)

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
+def show_founding(founding: int) -> str:
+    """Return the id of a founding as clients see it: 16 hexadecimal digits, or nothing for 0."""
+    return f"{founding:016x}" if founding else ""
+
+
 class MemberState(NamedTuple):
     """Somebody who votes."""
 
@@ -40,6 +45,8 @@ class ClusterState(NamedTuple):
     incarnation: str
     """Hexadecimal, 16 digits."""
     cluster: str
+    founding: str
+    """Id of the cluster's founding, 16 hexadecimal digits; empty before the node is in a cluster."""
     mode: str
     """One of the modes of document 004, as the reference names them: ``Wrk`` for one that can order events."""
     why: str

@@ -27,14 +27,14 @@ class Frame(NamedTuple):
     data: str
 
 
-def frame(data: bytes, sequence: int, event: bytes = b"") -> bytes:
+def frame(data: bytes, id: bytes, event: bytes = b"") -> bytes:
     """Return an event.
 
     :param data: one line.
-    :param sequence: with this id a client that comes back says what it has.
+    :param id: with this a client that comes back says what it has.
     """
     kind = b"event: %s\n" % event if event else b""
-    return b"%sdata: %s\nid: %d\n\n" % (kind, data, sequence)
+    return b"%sdata: %s\nid: %s\n\n" % (kind, data, id)
 
 
 def position(id: bytes) -> bytes:

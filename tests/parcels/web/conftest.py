@@ -35,6 +35,7 @@ DEADLINE = 120.0
 class Memory:
     """Orders at once, unless it is told to hold its answers back, or to refuse.
 
+    :ivar founding: which cluster it is; it begins in none that is known.
     :ivar held: answers that are held back, if it holds any.
     :ivar refusing: what every publish fails with.
     """
@@ -43,6 +44,7 @@ class Memory:
         self.log: list[Event] = []
         self.oldest = 1
         self.mode = "Wrk"
+        self.founding = ""
         self.held: deque[Callable[[], None]] | None = None
         self.refusing: Exception | None = None
         self.keys: dict[tuple[str, str], int] = {}
@@ -116,8 +118,12 @@ class Memory:
         neighbours = (NeighbourState("node-2", 7, "127.0.0.1:4001", "Dsc", True, False, 1.5),)
         counters = {"events_ordered": len(self.log), "bad-parcels": 0}
         why = "alone" if self.mode == "Wrk" else "no quorum"
-        head = "node-1", 5, "0" * 16, "test", self.mode, why, "node-1" if self.mode == "Wrk" else None
+        head = "node-1", 5, "0" * 16, "test", self.founding, self.mode, why, "node-1" if self.mode == "Wrk" else None
         return ClusterState(*head, 3, self.last, self.oldest, 1, members, neighbours, counters)
+
+    def found_anew(self, founding: str) -> None:
+        """Forget everything, and be another cluster of the same name."""
+        self.founding, self.log, self.oldest = founding, [], 1
 
     def reform(self) -> None:
         self.reformed += 1

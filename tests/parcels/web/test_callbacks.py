@@ -63,6 +63,7 @@ def setting(memory: Any, sender: Any) -> Setting:
 
 
 def test_events_are_delivered_in_order(setting: Setting) -> None:
+    setting.memory.found_anew("00c0ffee00c0ffee")
     setting.memory.order(b"before")
     callback = setting.add(secret="k\u00e9y")
     setting.memory.order(b"one", b"two", publisher="B\u00e4r\r\n%x")
@@ -77,6 +78,7 @@ def test_events_are_delivered_in_order(setting: Setting) -> None:
         "Event-Sequence": "2",
         "Event-Publisher": "B%C3%A4r%0D%0A%25x",
         "Event-Cluster": "test",
+        "Event-Founding": "00c0ffee00c0ffee",
         "Event-Timestamp": "1000",
         "Event-Signature": "sha256=" + signed,
     }

@@ -114,9 +114,10 @@ class Callback:
         raise StateFileError("a callback in the file is none")
 
 
-def headers_of(event: Event, cluster: str, secret: str | None, now: float) -> dict[str, str]:
+def headers_of(event: Event, cluster: str, founding: str, secret: str | None, now: float) -> dict[str, str]:
     """Return the headers that go with an event.
 
+    :param founding: id of the cluster's founding.
     :param now: UTC seconds since 1970; it is signed too, so that nobody can deliver the event again later.
     """
     timestamp = str(int(now))
@@ -126,6 +127,7 @@ def headers_of(event: Event, cluster: str, secret: str | None, now: float) -> di
         "Event-Sequence": str(event.sequence),
         "Event-Publisher": quote(event.publisher, safe=_VISIBLE),
         "Event-Cluster": quote(cluster, safe=_VISIBLE),
+        "Event-Founding": founding,
         "Event-Timestamp": timestamp,
     }
     if secret is not None:

@@ -137,7 +137,7 @@ class Courier:
     async def _try(self, event: Event) -> str | None:
         """Return why it failed, ``None`` if it did not."""
         callback, office = self.callback, self._office
-        headers = headers_of(event, office.cluster, callback.secret, office.now())
+        headers = headers_of(event, office.cluster, office.node.founding, callback.secret, office.now())
         try:
             status = await office.sender.post(callback.url, headers, event.data)
         except DeferredTimeout:

@@ -9,10 +9,12 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.interfaces import IOrderedEvents
+from fyrehose_twisted.parcels.messages import Mode
 from fyrehose_twisted.parcels.web.config import WebConfig
+from fyrehose_twisted.parcels.web.event_ids import asked_founding, asked_id, check_founding
 from fyrehose_twisted.parcels.web.rendering import render
 from fyrehose_twisted.parcels.web.stream import Feed
-from fyrehose_twisted.web.answers import RETRY, Answer, Problem, bad_request, problem_of
+from fyrehose_twisted.web.answers import RETRY, Answer, Problem, answer, bad_request, problem_of
 from fyrehose_twisted.web.asking import accepts, header, number, parse, printable, queries
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.streaming import STREAM, beyond_end
@@ -50,8 +52,10 @@ class Events:
 
     def _published(self, sequence: int, request: WebRequest) -> None:
         self._waiting.pop(request, None)
-        place = b"/events?from=%d&to=%d" % (sequence, sequence)
-        request.answer(Answer(HTTPStatus.CREATED, b'{"sequence":%d}' % sequence, ((b"Location", place),)))
+        founding: str = self._node.founding
+        content = {"sequence": sequence, "founding": founding}
+        place = b"/events?from=%d&to=%d%b" % (sequence, sequence, _query(founding))
+        request.answer(answer(content, HTTPStatus.CREATED, ((b"Location", place),)))
 
     def _failed(self, failure: Failure, request: WebRequest) -> None:
         error: Any = failure.value
@@ -75,27 +79,37 @@ class Events:
 
     def get(self, request: WebRequest) -> Answer | None:
         """Answer with a range, or with a stream where that is what is accepted."""
-        query = queries(request, b"from", b"to", b"encoding")
+        query = queries(request, b"from", b"to", b"encoding", b"founding")
         encoding = query.get(b"encoding")
         if encoding not in (None, b"base64"):
             raise bad_request("encoding is base64, or left out")
         first = number(query.get(b"from"), "from")
         last = number(query.get(b"to"), "to")
-        seen = number(header(request, b"Last-Event-ID"), "Last-Event-ID", 0)
+        founding = asked_founding(query.get(b"founding"))
+        seen = asked_id(header(request, b"Last-Event-ID"))
+        check_founding(founding, self._node)
         if accepts(request, STREAM):
             if last is not None:
                 raise bad_request("a stream has no end, so there is no to")
             if seen is not None:
-                first = seen + 1
+                first = seen.sequence + 1
+                check_founding(seen.founding, self._node)
             after = self._node.last + 1
-            if first is not None and first > after:
+            # With the right founding, the number was given out, and this node is only behind.
+            if first is not None and first > after and not (founding if seen is None else seen.founding):
                 name = "from" if seen is None else "what follows Last-Event-ID"
-                raise beyond_end(f"{name}, {first},", after)
+                raise self._beyond_end(f"{name}, {first},", after)
             self._follow(request, after if first is None else first, encoding is not None)
             return None
-        return self._range(first, last, encoding is not None)
+        return self._range(first, last, encoding is not None, founding)
 
-    def _range(self, first: int | None, last: int | None, plain: bool) -> Answer:
+    def _beyond_end(self, what: str, next: int) -> Problem:
+        if self._node.state().mode == Mode.WRK.value:
+            return beyond_end(what, next)
+        message = f"{what} lies beyond what this node has, and it is not up to date"
+        return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "behind", message, RETRY)
+
+    def _range(self, first: int | None, last: int | None, plain: bool, founding: str) -> Answer:
         node, config = self._node, self._config
         first = node.oldest if first is None else first
         last = node.last if last is None else min(last, node.last)
@@ -110,6 +124,7 @@ class Events:
         more: tuple[tuple[bytes, bytes], ...] = ()
         if parts and first <= last:
             rest = b"&encoding=base64" if plain else b""
+            rest += _query(founding)
             more = ((b"Link", b'</events?from=%d&to=%d%s>; rel="next"' % (first, last, rest)),)
         return Answer(HTTPStatus.OK, b"[%s]" % b",".join(parts), more)
 
@@ -120,3 +135,7 @@ class Events:
             request.answer(Answer(HTTPStatus.OK, b"", ((b"Content-Type", STREAM),)))
         else:
             self._feed.open(request, first, plain)
+
+
+def _query(founding: str) -> bytes:
+    return b"&founding=%b" % founding.encode() if founding else b""

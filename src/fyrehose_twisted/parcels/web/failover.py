@@ -11,7 +11,15 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import deferLater
 from twisted.web.client import ResponseFailed
 
-from fyrehose_twisted.errors import EventsNotHeld, LocalError, MessageTooLarge, OperationalError
+from fyrehose_twisted.errors import (
+    BeyondEnd,
+    EventsNotHeld,
+    FoundedAnew,
+    LocalError,
+    MessageTooLarge,
+    OperationalError,
+)
+from fyrehose_twisted.parcels.web.event_ids import is_founding
 from fyrehose_twisted.parcels.web.following import BadAnswer
 from fyrehose_twisted.parcels.web.outgoing import Body
 
@@ -117,6 +125,7 @@ class Nodes:
 
         :raises NoNodeAnswers: if none did in time.
         :raises EventsNotHeld: if a node says so.
+        :raises FoundedAnew: if a node says so.
         :raises MessageTooLarge: if a node says so.
         :raises RequestRefused: if a node says that it is no use.
         """
@@ -149,9 +158,27 @@ class Nodes:
             pause = min(2 * pause, LONGEST_PAUSE)
 
 
+def conflict_of(answer: NodeAnswer, first: int) -> FoundedAnew | BeyondEnd | None:
+    """Return which of the numbers' conflicts an answer of status 409 tells, ``None`` if it tells another one.
+
+    :param first: number of the first event that was asked for.
+    """
+    founding, known, next = answer.member("founding"), answer.member("known"), answer.member("next")
+    match answer.member("error"):
+        case "other-founding" if is_founding(founding) and is_founding(known):
+            return FoundedAnew(known, founding)
+        case "beyond-end" if type(next) is int:
+            return BeyondEnd(first, next)
+    return None
+
+
 def _accepted(node: str, question: Question, answer: NodeAnswer) -> NodeAnswer:
     if 200 <= answer.status < 300:
         return answer
+    if answer.status == 409:
+        conflict = conflict_of(answer, question.first)
+        if conflict is not None:
+            raise conflict
     if answer.status == 410:
         oldest, last = answer.member("oldest"), answer.member("last")
         if type(oldest) is int and type(last) is int:

@@ -13,8 +13,9 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.errors import RemoteError
+from fyrehose_twisted.errors import BeyondEnd, FoundedAnew, RemoteError
 from fyrehose_twisted.parcels.messages import MAX_SEQUENCE, Mode
+from fyrehose_twisted.parcels.web.event_ids import EventId, parse_event_id
 from fyrehose_twisted.parcels.web.outgoing import abort
 from fyrehose_twisted.web.sse import Frame, FrameReader
 
@@ -34,8 +35,12 @@ class BadAnswer(RemoteError):
     """A node's answer is none of this interface."""
 
 
-Open = Callable[[str, int | None], "Deferred[Any]"]
-"""Opens a stream of a node; the number is that of the last event which is known. Returns the answer."""
+Open = Callable[[str, EventId | None], "Deferred[Any]"]
+"""Opens a stream of a node, after the last event that is known. Returns the answer; fails with :class:`FoundedAnew` or
+:class:`BeyondEnd` if the node says so."""
+
+BEYOND_ROUNDS = 5
+"""How often in a row each node has to say that the first event lies beyond the end: one that is behind says so too."""
 
 
 def event_of(item: Any) -> OrderedEvent:
@@ -106,14 +111,25 @@ class Following:
     :param nodes: their base URLs.
     :param listener: :class:`~fyrehose_twisted.interfaces.IEventListener`; its events are :class:`OrderedEvent`.
     :param first: number of the first event to hand on; by default the next one that is ordered.
+    :param founding: of the cluster that ``first`` is a number of; empty if that is not known.
     :ivar next: number of the next event; ``None`` before it is known.
-    :ivar stopped: Deferred that fires when it was stopped, and fails with what the listener raised.
+    :ivar founding: of the cluster that it is a number of; empty before that is known.
+    :ivar stopped: Deferred that fires when it was stopped, and fails with what the listener raised, with
+        :class:`~fyrehose_twisted.errors.FoundedAnew` if the numbers mean something else now, or with
+        :class:`~fyrehose_twisted.errors.BeyondEnd` if ``first`` is no number of the cluster, and no founding was given.
     """
 
     log = Logger()
 
     def __init__(
-        self, nodes: list[str], open: Open, listener: Any, first: int | None, reactor: Any, pause: float
+        self,
+        nodes: list[str],
+        open: Open,
+        listener: Any,
+        first: int | None,
+        reactor: Any,
+        pause: float,
+        founding: str = "",
     ) -> None:
         self._nodes = nodes
         self._open = open
@@ -122,7 +138,9 @@ class Following:
         self._pause = pause
         self._heard = False
         self._broken: Failure | None = None
+        self._beyond = 0
         self.next = first
+        self.founding = founding
         self._running: Deferred[None] = Deferred.fromCoroutine(self._run())
         self.stopped = self._running.addErrback(_unless_stopped)
 
@@ -137,9 +155,14 @@ class Following:
             self._heard = False
             try:
                 await self._read(node)
-            except CancelledError:
+            except (CancelledError, FoundedAnew):
                 raise
+            except BeyondEnd:
+                self._beyond += 1
+                if self._beyond >= BEYOND_ROUNDS * len(self._nodes):
+                    raise
             except Exception as error:
+                self._beyond = 0
                 self.log.debug("{node}: {error}", node=node, error=error)
             if self._broken is not None:
                 self._broken.raiseException()
@@ -148,7 +171,8 @@ class Following:
                 await deferLater(self._reactor, self._pause, lambda: None)
 
     async def _read(self, node: str) -> None:
-        response = await self._open(node, None if self.next is None else self.next - 1)
+        seen = None if self.next is None else EventId(self.founding, self.next - 1)
+        response = await self._open(node, seen)
         reader = _StreamReader(self._take, self._reactor)
         response.deliverBody(reader)
         await reader.ended
@@ -161,10 +185,9 @@ class Following:
                 rests = frame.data.startswith("mode ") and frame.data != f"mode {Mode.WRK.value}"
                 continue
             self._heard = True
+            self._identify(frame.id, events)
             if frame.event == "position" and self.next is None:
-                if not frame.id.isdecimal() or not frame.id.isascii() or len(frame.id) > 19:
-                    raise BadAnswer("a node says no number where its stream begins")
-                self.next = int(frame.id) + 1
+                self.next = parse_event_id(frame.id).sequence + 1
             elif frame.event == "message":
                 event = event_of(_parse(frame.data))
                 self._missing(event.sequence - 1, events)
@@ -180,6 +203,19 @@ class Following:
         self._hand_on(events)
         if rests and len(self._nodes) > 1:
             raise _NodeRests("it orders nothing")
+
+    def _identify(self, id: str, events: list[OrderedEvent]) -> None:
+        """Learn the founding from an id, or see that it is still the same."""
+        try:
+            founding = parse_event_id(id).founding
+        except ValueError:
+            raise BadAnswer("a node sent an event without an id") from None
+        if founding != self.founding:
+            if self.founding and founding:
+                self._hand_on(events)
+                self._broken = Failure(FoundedAnew(self.founding, founding))
+                self._broken.raiseException()
+            self.founding = founding or self.founding
 
     def _missing(self, last: int, events: list[OrderedEvent]) -> None:
         if self.next is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fyrehose_twisted.parcels.messages import MAX_SEQUENCE, Mode
 from fyrehose_twisted.parcels.web.callback import MAX_SECRET
 from fyrehose_twisted.parcels.web.config import WebConfig
+from fyrehose_twisted.parcels.web.event_ids import FOUNDING_PATTERN, ID_PATTERN
 from fyrehose_twisted.parcels.web.targets import MAX_URL, URL_PATTERN
 from fyrehose_twisted.web.openapi import (
     COUNT,
@@ -31,6 +32,11 @@ NAME_PATTERN = "^[!-~]([ -~]{0,62}[!-~])?$"
 """Headers of 1 to 64 printable characters."""
 
 _SEQUENCE: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_SEQUENCE}
+_FOUNDING: Schema = {
+    "type": "string",
+    "pattern": f"({FOUNDING_PATTERN})|^$",
+    "description": "which cluster of that name this is: as long as it stays, so does what the numbers mean",
+}
 _MODE: Schema = {"type": "string", "enum": [mode.value for mode in Mode]}
 
 
@@ -69,6 +75,7 @@ _SCHEMAS = {
             "id": COUNT,
             "incarnation": TEXT,
             "cluster": TEXT,
+            "founding": _FOUNDING,
             "mode": _MODE,
             "why": TEXT,
             "leader": {"type": ["string", "null"]},
@@ -130,7 +137,9 @@ def _events(config: WebConfig) -> dict[str, Schema]:
         ),
         "responses": {
             "201": json_of(
-                "it has a number", object_of({"sequence": _SEQUENCE}), headers=answer_headers(Location="the event")
+                "it has a number",
+                object_of({"sequence": _SEQUENCE, "founding": _FOUNDING}),
+                headers=answer_headers(Location="the event"),
             ),
             **errors(403, 503),
         },
@@ -140,16 +149,26 @@ def _events(config: WebConfig) -> dict[str, Schema]:
         "summary": "Read events, or follow them as server-sent events with `Accept: text/event-stream`",
         "description": (
             f"An answer has at most {config.page_events:,} events, and about {config.page_bytes:,} bytes of them; a"
-            ' `Link` header with `rel="next"` says where it goes on. On a stream the id is the number and the data an'
-            " event as in the list, on one line; an event named `skipped`, with `first` and `last`, says which can no"
-            " longer be had, and one named `position` where the stream begins. A stream goes on after `Last-Event-ID`,"
-            " or from `from` on, or with the next event; what lies beyond that is answered with 409."
+            ' `Link` header with `rel="next"` says where it goes on. On a stream the data is an event as in the list,'
+            " on one line, and the id is the cluster's founding, a hyphen and the number; an event named `skipped`,"
+            " with `first` and `last`, says which can no longer be had, and one named `position` where the stream"
+            " begins. A stream goes on after `Last-Event-ID`, or from `from` on, or with the next event; what lies"
+            " beyond that is answered with 409, `beyond-end`. Where `Last-Event-ID` or `founding` tells the founding,"
+            " and the cluster was founded anew since, the answer is 409, `other-founding`; where it is the same, a"
+            " stream waits for its first event."
         ),
         "parameters": [
             query("from", "first number, by default the lowest that is held", _SEQUENCE),
             query("to", "last number, by default the last there is; not for streams", _SEQUENCE),
             query("encoding", "`base64`: every event as `data`", {"type": "string", "enum": ["base64"]}),
-            request_header("Last-Event-ID", "the last number that is known already", {**_SEQUENCE, "minimum": 0}),
+            query(
+                "founding", "of the cluster that `from` and `to` are numbers of", {**TEXT, "pattern": FOUNDING_PATTERN}
+            ),
+            request_header(
+                "Last-Event-ID",
+                "the last id that is known already; a bare number is taken too, and says nothing about the founding",
+                {**TEXT, "pattern": ID_PATTERN},
+            ),
         ],
         "responses": {
             "200": {

@@ -11,6 +11,7 @@ from fyrehose_twisted.errors import EventsNotHeld
 from fyrehose_twisted.interfaces import IEventListener, IOrderedEvents
 from fyrehose_twisted.parcels.messages import Event
 from fyrehose_twisted.parcels.web.config import WebConfig
+from fyrehose_twisted.parcels.web.event_ids import EventId
 from fyrehose_twisted.parcels.web.rendering import render
 from fyrehose_twisted.web.answers import dump
 from fyrehose_twisted.web.channel import WebRequest
@@ -25,6 +26,7 @@ class EventStream(Stream):
     """One client that follows. It keeps no events, only its position: what cannot be written yet is read again later.
 
     :ivar next: number of the next event to write.
+    :ivar founding: of the cluster whose numbers the client gets; empty before the node is in one.
     """
 
     def __init__(self, feed: Feed, request: WebRequest, first: int, plain: bool) -> None:
@@ -32,15 +34,30 @@ class EventStream(Stream):
         self._feed = feed
         self.plain = plain
         self.next = first
+        self.founding: str = feed.node.founding
 
     def start(self) -> None:
         """Write the head, and what there is already."""
         # Who is cut off before the first event comes back to the right place, too.
-        self.begin(position(b"%d" % (self.next - 1)))
+        self.begin(position(self._id(self.next - 1)))
+
+    def _id(self, sequence: int) -> bytes:
+        return str(EventId(self.founding, sequence)).encode()
+
+    def founded(self, founding: str) -> bool:
+        """Look whether the node is still in the same cluster. Otherwise end: the client has to know."""
+        if not self.founding:
+            self.founding = founding
+        if self.founding == founding:
+            return True
+        self.end("founded-anew")
+        return False
 
     def catch_up(self) -> None:
         """Write what the node holds, as far as the client reads it."""
         node = self._feed.node
+        if not self.founded(node.founding):
+            return
         while not self.paused and self.next <= node.last:
             try:
                 events = node.events(self.next, node.last, AT_ONCE)
@@ -65,13 +82,13 @@ class EventStream(Stream):
         if event.sequence > self.next:
             self.skip(event.sequence - 1)
         if event.sequence == self.next:
-            self.write(frame(text, event.sequence))
+            self.write(frame(text, self._id(event.sequence)))
             self.next += 1
 
     def skip(self, last: int) -> None:
         """Say that there is nothing to be had up to ``last``."""
         if last >= self.next:
-            self.write(frame(dump({"first": self.next, "last": last}), last, b"skipped"))
+            self.write(frame(dump({"first": self.next, "last": last}), self._id(last), b"skipped"))
             self.next = last + 1
             self._feed.skips += 1
 
@@ -115,7 +132,10 @@ class Feed(Streams):
     def events_ordered(self, events: Sequence[Event]) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IEventListener`."""
         rendered: dict[bool, list[tuple[Event, bytes]]] = {}
+        founding: str = self.node.founding
         for stream in self.all():
+            if not stream.founded(founding):
+                continue
             if stream.plain not in rendered:
                 rendered[stream.plain] = [(event, render(event, stream.plain)) for event in events]
             stream.live(events, rendered[stream.plain])

@@ -1,0 +1,83 @@
+"""A cluster that was wiped and founded again is another one, and its followers are told, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def lines(first: int, last: int) -> bytes:
+    return b"".join(b"%d\n" % number for number in range(first, last + 1))
+
+
+def printed(follower: Any) -> list[tuple[str, int]]:
+    found = [json.loads(line) for line in follower.out.splitlines()]
+    return [(one["founding"], one["sequence"]) for one in found]
+
+
+def test_a_founding_outlives_a_restart_and_not_the_data(start: Any, start_cluster: Any, tmp_path: Path) -> None:
+    (node,) = start_cluster("east", options=lambda node: ["--journal", "kept"]).values()
+    former = node.state()["founding"]
+    assert node.publish(b"one") == 1
+    command = "fyrehose", "parcels", "follow", "--http", node.url, "--format", "json"
+    follower = start(*command, "--from", 1)
+    follower.wait_for(r'"sequence": 1, ')
+    node.kill()
+    node.start()
+    assert node.wait_to_work("east")["founding"] == former
+    assert node.publish(b"two") == 2
+    follower.wait_for(r'"sequence": 2, ')
+
+    node.kill()
+    shutil.rmtree(tmp_path / "kept")
+    node.start()
+    founding = node.wait_to_work("east")["founding"]
+    assert founding != former
+    assert [node.publish(b"another %d" % number) for number in range(1, 5)] == [1, 2, 3, 4]
+    assert follower.finish() == 1, follower
+    assert printed(follower) == [(former, 1), (former, 2)]
+    assert follower.err == (
+        f"fyrehose: the cluster was founded anew as {founding}, and its numbers are not those of {former}; read it"
+        f" from its first event on: --from 1, without --founding or with --founding {founding}\n"
+    )
+    again = start(*command, "--from", 3, "--founding", former)
+    assert again.finish() == 1
+    assert "founded anew" in again.err
+    stream = {"Accept": "text/event-stream"}
+    status, body = node.ask("/events", **stream, Last_Event_ID=f"{former}-2")
+    assert (status, json.loads(body)["error"], json.loads(body)["founding"]) == (409, "other-founding", founding)
+    status, body = node.ask("/events", **stream, Last_Event_ID="99")
+    assert (status, json.loads(body)["error"]) == (409, "beyond-end")
+    beyond = start(*command, "--from", 100)
+    assert beyond.finish() == 1
+    assert beyond.err == "fyrehose: event 100 lies beyond the end; the next one will be 5\n"
+    whole = start(*command, "--from", 1, "--count", 4, "--founding", founding)
+    assert whole.finish() == 0, whole
+    assert printed(whole) == [(founding, number) for number in range(1, 5)]
+
+
+@pytest.mark.extended
+def test_all_members_are_wiped_and_a_follower_of_all_is_told(start: Any, start_cluster: Any) -> None:
+    cluster = start_cluster("east", "north", "west")
+    (former,) = {node.state()["founding"] for node in cluster.values()}
+    urls = [part for node in cluster.values() for part in ("--http", node.url)]
+    publisher = start("fyrehose", "parcels", "publish", "--node", cluster["north"].address)
+    assert publisher.finish(lines(1, 100)) == 0, publisher
+    follower = start("fyrehose", "parcels", "follow", *urls, "--from", 1, "--format", "json")
+    follower.wait_for(r'"sequence": 100, ')
+    for node in cluster.values():
+        node.kill()
+    for node in cluster.values():
+        node.start()
+    cluster.wait_to_work()
+    (founding,) = {node.state()["founding"] for node in cluster.values()}
+    assert founding != former
+    publisher = start("fyrehose", "parcels", "publish", "--node", cluster["north"].address)
+    assert publisher.finish(lines(1, 108)) == 0, publisher
+    assert follower.finish() == 1, follower
+    assert printed(follower) == [(former, number) for number in range(1, 101)]
+    assert f"the cluster was founded anew as {founding}" in follower.err

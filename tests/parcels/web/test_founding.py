@@ -1,0 +1,165 @@
+"""A client is told when the cluster that it knows was founded anew, and its numbers mean something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import pytest_twisted
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import BeyondEnd, FoundedAnew
+from fyrehose_twisted.interfaces import IEventListener
+from fyrehose_twisted.web.sse import FrameReader
+
+client_module: Any = pytest.importorskip("fyrehose_twisted.parcels.http_client")
+
+inline = pytest_twisted.ensureDeferred
+
+OLD, NEW = "00000000000000aa", "00000000000000bb"
+STREAM = "text/event-stream"
+
+
+@implementer(IEventListener)
+class Listener:
+    """Keeps the numbers that it is told."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    def events_ordered(self, events: Any) -> None:
+        self.numbers += [event.sequence for event in events]
+
+    def events_skipped(self, first: int, last: int) -> None:
+        raise AssertionError(f"skipped {first} to {last}")
+
+
+@pytest.fixture
+def client(web: Any) -> Any:
+    """A client of the site."""
+    made = client_module.ParcelsClient([web.url], timeout=120.0, timeout_total=120.0)
+    yield made
+    pytest_twisted.blockon(made.close())
+
+
+def asking(query: str = "", *headers: str) -> bytes:
+    return "\r\n".join([f"GET /events{query} HTTP/1.0", f"Accept: {STREAM}", *headers, "", ""]).encode()
+
+
+def ids(data: bytes) -> list[str]:
+    frames = FrameReader().feed(data.partition(b"\r\n\r\n")[2])
+    return [frame.id for frame in frames if frame.event != "comment"]
+
+
+@inline
+async def test_ids_of_events_name_the_founding(web: Any) -> None:
+    web.node.found_anew(OLD)
+    web.node.order(b"one", b"two")
+    wire = await web.send(asking("?from=2"))
+    assert ids(await wire.read(f"id: {OLD}-2\n\n".encode())) == [f"{OLD}-1", f"{OLD}-2"]
+    answer = await web.ask("POST", "/events", b"three")
+    assert answer.json == {"sequence": 3, "founding": OLD}
+    assert answer.headers["location"] == f"/events?from=3&to=3&founding={OLD}"
+    assert (await web.ask("GET", "/cluster")).json["founding"] == OLD
+
+
+@inline
+async def test_an_id_of_a_former_cluster_is_a_conflict(web: Any) -> None:
+    web.node.found_anew(NEW)
+    web.node.order(*[b"x"] * 108)
+    for query, headers in (
+        ("", {"accept": STREAM, "Last-Event-ID": f"{OLD}-105"}),
+        (f"?from=106&founding={OLD}", {"accept": STREAM}),
+        (f"?from=1&to=2&founding={OLD}", {}),
+    ):
+        answer = await web.ask("GET", f"/events{query}", **headers)
+        assert answer.code == 409, query
+        assert {**answer.json, "message": ""} == {
+            "error": "other-founding",
+            "message": "",
+            "founding": NEW,
+            "known": OLD,
+        }
+        assert f"founded anew as {NEW}" in answer.json["message"]
+
+
+@inline
+async def test_an_id_of_this_cluster_beyond_what_the_node_has_waits(web: Any) -> None:
+    web.node.found_anew(OLD)
+    web.node.order(b"1")
+    wire = await web.send(asking("", f"Last-Event-ID: {OLD}-2"))
+    assert ids(await wire.read(b"position\n")) == [f"{OLD}-2"]
+    web.node.order(b"2", b"3")
+    assert ids(await wire.read(f"id: {OLD}-3\n\n".encode())) == [f"{OLD}-2", f"{OLD}-3"]
+
+
+@inline
+async def test_a_bare_number_says_nothing_about_the_founding(web: Any) -> None:
+    web.node.found_anew(OLD)
+    web.node.order(b"1", b"2")
+    wire = await web.send(asking("", "Last-Event-ID: 1"))
+    assert ids(await wire.read(f"id: {OLD}-2\n\n".encode())) == [f"{OLD}-1", f"{OLD}-2"]
+    answer = await web.ask("GET", "/events", accept=STREAM, **{"Last-Event-ID": "99"})
+    assert (answer.code, answer.json["error"]) == (409, "beyond-end")
+
+
+@inline
+async def test_a_node_that_does_not_know_yet_says_so(web: Any) -> None:
+    web.node.mode = "Dsc"
+    answer = await web.ask("GET", "/events", accept=STREAM, **{"Last-Event-ID": f"{OLD}-1"})
+    assert (answer.code, answer.json["error"]) == (503, "no-cluster")
+    answer = await web.ask("GET", "/events", accept=STREAM, **{"Last-Event-ID": "1"})
+    assert (answer.code, answer.json["error"]) == (503, "behind")
+
+
+@pytest.mark.parametrize("id", ["x", f"{OLD}-", "-1", "A" * 16 + "-1", f"{OLD}-1 ", f"{OLD}-1-1", "9" * 19])
+@inline
+async def test_ids_that_are_none(web: Any, id: str) -> None:
+    answer = await web.ask("GET", "/events", **{"Last-Event-ID": id.replace(" ", "%20")})
+    assert (answer.code, answer.json["error"]) == (400, "bad-request")
+    answer = await web.ask("GET", "/events?founding=" + id.replace(" ", "%20"))
+    assert (answer.code, answer.json["error"]) == (400, "bad-request")
+
+
+@inline
+async def test_a_stream_ends_when_its_node_is_in_another_cluster(web: Any, reached: Any) -> None:
+    web.node.found_anew(OLD)
+    web.node.order(b"1")
+    wire = await web.send(asking("?from=1"))
+    await wire.read(f"id: {OLD}-1\n\n".encode())
+    web.node.found_anew(NEW)
+    web.node.order(b"another 1")
+    assert ids(await wire.closed()) == [f"{OLD}-0", f"{OLD}-1"]
+
+
+@inline
+async def test_a_client_is_told(web: Any, client: Any, reached: Any) -> None:
+    web.node.found_anew(OLD)
+    web.node.order(b"1")
+    assert await client.publish(b"2") == 2
+    assert client.founding == OLD
+    listener = Listener()
+    following = client.follow(listener, 1)
+    await reached(lambda: listener.numbers == [1, 2])
+    assert following.founding == OLD
+    web.node.found_anew(NEW)
+    web.node.order(*[b"x"] * 8)
+    with pytest.raises(FoundedAnew) as raised:
+        await following.stopped
+    assert (raised.value.known, raised.value.founding) == (OLD, NEW)
+    assert listener.numbers == [1, 2]
+    # What it would do in another run, with what it stored.
+    with pytest.raises(FoundedAnew):
+        await client.follow(listener, following.next, following.founding).stopped
+    with pytest.raises(FoundedAnew):
+        await client.events(1, 2, OLD)
+    assert [event.sequence for event in await client.events(1, 2, NEW)] == [1, 2]
+
+
+@inline
+async def test_a_client_that_begins_beyond_the_end_is_told(web: Any, client: Any) -> None:
+    web.node.found_anew(OLD)
+    web.node.order(b"1")
+    with pytest.raises(BeyondEnd) as raised:
+        await client.follow(Listener(), 3).stopped
+    assert (raised.value.first, raised.value.next) == (3, 2)
