@@ -492,7 +492,7 @@ async def test_streams_have_come_to_their_end_when_it_has_stopped() -> None:
     # Whatever is not written when this fires never is, for the reactor ends.
     assert node._http.factory.connections == 0
     await reader.over.addTimeout(DEADLINE, reactor)
-    assert b"id: 1\n" in reader.data
+    assert b"-1\n" in reader.data
     assert reader.data.endswith(b"\r\n0\r\n\r\n")
 
 
