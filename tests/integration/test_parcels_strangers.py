@@ -239,3 +239,30 @@ def test_hostile_clients_of_http(start: Any, start_cluster: Any, await_true: Any
     follower.destroy()
     await_true(lambda: node.metrics()["web_streams"] == 0, node.metrics)
     node.stop()
+
+
+@pytest.mark.extended
+def test_strangers_do_not_fill_the_table_of_neighbours(
+    make_nodes: Any, document_node: Any, await_true: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("right horse battery staple")
+    (tmp_path / "secret").chmod(0o600)
+    cluster = make_nodes("east", "north", options=lambda node: ["--cluster-secret-file", "secret"])
+    cluster["east"].start()
+    cluster["east"].wait_to_work("east")
+    silent = [socket.create_connection(("127.0.0.1", cluster["east"].port), PATIENCE) for _ in range(64)]
+    strangers = [document_node(f"Guest-{number}") for number in range(80)]
+    for stranger in strangers:
+        stranger.join(cluster["east"].port)
+    # It is named as the member that comes, too, and so keeps the name of it.
+    document_node("north").join(cluster["east"].port)
+    cluster["north"].start()
+    cluster.wait_to_work()
+    assert cluster["north"].publish(b"among strangers") == 1
+    cluster.events(1, 1)
+    for node in cluster.values():
+        strange = [one for one in node.state()["neighbours"] if one["name"].startswith("Guest")]
+        assert len(strange) <= 16
+    assert cluster["east"].state()["counters"]["dropped_too_many_neighbours"] >= 1
+    for connection in silent:
+        connection.close()

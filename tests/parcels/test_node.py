@@ -34,6 +34,7 @@ from fyrehose_twisted.parcels.messages import (
     Fetched,
     Hello,
     Member,
+    Message,
     Mode,
     NodeInfo,
     NotPublished,
@@ -55,14 +56,26 @@ from fyrehose_twisted.parcels.messages import (
 from fyrehose_twisted.parcels.node import ClusterNode
 from fyrehose_twisted.parcels.promises import Promises
 from fyrehose_twisted.parcels.proofs import dialler_proof
+from fyrehose_twisted.parcels.scenarios import namesake
 
 TAG = crc32(b"default")
 SECRET = b"0123456789abcdef"
+STRANGE = "10.0.1.1"
 
 
 def info(name: str, host: str = "10.0.0.99", port: int = 7_878, incarnation: int | None = 99) -> NodeInfo:
     ours = None if incarnation is None else Extension(1, incarnation, TAG)
     return NodeInfo(node_id(name), Mode.DSC, name, (host, port), ours)
+
+
+def answers_as(about: NodeInfo) -> Any:
+    """Play a node that speaks only the document and answers when it is asked for neighbours."""
+
+    def answer(end: Any, message: Message) -> None:
+        if isinstance(message, Parcel) and message.type is ParcelType.DSC_REQ:
+            end.send(Parcel(True, ParcelType.DSC_RES, about.id, (about,)))
+
+    return answer
 
 
 def ask(about: NodeInfo) -> Parcel:
@@ -494,10 +507,71 @@ def test_a_publisher_has_no_vote(wires: Any) -> None:
 def test_too_many_neighbours(wires: Any) -> None:
     ivan = wires.node("Ivan", 1, max_neighbours=2)
     for number in range(5):
-        wires.call(ivan).send(ask(info(f"n{number}", port=9_000 + number)))
+        host = f"10.0.0.{90 + number}"
+        wires.call(ivan, host).send(ask(info(f"n{number}", host)))
     wires.run(0.1)
     assert len(ivan.node.state(wires.now).neighbours) == 2
     assert counter(ivan, "dropped_too_many_neighbours") == 3
+
+
+def test_one_address_does_not_fill_the_table(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, max_neighbours=8)
+    for number in range(9):
+        wires.call(ivan).send(ask(info(f"n{number}", port=9_000 + number)))
+    wires.run(0.1)
+    assert len(ivan.node.state(wires.now).neighbours) == 4
+    assert counter(ivan, "dropped_too_many_neighbours") == 5
+    wires.call(ivan, "10.0.0.98").send(ask(info("Boris", "10.0.0.98")))
+    wires.run(0.1)
+    assert "Boris" in {one.name for one in ivan.node.state(wires.now).neighbours}
+
+
+def test_strangers_leave_room_for_those_who_know_the_secret(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, max_neighbours=8, secret=SECRET)
+    for number in range(40):
+        host = f"10.0.1.{number}"
+        wires.play((host, 7_878), answers_as(info(f"n{number}", host, incarnation=None)))
+        wires.call(ivan, host).send(ask(info(f"n{number}", host, incarnation=None)))
+    wires.run(0.1)
+    assert len(ivan.node.state(wires.now).neighbours) == 2
+    assert counter(ivan, "dropped_too_many_neighbours") >= 38
+    for number in range(2, 6):
+        wires.node(f"Boris-{number}", number, (1,), secret=SECRET)
+    wires.run(5.0)
+    assert len(ivan.node.state(wires.now).members) == 5
+
+
+def test_what_a_member_heard_of_strangers_is_not_proven(wires: Any) -> None:
+    ivan = wires.node("Ivan", 1, max_neighbours=8, secret=SECRET)
+    for number in range(2):
+        host = f"10.0.1.{number}"
+        wires.play((host, 7_878), answers_as(info(f"n{number}", host, incarnation=None)))
+        wires.call(ivan, host).send(ask(info(f"n{number}", host, incarnation=None)))
+    wires.run(0.1)
+    wires.node("Boris", 2, (1,), secret=SECRET)
+    wires.run(2.0)
+    vera = wires.node("Vera", 3, (1,), secret=SECRET)
+    wires.run(2.0)
+    targets = vera.node._discovery.targets
+    assert {host[0]: one.trusted for host, one in targets.items() if not one.configured} == {
+        "10.0.0.2": True,
+        "10.0.1.0": False,
+        "10.0.1.1": False,
+    }
+
+
+@pytest.mark.parametrize("name", ["Boris", namesake("Boris")])
+def test_a_name_or_an_id_is_kept_by_the_secret(wires: Any, name: str) -> None:
+    ivan = wires.node("Ivan", 1, secret=SECRET)
+    wires.play((STRANGE, 7_878), answers_as(info(name, STRANGE, incarnation=None)))
+    wires.call(ivan, STRANGE).send(ask(info(name, STRANGE, incarnation=None)))
+    wires.run(0.1)
+    assert {one.name for one in ivan.node.state(wires.now).neighbours} == {name}
+    boris = wires.node("Boris", 2, (1,), secret=SECRET)
+    wires.run(10.0)
+    assert {one.name for one in ivan.node.state(wires.now).members} == {"Ivan", "Boris"}
+    assert boris.node.mode is Mode.WRK
+    assert {(one.name, one.ours) for one in ivan.node.state(wires.now).neighbours} == {("Boris", True)}
 
 
 def test_too_many_links(wires: Any) -> None:

@@ -30,8 +30,9 @@ from fyrehose_twisted.parcels.order import Order
 from fyrehose_twisted.parcels.pending import Pending
 from fyrehose_twisted.parcels.promises import Change, Promises
 from fyrehose_twisted.parcels.replica import Replica
-from fyrehose_twisted.parcels.scenarios import Behind, Blackout, FoundedAnew, Silence, Storm, Strangers, TwoDie
+from fyrehose_twisted.parcels.scenarios import Behind, Blackout, Crowd, FoundedAnew, Silence, Storm, Strangers, TwoDie
 from fyrehose_twisted.parcels.sessions import Placed, Session, Sessions
+from fyrehose_twisted.parcels.shares import Shares
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES
 
 
@@ -273,6 +274,26 @@ def founds_every_cluster_alike(patch: Patch) -> None:
     patch.setattr(ClusterNode, "_found", found)
 
 
+def gives_strangers_the_whole_table(patch: Patch) -> None:
+    original = Shares.__init__
+
+    def begin(self: Any, limit: int, *, secret: bool) -> None:
+        original(self, limit, secret=secret)
+        self.strangers = self.source = limit
+
+    patch.setattr(Shares, "__init__", begin)
+
+
+def lets_strangers_keep_a_name(patch: Patch) -> None:
+    original = Neighbours.__init__
+
+    def begin(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options)
+        self._secret = False
+
+    patch.setattr(Neighbours, "__init__", begin)
+
+
 def keeps_all_events(patch: Patch) -> None:
     original = EventWindow.__init__
     patch.setattr(EventWindow, "__init__", lambda self, limit, last=0: original(self, 2**40, last))
@@ -322,6 +343,8 @@ BUGS = [
     Bug(lets_anybody_in, (Recovers.name, OneLeader.name, *ORDER, NOTHING_RAISES), Strangers, seed=0),
     Bug(says_our_own_parcels_to_everybody, (NOTHING_RAISES,), Strangers, seed=0),
     Bug(founds_every_cluster_alike, (OneFounding.name,), FoundedAnew, seed=0),
+    Bug(gives_strangers_the_whole_table, (Recovers.name,), Crowd, seed=0),
+    Bug(lets_strangers_keep_a_name, (Recovers.name,), Crowd, seed=0),
     Bug(keeps_all_events, (Bounded.name,), Storm, seed=1),
     Bug(goes_on_without_a_quorum, (OneLeader.name, *ORDER, Recovers.name), Silence, seed=0),
     Bug(loses_the_leader_for_good, (Recovers.name, Acknowledged.name), TwoDie, seed=5),

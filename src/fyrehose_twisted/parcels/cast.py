@@ -84,9 +84,11 @@ class Cast(Observer):
         (self.hosts if belongs else self.strangers).append(host)
         return host
 
-    def add_document_peer(self, name: str, address: Address, neighbours: Sequence[Address]) -> Host:
+    def add_document_peer(
+        self, name: str, address: Address, neighbours: Sequence[Address], *, host_name: str = ""
+    ) -> Host:
         """Add a host that runs somebody who speaks only the document."""
-        host = self.network.add(name, address, lambda boot: DocumentPeer(name, address, neighbours))
+        host = self.network.add(host_name or name, address, lambda boot: DocumentPeer(name, address, neighbours))
         self.strangers.append(host)
         return host
 

@@ -42,6 +42,7 @@ from fyrehose_twisted.parcels.neighbours import (
     show,
 )
 from fyrehose_twisted.parcels.proofs import dialler_proof, same_proof, welcome_proof
+from fyrehose_twisted.parcels.shares import Place, Shares
 
 VERSION = 1
 ASK_AGAIN = 1.5
@@ -132,7 +133,9 @@ class Discovery:
         self._beat_at = now + BEAT
         ours = Extension(VERSION, me.incarnation, config.cluster_tag)
         self._info = NodeInfo(node_id(me.name), Mode.DSC, me.name, config.advertise, ours)
-        self.neighbours = Neighbours(self._info, config.max_neighbours)
+        secret = config.secret is not None
+        self.neighbours = Neighbours(self._info, config.max_neighbours, secret=secret)
+        self._shares = Shares(MAX_TARGETS * config.max_neighbours, secret=secret)
         for address in config.neighbours:
             if address != config.advertise:
                 self.targets.setdefault(address, Target(address, now, configured=True))
@@ -402,14 +405,20 @@ class Discovery:
             self._warn(info.host, f"{info.name!r} says that it listens at {show(info.host)}, but calls from {source}")
             return
         if known:
-            self.meet(info, now)
-        self.learn([info.host], now, soon=True)
+            self.meet(info, now, trusted=trusted)
+        self.learn([info.host], now, soon=True, trusted=trusted)
 
-    def meet(self, info: NodeInfo, now: float) -> None:
-        """Somebody is there."""
+    def meet(self, info: NodeInfo, now: float, *, trusted: bool) -> None:
+        """Somebody is there.
+
+        :param trusted: whether it has shown that it knows the secret, or the operator named its address.
+        """
+        displaced = self.neighbours.displaced(info) if trusted else None
+        if displaced is not None:
+            self._remove(displaced, f"has the id of {info.name!r}, which knows the secret", now)
         before = self.neighbours.get(info.name)
         former = None if before is None else before.member
-        kept = self.neighbours.add(info, now)
+        kept = self.neighbours.add(info, now, trusted=trusted)
         if kept is None:
             self.counts["too-many-neighbours"] += 1
             return
@@ -424,14 +433,20 @@ class Discovery:
         if before is None:
             self._owner.neighbour_came(kept)
 
-    def learn(self, addresses: Iterable[Address], now: float, *, soon: bool = False) -> None:
-        """There may be somebody at these addresses."""
+    def learn(self, addresses: Iterable[Address], now: float, *, soon: bool = False, trusted: bool = False) -> None:
+        """There may be somebody at these addresses.
+
+        :param trusted: whether a node says so that has shown that it knows the secret.
+        """
         for address in addresses:
             target = self.targets.get(address)
             if target is None:
-                if address != self._config.advertise and len(self.targets) < MAX_TARGETS * self._config.max_neighbours:
-                    self.targets[address] = Target(address, now, configured=False)
-            elif soon and target.stage is Stage.IDLE and target.said is not Said.ITSELF:
+                taken = [Place(one.address[0], one.trusted or one.configured) for one in self.targets.values()]
+                if address != self._config.advertise and self._shares.has_room(taken, Place(address[0], trusted)):
+                    self.targets[address] = Target(address, now, configured=False, trusted=trusted)
+                continue
+            target.trusted = target.trusted or trusted
+            if soon and target.stage is Stage.IDLE and target.said is not Said.ITSELF:
                 target.next_at = min(target.next_at, now)
 
     def hello_received(self, hello: Hello, caller: Caller, now: float) -> None:
@@ -576,9 +591,10 @@ class Discovery:
             return
         target.attempts = 0
         target.name = other.name
-        addresses = [one.host for one in infos if one is not other]
+        others = [one for one in infos if one is not other]
+        addresses = [one.host for one in others]
         if other.ours is None:
-            self.meet(other._replace(host=target.address), now)
+            self.meet(other._replace(host=target.address), now, trusted=target.configured)
             self.learn(addresses, now)
             first = target.said is not Said.DOCUMENT
             target.said = Said.DOCUMENT
@@ -594,9 +610,9 @@ class Discovery:
         target.hello = hello
         target.member = Member(other.name, other.ours.incarnation)
         if self._config.secret is None:
-            self.meet(other._replace(host=target.address), now)
+            self.meet(other._replace(host=target.address), now, trusted=target.configured)
             self.learn(addresses, now)
-        target.heard_of = addresses
+        target.heard_of = others
         if target.peer is not None:
             self.write(target.peer, hello)
 
@@ -640,10 +656,13 @@ class Discovery:
             target.address,
             Extension(VERSION, member.incarnation, self._config.cluster_tag),
         )
-        before = self.neighbours.get(member.name)
+        before, trusted = self.neighbours.get(member.name), self._config.secret is not None
         if before is None or before.member != member:
-            self.meet(info, now)
-        self.learn(target.heard_of, now)
+            self.meet(info, now, trusted=trusted or target.configured)
+        target.trusted = target.trusted or trusted
+        # It lists nodes of ours only once they have proven themselves, and others as they come.
+        for one in target.heard_of:
+            self.learn([one.host], now, trusted=trusted and one.ours is not None)
         self.answered(member, now)
         if welcome.founding:
             self._owner.adopt(welcome.founding)

@@ -9,6 +9,7 @@ from math import inf
 
 from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.parcels.messages import SILENCE, Hello, Member, Mode, NodeInfo, Refusal, node_id
+from fyrehose_twisted.parcels.shares import Place, Shares
 
 DIAL_AGAIN = (0.25, 2.0)
 """Seconds until a node dials again, the first time and at most."""
@@ -51,6 +52,7 @@ class Target:
     """An address that a node dials.
 
     :ivar configured: whether the operator named it.
+    :ivar trusted: whether the node there, or one that named it, has proven that it knows the secret.
     :ivar name: of who answered there last.
     """
 
@@ -67,12 +69,14 @@ class Target:
         "peer",
         "said",
         "stage",
+        "trusted",
         "wait",
     )
 
-    def __init__(self, address: Address, now: float, *, configured: bool) -> None:
+    def __init__(self, address: Address, now: float, *, configured: bool, trusted: bool = False) -> None:
         self.address = address
         self.configured = configured
+        self.trusted = trusted
         self.stage = Stage.IDLE
         self.said = Said.NOTHING
         self.peer: Peer | None = None
@@ -83,7 +87,7 @@ class Target:
         self.wait = DIAL_AGAIN[0]
         self.attempts = 0
         self.asks_sequence = False
-        self.heard_of: Sequence[Address] = ()
+        self.heard_of: Sequence[NodeInfo] = ()
 
     def closed(self, now: float, *, at_once: bool) -> None:
         """There is no connection; dial again, at once or after a while."""
@@ -124,6 +128,8 @@ class Neighbour:
     suspected: bool = False
     sequence: int = -1
     """Number of the last event that it handed on, as it said itself; -1 before it did."""
+    trusted: bool = False
+    """Whether it has proven that it knows the secret, or the operator named its address."""
 
     @property
     def member(self) -> Member | None:
@@ -140,11 +146,13 @@ class Neighbours:
 
     :param me: this node's own information.
     :param limit: how many there may be.
+    :param secret: whether the cluster has one, which nodes of ours prove to know.
     """
 
-    def __init__(self, me: NodeInfo, limit: int) -> None:
+    def __init__(self, me: NodeInfo, limit: int, *, secret: bool = False) -> None:
         self.me = me
-        self._limit = limit
+        self._secret = secret
+        self._shares = Shares(limit, secret=secret)
         self._known: dict[str, Neighbour] = {}
 
     def __len__(self) -> int:
@@ -166,7 +174,10 @@ class Neighbours:
         me, ours = self.me, info.ours
         # The reference takes an id too that is not made from the name; then it tells nothing.
         by_id = info.id == node_id(info.name)
-        for other in (me, *(one.info for one in self._known.values() if one.alive(now))):
+        # With a secret, a node of ours has to prove itself yet: then it takes the place of one that cannot.
+        proves = ours is not None and self._secret
+        rivals = [one.info for one in self._known.values() if one.alive(now) and (one.trusted or not proves)]
+        for other in (me, *rivals):
             if other.name != info.name:
                 if by_id and other.id == info.id:
                     text = f"{info.name!r} and {other.name!r}, which is here already, have the same id, {info.id}"
@@ -183,11 +194,21 @@ class Neighbours:
             return Refusal.NAME_TAKEN, f"{info.name!r} is alive at {where} already: give one of them another name"
         return None
 
-    def add(self, info: NodeInfo, now: float) -> Neighbour | None:
-        """Know somebody, or something new of somebody; ``None`` if there is no room."""
+    def displaced(self, info: NodeInfo) -> Neighbour | None:
+        """Return the neighbour that has proven nothing and has the id of ``info``, which was proven."""
+        names = info.name, self.me.name
+        strangers = (one for one in self._known.values() if not one.trusted and one.info.name not in names)
+        return next((one for one in strangers if one.info.id == info.id), None)
+
+    def add(self, info: NodeInfo, now: float, *, trusted: bool = False) -> Neighbour | None:
+        """Know somebody, or something new of somebody; ``None`` if there is no room.
+
+        :param trusted: whether it has proven that it knows the secret, or the operator named its address.
+        """
         known = self._known.get(info.name)
         if known is None:
-            if len(self._known) >= self._limit:
+            taken = [Place(one.info.host[0], one.trusted) for one in self._known.values()]
+            if not self._shares.has_room(taken, Place(info.host[0], trusted)):
                 return None
             known = self._known[info.name] = Neighbour(info, now, info.mode)
         else:
@@ -195,6 +216,7 @@ class Neighbours:
                 known.sequence = -1
             known.info, known.heard, known.mode = info, now, info.mode
             known.suspected = False
+        known.trusted = known.trusted or trusted
         return known
 
     def remove(self, name: str) -> Neighbour | None:

@@ -41,6 +41,8 @@ class ClusterScenario(Scenario):
     :cvar journals: probability that the nodes keep journals.
     :cvar bytes_travel: probability that parcels travel as bytes.
     :cvar interval: seconds between two publications on a node, on average.
+    :cvar secret: of the cluster.
+    :cvar max_neighbours: how many nodes each knows at once.
     """
 
     duration: ClassVar[float] = 120.0
@@ -49,6 +51,8 @@ class ClusterScenario(Scenario):
     journals: ClassVar[float] = 0.3
     bytes_travel: ClassVar[float] = 0.2
     interval: ClassVar[float] = 0.4
+    secret: ClassVar[bytes | None] = None
+    max_neighbours: ClassVar[int] = 64
 
     def make_network(self, split_seed: int) -> Network:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
@@ -86,7 +90,16 @@ class ClusterScenario(Scenario):
     def add_node(self, name: str, address: Address, neighbours: list[Address], *, journal: bool) -> None:
         """Add a node; the first founds the cluster."""
         first = not self.cast.hosts
-        config = NodeConfig(name, "sim", address, tuple(neighbours), found=first, window_bytes=self.window())
+        config = NodeConfig(
+            name,
+            "sim",
+            address,
+            tuple(neighbours),
+            found=first,
+            secret=self.secret,
+            window_bytes=self.window(),
+            max_neighbours=self.max_neighbours,
+        )
         host = self.cast.add(name, address, Follower(config, journal=journal))
         host.begins = 0.0 if first else self.rng.uniform(0.0, 5.0)
 
@@ -370,6 +383,30 @@ class Strangers(ClusterScenario):
             self.cast.add_document_peer(f"Document-{number}", address, everybody).begins = self.rng.uniform(0.0, 60.0)
 
 
+class Crowd(ClusterScenario):
+    """Many that speak only the document call from one address and from many, before the members of a cluster with a
+    secret: they get a part of the table of neighbours, and no member is kept out."""
+
+    name = "parcels.crowd"
+    duration = 60.0
+    journals = 0.0
+    secret = b"a secret of the simulator"
+    max_neighbours = 8
+
+    def arrange(self) -> None:
+        """See :class:`ClusterScenario`."""
+        everybody = tuple(host.address for host in self.cast.hosts)
+        for number in range(24):
+            shared = number % 2 == 0
+            address = ("10.0.2.1", PORT + number) if shared else (f"10.0.3.{number}", PORT)
+            self.cast.add_document_peer(f"Document-{number}", address, everybody).begins = self.rng.uniform(1.0, 3.0)
+        # Its name is taken before the member comes.
+        second = self.cast.hosts[1].name
+        self.cast.add_document_peer(second, ("10.0.4.1", PORT), everybody, host_name="impostor").begins = 0.5
+        for host in self.cast.hosts[1:]:
+            host.begins = self.rng.uniform(5.0, 20.0)
+
+
 def namesake(name: str) -> str:
     """Return another name with the same id."""
     wanted = node_id(name)
@@ -386,4 +423,5 @@ SCENARIOS: tuple[type[Scenario], ...] = (
     Amnesia,
     FoundedAnew,
     Strangers,
+    Crowd,
 )
