@@ -40,6 +40,12 @@ def hint(text: str) -> None:
         print(f"fyrehose: {text}", file=sys.stderr)
 
 
+def print_output(text: str) -> None:
+    """Print on standard output, where a reader that has seen enough is no error."""
+    with suppress(BrokenPipeError):
+        print(text, flush=True)
+
+
 def printable(text: str) -> str:
     """Return a text as a terminal may be given it, whatever others put in."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -309,6 +309,19 @@ def test_a_reader_that_has_enough_and_one_that_has_no_hurry(start: Any, start_cl
     assert len(found) == 400 * 8_008
 
 
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_command_whose_output_nobody_reads_ends_in_silence(start: Any, start_cluster: Any, buffered: bool) -> None:
+    (node,) = start_cluster("east").values()
+    env = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
+    node.publish(b"one")
+    for arguments in (["cluster"], ["cluster", "--json"], ["follow", "--from", 1]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        command = start("fyrehose", "parcels", *arguments, *urls([node]), stdout=writing, env=env)
+        os.close(writing)
+        assert (command.finish(), command.err) == (0, ""), arguments
+
+
 def test_sigint_leaves_in_order(start: Any, start_cluster: Any) -> None:
     (node,) = start_cluster("east").values()
     follower = start("fyrehose", "parcels", "follow", *urls([node]), "--from", 1)

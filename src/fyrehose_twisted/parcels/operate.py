@@ -11,20 +11,20 @@ from typing import Any
 from fyrehose_twisted.parcels.http_client import ParcelsClient
 from fyrehose_twisted.parcels.web.failover import Question
 from fyrehose_twisted.parcels.web.following import BadAnswer
-from fyrehose_twisted.terminal import complain
+from fyrehose_twisted.terminal import complain, print_output
 
 
 async def show_cluster(options: argparse.Namespace, client: ParcelsClient) -> int:
     """Run the command and return its exit status."""
     state = await client.cluster()
     if options.json:
-        print(json.dumps(state))
+        print_output(json.dumps(state))
         return 0
     try:
         lines = list(_describe(state))
     except (KeyError, TypeError, ValueError):
         raise BadAnswer("a node describes its cluster in a way that is not known here; try --json") from None
-    print("\n".join(lines))
+    print_output("\n".join(lines))
     return 0
 
 
@@ -45,7 +45,7 @@ async def reform(options: argparse.Namespace, client: ParcelsClient) -> int:
     data = json.dumps({"reform": options.cluster}).encode()
     headers = {"Content-Type": "application/json"}
     answer = await client.nodes.answer(Question("POST", "/cluster/reform", data, headers))
-    print(f"node {name} goes on alone after event {sequence}, mode {answer.member('mode')}")
+    print_output(f"node {name} goes on alone after event {sequence}, mode {answer.member('mode')}")
     return 0
 
 
