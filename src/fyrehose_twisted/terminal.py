@@ -133,6 +133,13 @@ class LinePublisher(Protocol):
         """A line was not published."""
         self.problem = self.problem or error
 
+    def say(self, text: str) -> None:
+        """Print a line on standard error, above the progress bar; a reader that is gone is no error."""
+        self._progress.clear()
+        with suppress(OSError):
+            print(f"fyrehose: {text}", file=sys.stderr, flush=True)
+        self._progress.refresh()
+
     def read(self, descriptor: int, reactor: Any) -> Deferred[None]:
         """Begin; return :attr:`done`."""
         # What reads standard input must leave standard output alone: it would be closed at the end of the input.

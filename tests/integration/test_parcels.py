@@ -309,6 +309,30 @@ def test_a_reader_that_has_enough_and_one_that_has_no_hurry(start: Any, start_cl
     assert len(found) == 400 * 8_008
 
 
+@pytest.mark.extended
+def test_a_publisher_says_that_its_node_is_dead_or_hangs(start: Any, start_cluster: Any, await_true: Any) -> None:
+    (node,) = start_cluster("east", options=lambda node: ["--journal", "kept"]).values()
+    publisher = start("fyrehose", "parcels", "publish", "-n", node.address, "--numbers", "--timeout", DEADLINE)
+    publisher.write(b"a\n")
+    publisher.wait_for("1\n")
+    node.kill()
+    publisher.write(b"b\n")
+    refused = f"fyrehose: {node.address}: refused, trying again; start the node, or name another with --node\n"
+    works = f"fyrehose: {node.address} takes events\n"
+    await_true(lambda: refused in publisher.err, lambda: str(publisher))
+    node.start()
+    publisher.wait_for("2\n")
+    await_true(lambda: works in publisher.err, lambda: str(publisher))
+    node.program.signal(signal.SIGSTOP)
+    publisher.write(b"c\n")
+    hangs = f"fyrehose: {node.address}: no answer, trying again; see why the node hangs, or name another with --node\n"
+    await_true(lambda: hangs in publisher.err, lambda: str(publisher))
+    node.program.signal(signal.SIGCONT)
+    publisher.wait_for("3\n")
+    assert publisher.finish() == 0, publisher
+    assert [publisher.err.count(text) for text in (refused, works, hangs)] == [1, 2, 1]
+
+
 @pytest.mark.parametrize("buffered", [True, False])
 def test_a_command_whose_output_nobody_reads_ends_in_silence(start: Any, start_cluster: Any, buffered: bool) -> None:
     (node,) = start_cluster("east").values()

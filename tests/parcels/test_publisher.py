@@ -278,6 +278,47 @@ def test_a_dial_that_hangs_is_passed_over() -> None:
     assert world.call.address == B
 
 
+def test_a_trouble_of_a_node_is_told_once_for_each_change() -> None:
+    told: list[tuple[Address, str | None]] = []
+    world = World((A,), on_trouble=lambda node, trouble: told.append((node, trouble)))
+    world.down.add(A)
+    published = world.publisher.publish(b"event")
+    world.clock.pump([0.1] * 100)
+    assert told == [(A, "refused")]
+    world.down.clear()
+    world.clock.pump([0.1] * 20)
+    assert len(world.calls) == 1
+    world.clock.advance(GREETING)
+    assert told == [(A, "refused"), (A, "no answer")]
+    world.clock.pump([0.1] * 20)
+    world.call.welcome()
+    _, publish = world.call.heard()
+    assert len(told) == 2
+    assert isinstance(publish, Publish)
+    world.call.refuse(publish.run, Refusal.NO_QUORUM)
+    assert told[2:] == [(A, "not now")]
+    world.clock.pump([0.1] * 20)
+    world.call.welcome()
+    (again,) = world.call.runs()
+    world.call.number(again, 1)
+    assert result(published) == 1
+    assert told[3:] == [(A, None)]
+    # Nothing waits, so that nothing is worth telling.
+    world.call.drop()
+    assert len(told) == 4
+
+
+def test_each_of_several_nodes_has_a_trouble_of_its_own() -> None:
+    told: list[tuple[Address, str | None]] = []
+    world = World(on_trouble=lambda node, trouble: told.append((node, trouble)))
+    world.down.add(A)
+    world.deaf.add(B)
+    world.publisher.publish(b"event")
+    world.turn()
+    world.clock.pump([0.1] * 150)
+    assert told == [(A, "refused"), (B, "no answer")]
+
+
 def test_a_silent_node_is_asked_and_then_left() -> None:
     world = World()
     call = world.ready()

@@ -9,15 +9,23 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
+from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import NotOrdered
-from fyrehose_twisted.net.dialling import endpoints_from, parse_place, tcp_endpoint
+from fyrehose_twisted.net.dialling import endpoints_from, parse_place, show_place, tcp_endpoint
 from fyrehose_twisted.parcels.messages import MAX_EVENT
+from fyrehose_twisted.parcels.node_troubles import NO_ANSWER
 from fyrehose_twisted.parcels.publisher import ParcelsPublisher
 from fyrehose_twisted.terminal import LinePublisher, StandardOutput, complain, open_input, secret_of
 from fyrehose_twisted.wording import counted
 
 MOST_EVENTS, MOST_BYTES = 10_000, 2 * 2**20
 """What may be under way at once; far less than the publisher would take, whose count has a head for each event."""
+
+_ADVICE = {
+    "refused": "start the node, or name another with --node",
+    NO_ANSWER: "see why the node hangs, or name another with --node",
+}
+_OTHERWISE = "see the log of the node, or name another with --node"
 
 
 class EventPublisher(LinePublisher):
@@ -104,6 +112,13 @@ class EventPublisher(LinePublisher):
         return f"{counted(self.published, 'event')}{numbers}"
 
 
+def _describe(node: Address, trouble: str | None) -> str:
+    place = show_place(node)
+    if trouble is None:
+        return f"{place} takes events"
+    return f"{place}: {trouble}, trying again; {_ADVICE.get(trouble, _OTHERWISE)}"
+
+
 async def publish(options: argparse.Namespace, nodes: Sequence[str], reactor: Any) -> int:
     """Run the command and return its exit status."""
     publisher = ParcelsPublisher(
@@ -113,6 +128,7 @@ async def publish(options: argparse.Namespace, nodes: Sequence[str], reactor: An
         secret=secret_of(options),
         timeout=options.timeout,
         endpoint_for=endpoints_from(options.dial) if options.dial else tcp_endpoint,
+        on_trouble=lambda node, trouble: lines.say(_describe(node, trouble)),
         reactor=reactor,
     )
     descriptor = open_input(options.file)

@@ -21,6 +21,7 @@ from fyrehose_twisted.net.dials import EndpointFor
 from fyrehose_twisted.net.link import LinkFactory, describe
 from fyrehose_twisted.parcels.config import check_text
 from fyrehose_twisted.parcels.messages import MAX_EVENT, MAX_NAME, NotPublished, Published, Refusal
+from fyrehose_twisted.parcels.node_troubles import NO_ANSWER, NodeTroubles, OnTrouble
 from fyrehose_twisted.parcels.outbox import Outbox
 from fyrehose_twisted.parcels.publications import Publication, check_event, check_publisher, only, refusal_name
 from fyrehose_twisted.parcels.publishing_session import Session, SessionState
@@ -37,6 +38,9 @@ BACKOFF = (0.1, 2.0)
 """Seconds to wait when no node would do, the first time and at most."""
 LOST_PLACE = 5
 """How often in a row events may be out of order before it is clear that the cluster has lost count of them."""
+SAYS_NOTHING, IS_SILENT = "says nothing", "is silent"
+"""Why connections are cut off on which no welcome comes, or nothing any more."""
+_NO_ANSWERS = (SAYS_NOTHING, IS_SILENT, "timed out")
 
 _FOR_GOOD = (Refusal.WRONG_CLUSTER, Refusal.WRONG_SECRET)
 
@@ -59,6 +63,7 @@ class ParcelsPublisher:
     :param timeout: seconds until an event must have its number.
     :param queue_bytes: for how many bytes events may count that have none yet.
     :param endpoint_for: how nodes are dialled.
+    :param on_trouble: told once for each change of a node that cannot be used while events wait.
     :raises ConfigurationError: if a name or the secret will not do, or there are no nodes.
     """
 
@@ -74,6 +79,7 @@ class ParcelsPublisher:
         timeout: float = 30.0,
         queue_bytes: int = 8 * 2**20,
         endpoint_for: EndpointFor = tcp_endpoint,
+        on_trouble: OnTrouble | None = None,
         rng: Random | None = None,
         reactor: Any = None,
     ) -> None:
@@ -102,6 +108,7 @@ class ParcelsPublisher:
         self._out_of_order = 0
         self._refusals: list[Refusal] = []
         self._why = ("not-connected", "no node was reached yet")
+        self._troubles = None if on_trouble is None else NodeTroubles(on_trouble)
         self._closed: Deferred[None] | None = None
         self._watch = Repeating("the watch of a publisher", self._look, reactor)
 
@@ -195,6 +202,7 @@ class ParcelsPublisher:
             self._refusals.clear()
             self._give_up(*self._why)
         self.log.warn("{place} refused this publisher: {text}", place=show_place(self._node), text=text)
+        self._trouble(text)
         self._next(session)
 
     def session_answered(self, session: Session, answer: Published | NotPublished) -> None:
@@ -203,6 +211,8 @@ class ParcelsPublisher:
             return
         if isinstance(answer, Published):
             self._out_of_order = 0
+            if self._troubles is not None:
+                self._troubles.works(self._node)
             for done in self._outbox.answered(answer.epoch, answer.first, answer.sequences):
                 if done.token is not None:
                     done.token.answered(done.numbers)
@@ -214,12 +224,14 @@ class ParcelsPublisher:
             self._out_of_order = 0
             self._give_up(*self._why)
         else:
+            self._trouble(answer.text)
             session.leave()
             self._next(session)
 
     def session_ended(self, session: Session, reason: str) -> None:
         """See :class:`~fyrehose_twisted.parcels.publishing_session.SessionOwner`."""
         self._why = "not-connected", f"{show_place(self._node)}: {reason}"
+        self._trouble(reason)
         self._next(session)
 
     @property
@@ -266,8 +278,14 @@ class ParcelsPublisher:
 
     def _failed_to_dial(self, problem: BaseException | None) -> None:
         if self._closed is None:
-            self._why = "not-connected", f"{show_place(self._node)}: {describe(problem)}"
+            reason = describe(problem)
+            self._why = "not-connected", f"{show_place(self._node)}: {reason}"
+            self._trouble(reason)
             self._next(None)
+
+    def _trouble(self, text: str) -> None:
+        if self._troubles is not None and self._outbox.waiting:
+            self._troubles.failed(self._node, NO_ANSWER if text in _NO_ANSWERS else text)
 
     # What waits
 
@@ -315,10 +333,10 @@ class ParcelsPublisher:
             return
         if session.state is SessionState.GREETING:
             if now - session.opened_at >= GREETING:
-                session.cut_off("says nothing")
+                session.cut_off(SAYS_NOTHING)
         elif session.asked_at is not None:
             if now - session.asked_at >= QUIET:
-                session.cut_off("is silent")
+                session.cut_off(IS_SILENT)
         elif now - session.heard_at >= (QUIET if self._outbox.waiting else KEEPALIVE):
             session.ask(now)
 
