@@ -37,6 +37,10 @@ class DocumentNode:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
+    def refused(self, port: int) -> bool:
+        """Ask a node for its neighbours; return whether it answers with an error."""
+        return bool(self._ask(port, "DscReq", {"DscReq": {"identity": self.identity}})["parcel_type"] == "ProtoError")
+
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
@@ -150,6 +154,19 @@ def test_nodes_that_know_only_the_document(start_cluster: Any, document_node: An
     assert cluster["north"].publish(b"without them") == 1
     cluster.events(1, 1)
     assert joins_ours.sequence(cluster["east"].port) == 1
+
+
+def test_nodes_whose_names_do_not_fit_are_refused(start_cluster: Any, document_node: Any) -> None:
+    (node,) = start_cluster("east").values()
+    for name in ("", "n" * 65, "\x1b[2J", "north\n"):
+        assert document_node(name).refused(node.port), name
+    fits = document_node("n" * 64)
+    assert not fits.refused(node.port)
+    node.wait_for(lambda state: {one["name"] for one in state["neighbours"]} == {"n" * 64})
+    assert node.metrics()["dropped_bad_name_total"] == 4
+    # What is in the log is as it would be written in a program.
+    assert "name '\\x1b[2J' of 4 bytes: use 1 to 64 bytes of printable text" in node.program.out
+    assert "\x1b" not in node.program.out
 
 
 def test_hostile_connections_leave_a_node_alone(start: Any, start_cluster: Any, await_true: Any) -> None:

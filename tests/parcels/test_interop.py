@@ -184,9 +184,19 @@ def test_one_who_answers_is_in_the_part_that_everybody_reads(wires: Any) -> None
     assert b"Boris" in end.raw[: 1 + end.raw[0]]
 
 
-def test_a_name_that_is_as_long_as_a_parcel_allows(wires: Any) -> None:
+def test_a_name_that_is_longer_than_a_node_may_have_is_answered(wires: Any) -> None:
     boris = wires.node("Boris", 2)
     for name in ("ä" * 64, "n" * 140):
+        end = wires.call(boris, "10.0.0.1")
+        end.send(question(info(name, 1)))
+        wires.run(0.01)
+        assert [one.type for one in parcels(bytes(end.raw))] == [PROTO_ERROR]
+        assert name not in names(boris)
+
+
+def test_names_that_are_as_long_as_they_may_be(wires: Any) -> None:
+    boris = wires.node("Boris", 2)
+    for name in ("ä" * 32, "n" * 64):
         end = wires.call(boris, "10.0.0.1")
         end.send(question(info(name, 1)))
         wires.run(0.01)

@@ -585,6 +585,24 @@ def test_too_many_links(wires: Any) -> None:
     assert not wires.call(ivan).hung_up
 
 
+@pytest.mark.parametrize("name", ["", "n" * 65, "\u00fc" * 33, "a\nb", "\x1b[2J", "\u200b"])
+@pytest.mark.parametrize("incarnation", [None, 99])
+def test_a_name_that_none_may_have_is_refused(wires: Any, name: str, incarnation: int | None) -> None:
+    ivan = wires.node("Ivan", 1, (2,))
+    bad = info(name, "10.0.0.2", incarnation=incarnation)
+    asked = wires.play(("10.0.0.2", 7_878), answers_as(bad))
+    end = wires.call(ivan, "10.0.0.2")
+    end.send(ask(bad))
+    wires.run(0.1)
+    (answer,) = end.take()
+    assert answer.type is ParcelType.PROTO_ERROR
+    assert "use 1 to 64 bytes of printable text" in answer.data.decode()
+    wires.run(0.5)
+    assert asked.said
+    assert ivan.node.state(wires.now).neighbours == ()
+    assert counter(ivan, "dropped_bad_name") >= 2
+
+
 def test_one_link_too_many_gets_an_answer(wires: Any) -> None:
     ivan = wires.node("Ivan", 1, max_links=1)
     wires.call(ivan)

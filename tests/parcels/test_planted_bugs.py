@@ -15,6 +15,7 @@ from fyrehose_twisted.parcels.history import EventWindow
 from fyrehose_twisted.parcels.invariants import (
     Acknowledged,
     Bounded,
+    Named,
     OneFounding,
     OneLeader,
     OneOrder,
@@ -252,6 +253,10 @@ def lets_anybody_in(patch: Patch) -> None:
     patch.setattr(Neighbours, "conflict", lambda self, info, now: None)
 
 
+def takes_any_name(patch: Patch) -> None:
+    patch.setattr(Discovery, "_unfit_name", lambda self, info: None)
+
+
 def says_our_own_parcels_to_everybody(patch: Patch) -> None:
     original = Discovery.connected
 
@@ -341,6 +346,7 @@ BUGS = [
     Bug(never_asks_for_votes, (Recovers.name,), TwoDie, seed=4),
     Bug(does_not_dial_again, (Recovers.name,), Gale, seed=6),
     Bug(lets_anybody_in, (Recovers.name, OneLeader.name, *ORDER, NOTHING_RAISES), Strangers, seed=0),
+    Bug(takes_any_name, (Named.name,), Strangers, seed=0),
     Bug(says_our_own_parcels_to_everybody, (NOTHING_RAISES,), Strangers, seed=0),
     Bug(founds_every_cluster_alike, (OneFounding.name,), FoundedAnew, seed=0),
     Bug(gives_strangers_the_whole_table, (Recovers.name,), Crowd, seed=0),

@@ -13,9 +13,11 @@ from random import Random
 from typing import Protocol
 
 from fyrehose_twisted.effects import Address, Dial, Effect, HangUp, Peer, Write
-from fyrehose_twisted.parcels.config import NodeConfig
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.parcels.config import NodeConfig, check_text
 from fyrehose_twisted.parcels.messages import (
     BEAT,
+    MAX_NAME,
     Beat,
     Extension,
     Hello,
@@ -365,10 +367,24 @@ class Discovery:
             self.counts["out-of-place"] += 1
             self._complain(caller.peer, f"a {parcel.type.value} of this kind is not expected here")
 
+    def _unfit_name(self, info: NodeInfo) -> str | None:
+        """Count a name that no node may have, and return what is wrong with it; ``None`` for one that fits."""
+        try:
+            check_text("name", info.name, MAX_NAME)
+        except ConfigurationError as error:
+            self.counts["bad-name"] += 1
+            return str(error)
+        return None
+
     def _complain(self, peer: Peer, text: str) -> None:
         self.write(peer, Parcel(True, ParcelType.PROTO_ERROR, self._info.id, None, text.encode()))
 
     def _discovered(self, info: NodeInfo, caller: Caller, now: float) -> None:
+        unfit = self._unfit_name(info)
+        if unfit is not None:
+            self._warn(info.host, f"a node at {show(info.host)} was refused: {unfit}")
+            self._complain(caller.peer, unfit)
+            return
         ours = info.ours
         refused: tuple[Refusal, str] | None = None
         if ours is not None and ours.cluster != self._config.cluster_tag:
@@ -584,6 +600,10 @@ class Discovery:
             return
         if other.ours is not None and other.ours.cluster != self._config.cluster_tag:
             self._no(target, f"it is of another cluster than {self._config.cluster!r}", now)
+            return
+        unfit = self._unfit_name(other)
+        if unfit is not None:
+            self._no(target, unfit, now)
             return
         refused = self.neighbours.conflict(other, now)
         if refused is not None:

@@ -9,7 +9,7 @@ from fyrehose_twisted.parcels.cast import Cast
 from fyrehose_twisted.parcels.discovery import MAX_TARGETS
 from fyrehose_twisted.parcels.events import Answered, Delivered, Skipped
 from fyrehose_twisted.parcels.history import EventWindow
-from fyrehose_twisted.parcels.messages import Append, Event, Mode
+from fyrehose_twisted.parcels.messages import MAX_NAME, Append, Event, Mode
 from fyrehose_twisted.parcels.node import ClusterNode
 from fyrehose_twisted.parcels.sessions import MAX_WEIGHT
 from fyrehose_twisted.sim.host import Host
@@ -205,6 +205,21 @@ class Recovers(ClusterInvariant):
             node = host.node
             if isinstance(node, ClusterNode) and node.mode is Mode.WRK:
                 self.violated("works, and has no right to", host)
+
+
+class Named(ClusterInvariant):
+    """No node knows another by a name that none may have."""
+
+    name: ClassVar[str] = "names fit"
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        for host in self.cast.hosts:
+            if host.up and isinstance(host.node, ClusterNode):
+                for known in host.node._discovery.neighbours:
+                    name = known.info.name
+                    if not name.isprintable() or not 1 <= len(name.encode()) <= MAX_NAME:
+                        self.violated(f"knows {name!r}", host)
 
 
 class Usage(NamedTuple):

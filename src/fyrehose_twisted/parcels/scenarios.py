@@ -15,13 +15,14 @@ from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.invariants import (
     Acknowledged,
     Bounded,
+    Named,
     OneFounding,
     OneLeader,
     OneOrder,
     PublishersOrder,
     Recovers,
 )
-from fyrehose_twisted.parcels.messages import Mode, node_id
+from fyrehose_twisted.parcels.messages import MAX_NAME, Mode, node_id
 from fyrehose_twisted.sim import mishaps
 from fyrehose_twisted.sim.crash import Crash
 from fyrehose_twisted.sim.faults import Fault, Stopped
@@ -80,6 +81,7 @@ class ClusterScenario(Scenario):
             self.acknowledged,
             OneLeader(self.cast),
             Bounded(self.cast),
+            Named(self.cast),
             Recovers(self.cast),
         ):
             self.add_invariant(invariant)
@@ -355,8 +357,8 @@ class FoundedAnew(ClusterScenario):
 
 
 class Strangers(ClusterScenario):
-    """Who is called like a member, or has its id, or is of another cluster, is kept out; who speaks only the document
-    is a neighbour."""
+    """Who is called like a member, or has its id, or is of another cluster, or by no name that fits, is kept out; who
+    speaks only the document is a neighbour."""
 
     name = "parcels.strangers"
     sizes = (3, 4)
@@ -381,6 +383,10 @@ class Strangers(ClusterScenario):
         for number in (1, 2):
             address = (f"10.0.2.{number}", PORT)
             self.cast.add_document_peer(f"Document-{number}", address, everybody).begins = self.rng.uniform(0.0, 60.0)
+        for number, name in enumerate(("", "n" * (MAX_NAME + 1), "Ivan\r"), 1):
+            host_name, address = f"unnamed-{number}", (f"10.0.3.{number}", PORT)
+            stranger = self.cast.add_document_peer(name, address, everybody, host_name=host_name)
+            stranger.begins = 20.0 + number
 
 
 class Crowd(ClusterScenario):
