@@ -1,0 +1,81 @@
+"""Checker of hydra histories: one voice on IRC, and what clients were told of their lines is true.
+
+Entries that it reads, beside ``calm`` and ``healed`` of the harness:
+
+==========  ==========================================================================================
+``asked``   a client wants ``line`` said, a text that it never uses again
+``told``    what became of ``line``: ``outcome`` is ``said``, ``refused`` or ``uncertain``
+``seen``    the witness in the channel saw ``line`` from the connection ``prefix``
+``status``  what a node answered: ``leader``, ``term``, and ``nodes``, the tags of those that it knows
+==========  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from hosts.history import Entry, of_kind
+
+HEALED = 10.0
+"""Seconds after a partition within which it is one network again (docs/one-leader.md)."""
+
+
+def check(history: Sequence[Entry]) -> list[str]:
+    """Return the violations of a history, none if it is right."""
+    return [*_one_voice(history), *_told_truly(history), *_healed(history)]
+
+
+def _one_voice(history: Sequence[Entry]) -> list[str]:
+    """A connection says nothing that was asked for after a later connection had spoken.
+
+    What was asked for before may arrive late: the leader handed it to its kernel under its lease.
+    """
+    asked = {entry["line"]: entry["at"] for entry in of_kind(history, "asked")}
+    spoke: dict[str, float] = {}
+    violations = []
+    for entry in of_kind(history, "seen"):
+        began = spoke.setdefault(entry["prefix"], entry["at"])
+        later = [at for prefix, at in spoke.items() if at > began and prefix != entry["prefix"]]
+        if later and asked.get(entry["line"], 0.0) > min(later):
+            violations.append(f"two voices: {entry['prefix']} said {entry['line']} after another had spoken")
+    return violations
+
+
+def _told_truly(history: Sequence[Entry]) -> list[str]:
+    seen = Counter(entry["line"] for entry in of_kind(history, "seen"))
+    violations = [f"seen {count} times: {line}" for line, count in seen.items() if count > 1]
+    for entry in of_kind(history, "told"):
+        match entry["outcome"]:
+            case "said" if not seen[entry["line"]]:
+                violations.append(f"said and not seen: {entry['line']}, told at {entry['at']:.2f} s")
+            case "refused" if seen[entry["line"]]:
+                violations.append(f"refused and seen: {entry['line']}")
+    asked = {entry["line"] for entry in of_kind(history, "asked")}
+    return violations + [f"seen and never asked for: {line}" for line in seen if line not in asked]
+
+
+def _healed(history: Sequence[Entry]) -> list[str]:
+    """After the last fault, all nodes name one leader and know one another within :data:`HEALED`."""
+    calm = next((entry["at"] for entry in of_kind(history, "calm")), None)
+    if calm is None:
+        return []
+    latest: dict[str, Entry] = {}
+    clients = {entry["client"] for entry in of_kind(history, "status")}
+    for entry in of_kind(history, "status"):
+        if entry["at"] < calm:
+            continue
+        latest[entry["client"]] = entry
+        if entry["at"] <= calm + HEALED and is_one(list(latest.values()), len(clients)):
+            return []
+    seen = {client: (entry["leader"], entry["term"], entry["nodes"]) for client, entry in sorted(latest.items())}
+    return [f"not one network within {HEALED:g} s after the last fault: {seen}"]
+
+
+def is_one(answers: Sequence[Entry], count: int) -> bool:
+    """Return whether so many nodes answered, name the same leader and term, and know the same nodes."""
+    views = {(entry["leader"], entry["term"], tuple(entry["nodes"])) for entry in answers}
+    if len(answers) != count or len(views) != 1:
+        return False
+    ((leader, _, nodes),) = views
+    return leader is not None and len(nodes) == count

@@ -1,0 +1,61 @@
+"""Faults, and plans of them that are drawn from a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from random import Random
+from typing import Any
+
+KINDS = ("partition", "one-way", "flapping", "loss", "pause", "kill")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault that begins after a quiet time and ends.
+
+    :ivar kind: one of :data:`KINDS`.
+    :ivar after: seconds since the end of the previous fault.
+    :ivar lasts: seconds.
+    :ivar host: the host that it hits; the others are those that it is cut from.
+    :ivar share: of packets that are lost, from 0 to 1.
+    """
+
+    kind: str
+    after: float
+    lasts: float
+    host: str
+    share: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for a plan that is kept."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.host} for {self.lasts:g} s, {self.after:g} s after the previous one"
+
+
+def draw(
+    random: Random,
+    hosts: Sequence[str],
+    *,
+    kinds: Sequence[str] = KINDS,
+    seconds: float = 8.0,
+    longest: float = 4.0,
+    shortest: float = 0.5,
+) -> list[Fault]:
+    """Return faults of several kinds, one after another.
+
+    :param hosts: those that faults may hit.
+    :param seconds: about how long they take together.
+    :param longest: seconds of one fault, at most.
+    """
+    plan: list[Fault] = []
+    used = 0.0
+    while not plan or used < seconds:
+        after, lasts = round(random.uniform(0.2, 1.0), 2), round(random.uniform(shortest, longest), 2)
+        plan.append(
+            Fault(random.choice(kinds), after, lasts, random.choice(hosts), round(random.uniform(0.05, 0.3), 2))
+        )
+        used += after + lasts
+    return plan

@@ -1,0 +1,169 @@
+"""One round: hosts, clients, a fault plan, and the check of the history."""
+
+from __future__ import annotations
+
+import json
+import threading
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from time import monotonic
+from traceback import format_exc
+
+from hosts.bridge import Bridge, Deadline, Process
+from hosts.faults import Fault
+from hosts.history import Entry, History
+
+FLAP = 0.4
+"""Seconds for which a flapping link is cut, and then open."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What a round came to.
+
+    :ivar faults: how many of each kind were injected.
+    :ivar operations: what clients asked for.
+    :ivar acknowledged: of these, what they were told was done.
+    :ivar violations: what the checker and the bounds of liveness found.
+    """
+
+    protocol: str
+    seed: int
+    directory: Path
+    faults: Counter[str] = field(default_factory=Counter)
+    operations: int = 0
+    acknowledged: int = 0
+    violations: list[str] = field(default_factory=list)
+
+
+class Round(ABC):
+    """Runs services on hosts and clients against them while faults are injected.
+
+    :cvar protocol: its name on the command line.
+    :cvar check: the checker, a function of the history.
+    """
+
+    protocol: str
+    check: Callable[[Sequence[Entry]], list[str]]
+
+    def __init__(self, seed: int, directory: Path) -> None:
+        self.random = Random(seed)
+        self.directory = directory
+        self.history = History(directory / "history.jsonl")
+        self.bridge = Bridge(directory)
+        self.over = threading.Event()
+        self.result = Result(self.protocol, seed, directory)
+        self._threads: list[threading.Thread] = []
+
+    @abstractmethod
+    def plan(self) -> list[Fault]:
+        """Draw the fault plan."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Start services and clients, and wait until they work."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """After all faults: wait until operations succeed again and readers have read everything.
+
+        :raises Deadline: if that takes longer than the bound.
+        """
+
+    @abstractmethod
+    def service(self, host: str) -> Process:
+        """Return the process of a host that faults pause and kill."""
+
+    @abstractmethod
+    def restart(self, host: str) -> None:
+        """Start a killed service again on the same data."""
+
+    def run(self) -> Result:
+        """Run the round. Failures of liveness and of the harness are violations, too."""
+        plan = self.plan()
+        (self.directory / "plan.json").write_text(json.dumps([fault.as_dict() for fault in plan], indent=1))
+        try:
+            self.begin()
+            for fault in plan:
+                self.wait(fault.after)
+                self.history.add("harness", "fault", **fault.as_dict())
+                self.result.faults[fault.kind] += 1
+                self._inject(fault)
+                self.history.add("harness", "healed", kind=fault.kind, host=fault.host)
+            self.history.add("harness", "calm")
+            self.settle()
+        except Deadline as late:
+            self.result.violations.append(f"not live: {late}")
+        except Exception:
+            self.result.violations.append(f"the harness failed: {format_exc()}")
+        finally:
+            self.over.set()
+            for thread in self._threads:
+                thread.join(30)
+            self.bridge.close()
+            self.history.close()
+        self.result.violations += type(self).check(self.history.entries)
+        return self.result
+
+    def work(self, target: Callable[..., None], *arguments: object) -> None:
+        """Run a client in a thread; it ends when :attr:`over` is set."""
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass while clients work."""
+        self.over.wait(seconds)
+
+    def until(self, condition: Callable[[], object], seconds: float, what: str) -> None:
+        """Wait until something holds.
+
+        :raises Deadline: if it does not within ``seconds``.
+        """
+        end = monotonic() + seconds
+        while not condition():
+            if monotonic() > end:
+                raise Deadline(f"{what}: not within {seconds:g} s")
+            self.over.wait(0.02)
+
+    def isolated(self, host: str) -> list[tuple[str, str]]:
+        """Return the pairs that cut a host from all others, both ways."""
+        others = [name for name in self.bridge.hosts if name != host]
+        return [pair for other in others for pair in ((host, other), (other, host))]
+
+    def _inject(self, fault: Fault) -> None:
+        match fault.kind:
+            case "partition":
+                self.bridge.cut(self.isolated(fault.host))
+                self.wait(fault.lasts)
+                self.bridge.cut(())
+            case "one-way":
+                direction = self.isolated(fault.host)[fault.share > 0.17 :: 2]
+                self.bridge.cut(direction)
+                self.wait(fault.lasts)
+                self.bridge.cut(())
+            case "flapping":
+                end = monotonic() + fault.lasts
+                while monotonic() < end:
+                    self.bridge.cut(self.isolated(fault.host))
+                    self.wait(FLAP)
+                    self.bridge.cut(())
+                    self.wait(FLAP)
+            case "loss":
+                self.bridge.lose(fault.share)
+                self.wait(fault.lasts)
+                self.bridge.lose(0)
+            case "pause":
+                self.service(fault.host).pause()
+                self.wait(fault.lasts)
+                self.service(fault.host).resume()
+            case "kill":
+                self.service(fault.host).kill()
+                self.wait(fault.lasts)
+                self.restart(fault.host)
+            case _:
+                raise ValueError(f"unknown fault {fault.kind}")

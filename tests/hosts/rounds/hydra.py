@@ -1,0 +1,213 @@
+"""Rounds of hydra: three nodes, an IRC server, and a witness in the channel."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+from contextlib import suppress
+from threading import Lock
+
+from hosts.bridge import Process
+from hosts.checkers import hydra as checker
+from hosts.faults import Fault, draw
+from hosts.rounds.base import Round
+
+NODES = ("a", "b", "c")
+BEGUN = 90.0
+"""Seconds within which a new network is on IRC."""
+SAID = 30.0
+"""Seconds after it is one network within which each node has a line said: the leader may still have to join IRC."""
+NGIRCD = """[Global]
+Name=irc.example
+Info=example
+Listen={address}
+Ports=6667
+[Limits]
+MaxConnectionsIP=0
+MaxPenaltyTime=0
+[Options]
+DNS=no
+Ident=no
+PAM=no
+"""
+
+
+class HydraRound(Round):
+    """Nodes that are cut off, paused and killed while each has lines said."""
+
+    protocol = "hydra"
+    check = staticmethod(checker.check)
+    kinds: tuple[str, ...] = ("partition", "one-way", "flapping", "loss", "pause", "kill")
+
+    def plan(self) -> list[Fault]:
+        return draw(self.random, NODES, kinds=self.kinds, seconds=8, shortest=1, longest=9)
+
+    def begin(self) -> None:
+        irc = self.bridge.add("irc")
+        self._nodes = {name: self.bridge.add(name) for name in NODES}
+        (irc.directory / "ngircd.conf").write_text(NGIRCD.format(address=irc.address))
+        server = irc.start(
+            shutil.which("ngircd", path="/usr/local/sbin:/usr/sbin:/usr/bin"), "-n", "-f", "ngircd.conf", ours=False
+        )
+        server.wait_for("ready")
+        self._services: dict[str, Process] = {}
+        self._said: set[str] = set()
+        self._lock = Lock()
+        self._number = 0
+        self._ending = False
+        self._joined: dict[str, int] = {}
+        for name in NODES:
+            self.restart(name)
+        self._witness = irc.space.connect((irc.address, 6667), 10)
+        self._witness.sendall(b"NICK witness\r\nUSER witness 0 * :witness\r\nJOIN #c\r\n")
+        self.work(self._watch)
+        for name in NODES:
+            self._services[name].wait_for("took it in|leads, term|on IRC")
+        for name in NODES:
+            self.work(self._ask_status, name)
+            self.work(self._say, name)
+        self.until(self._all_said, BEGUN, "each node has a line said")
+
+    def service(self, host: str) -> Process:
+        return self._services[host]
+
+    def restart(self, host: str) -> None:
+        here = self._nodes[host]
+        links = [f"--link=tcp:{other.address}:6174" for name, other in self._nodes.items() if name != host]
+        self._services[host] = here.start(
+            *("twistd", "-n", "--pidfile=", "hydra-node", f"--tag={host}", "--found", "--network-size=3", "--open"),
+            *(f"--listen=tcp:6174:interface={here.address}", *links, "--state=state", "--control=unix:control"),
+            *(f"--irc={self.bridge.hosts['irc'].address}:6667", "--channel=#c", "--nick=bot"),
+            *("--irc-rate=1000", "--irc-burst=1000"),
+        )
+
+    def settle(self) -> None:
+        latest: dict[str, dict[str, object]] = {}
+
+        def is_one() -> bool:
+            latest.update({entry["client"]: entry for entry in self.history.entries if entry["what"] == "status"})
+            return checker.is_one(list(latest.values()), len(NODES))
+
+        self.wait(0.5)
+        self.until(is_one, checker.HEALED + 5, "one network again")
+        self._said.clear()
+        self.until(self._all_said, SAID, "each node has a line said again")
+        self._ending = True
+        told = {
+            entry["line"] for entry in self.history.entries if entry["what"] == "told" and entry["outcome"] == "said"
+        }
+        with suppress(AssertionError):  # The checker names the lines.
+            self.until(lambda: told <= {e["line"] for e in self.history.entries if e["what"] == "seen"}, 3, "seen")
+
+    def _all_said(self) -> bool:
+        return self._said == set(NODES)
+
+    def _connect(self, name: str) -> socket.socket | None:
+        control = socket.socket(socket.AF_UNIX)
+        control.settimeout(1)
+        try:
+            control.connect(str(self._nodes[name].directory / "control"))
+        except OSError:
+            control.close()
+            return None
+        return control
+
+    def _watch(self) -> None:
+        """Record what the witness sees in the channel."""
+        self._witness.settimeout(0.2)
+        rest = b""
+        with self._witness:
+            while not self.over.is_set():
+                try:
+                    rest += self._witness.recv(65_536)
+                except TimeoutError:
+                    continue
+                *lines, rest = rest.split(b"\r\n")
+                for line in lines:
+                    text = line.decode(errors="replace")
+                    if text.startswith("PING"):
+                        self._witness.sendall(b"PONG" + line[4:] + b"\r\n")
+                    elif found := re.match(r":(\S+) (JOIN|QUIT|PRIVMSG) :?(?:#c :)?(.*)", text):
+                        self._seen(*found.groups())
+
+    def _seen(self, prefix: str, command: str, text: str) -> None:
+        # The number of its JOIN tells a connection from an earlier one with the same nick and address.
+        if command == "PRIVMSG":
+            self.history.add("witness", "seen", line=text, prefix=f"{prefix}/{self._joined.get(prefix, 0)}")
+        elif command == "JOIN":
+            self._joined[prefix] = self._joined.get(prefix, 0) + 1
+            self.history.add("witness", "joined", prefix=f"{prefix}/{self._joined[prefix]}")
+        else:
+            self.history.add("witness", "quit", prefix=f"{prefix}/{self._joined.get(prefix, 0)}", why=text)
+
+    def _ask_status(self, name: str) -> None:
+        while not self.over.is_set():
+            control = self._connect(name)
+            if control is not None:
+                with suppress(OSError, ValueError), control, control.makefile("rwb") as stream:
+                    while not self.over.is_set():
+                        stream.write(b'{"ask": "status"}\n')
+                        stream.flush()
+                        answer = json.loads(stream.readline())["status"]
+                        self.history.add(
+                            *(name, "status"),
+                            leader=answer["leader"],
+                            term=answer["term"],
+                            nodes=sorted(one["tag"] for one in answer["nodes"]),
+                            irc=answer["irc"],
+                        )
+                        self.wait(0.2)
+            self.wait(0.2)
+
+    def _say(self, name: str) -> None:
+        while not self.over.is_set():
+            control = self._connect(name)
+            if control is not None:
+                with suppress(OSError, ValueError), control:
+                    self._converse(name, control)
+            self.wait(0.2)
+
+    def _converse(self, name: str, control: socket.socket) -> None:
+        control.settimeout(0.2)
+        rest = b""
+        waiting: dict[int, str] = {}
+        while not self.over.is_set():
+            if not self._ending and len(waiting) < 50:
+                with self._lock:
+                    self._number += 1
+                    number = self._number
+                waiting[number] = line = f"{name}-{number}"
+                self.history.add(name, "asked", line=line)
+                self.result.operations += 1
+                question = {"ask": "say", "line": f"PRIVMSG #c :{line}", "id": number}
+                control.sendall(json.dumps(question).encode() + b"\n")
+            self.wait(0.1)
+            try:
+                data = control.recv(65_536)
+            except TimeoutError:
+                continue
+            if not data:
+                return
+            *answers, rest = (rest + data).split(b"\n")
+            for answer in map(json.loads, answers):
+                line = waiting.pop(answer["id"], "")
+                outcome = answer.get("said", "error")
+                self.history.add(name, "told", line=line, outcome=outcome, why=answer.get("why"))
+                if outcome == "said":
+                    self.result.acknowledged += 1
+                    self._said.add(name)
+
+
+class HydraPartitionRound(HydraRound):
+    """One partition between nodes, all of which reach the IRC server throughout."""
+
+    protocol = "hydra-partitions"
+    kinds = ("partition",)
+
+    def plan(self) -> list[Fault]:
+        return draw(self.random, NODES, kinds=self.kinds, seconds=1, shortest=2, longest=25)
+
+    def isolated(self, host: str) -> list[tuple[str, str]]:
+        return [pair for pair in super().isolated(host) if "irc" not in pair]

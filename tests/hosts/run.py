@@ -1,0 +1,99 @@
+"""Run rounds of services on several hosts: ``python -m hosts.run PROTOCOL``."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from hosts.rounds.base import Result, Round
+from hosts.rounds.hydra import HydraPartitionRound, HydraRound
+from suite.spaces import missing_program, refusal
+
+ROUNDS: dict[str, type[Round]] = {one.protocol: one for one in (HydraRound, HydraPartitionRound)}
+COLUMNS = ("protocol", "rounds", "faults", "operations", "acknowledged", "violations")
+
+
+def obstacle() -> str | None:
+    """Return why rounds cannot be run here, or ``None``."""
+    return missing_program(("nft", "nftables"), ("mount", "mount")) or refusal()
+
+
+def run_round(protocol: str, seed: int, keep: Path | None = None) -> Result:
+    """Run one round. Its directory is removed if nothing was violated.
+
+    :param keep: where to make it, by default in the directory for temporary files.
+    """
+    directory = Path(tempfile.mkdtemp(prefix=f"{protocol}-{seed}-", dir=keep))
+    result = ROUNDS[protocol](seed, directory).run()
+    if not result.violations:
+        shutil.rmtree(directory)
+    return result
+
+
+def describe(result: Result) -> str:
+    """Return a line about a round, and one for each violation."""
+    counted = f"{result.operations} operations, {result.acknowledged} acknowledged"
+    lines = [f"{result.protocol} seed {result.seed}: {counted}, {len(result.violations)} violations"]
+    if result.violations:
+        lines += [f"  {violation}" for violation in result.violations[:20]]
+        lines.append(f"  history, plan and logs are in {result.directory}; again with:")
+        lines.append(f"  PYTHONPATH=tests python -m hosts.run {result.protocol} --seed {result.seed} --rounds 1")
+    return "\n".join(lines)
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return the table of all rounds, a line for each protocol."""
+    rows = [COLUMNS]
+    for protocol in dict.fromkeys(result.protocol for result in results):
+        own = [result for result in results if result.protocol == protocol]
+        faults = sum((result.faults for result in own), Counter[str]())
+        rows.append(
+            (
+                protocol,
+                str(len(own)),
+                ", ".join(f"{count} {kind}" for kind, count in sorted(faults.items())),
+                str(sum(result.operations for result in own)),
+                str(sum(result.acknowledged for result in own)),
+                str(sum(len(result.violations) for result in own)),
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run rounds, print each and a table; return 1 if there was a violation."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hosts.run", description="Run services on several hosts with faults."
+    )
+    parser.add_argument("protocol", nargs="*", metavar="PROTOCOL", help=f"{', '.join(ROUNDS)} [all]")
+    parser.add_argument("--seed", type=int, help="of the first round; the next ones count on [drawn]")
+    parser.add_argument("--rounds", type=int, default=1, help="of each protocol [1]")
+    parser.add_argument("--at-once", type=int, default=1, help="rounds that run side by side [1]")
+    parser.add_argument("--keep", type=Path, help="existing directory for the histories [that of temporary files]")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.protocol) - set(ROUNDS):
+        parser.error(f"unknown protocol {', '.join(sorted(unknown))}; there are {', '.join(ROUNDS)}")
+    if why := obstacle():
+        parser.error(why)
+    first = random.randrange(1_000_000) if options.seed is None else options.seed
+    jobs = [(name, seed) for seed in range(first, first + options.rounds) for name in options.protocol or ROUNDS]
+    results = []
+    with ThreadPoolExecutor(options.at_once) as pool:
+        for result in pool.map(lambda job: run_round(*job, options.keep), jobs):
+            print(describe(result), flush=True)
+            results.append(result)
+    print()
+    print(table(results))
+    return int(any(result.violations for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

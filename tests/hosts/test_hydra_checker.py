@@ -1,0 +1,72 @@
+"""The checker of hydra histories, on histories made by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hosts.checkers.hydra import HEALED, check
+from hosts.history import Entry
+
+
+def entry(at: float, client: str, what: str, **more: object) -> Entry:
+    return {"at": at, "client": client, "what": what, **more}
+
+
+def asked(at: float, line: str) -> Entry:
+    return entry(at, "a", "asked", line=line)
+
+
+def told(at: float, line: str, outcome: str = "said") -> Entry:
+    return entry(at, "a", "told", line=line, outcome=outcome)
+
+
+def seen(at: float, line: str, prefix: str = "bot!b@10.9.0.3/1") -> Entry:
+    return entry(at, "witness", "seen", line=line, prefix=prefix)
+
+
+def status(at: float, client: str, leader: int | None = 1, term: int = 4, nodes: str = "abc") -> Entry:
+    return entry(at, client, "status", leader=leader, term=term, nodes=list(nodes))
+
+
+CALM = entry(50, "harness", "calm")
+OTHER = "bot!b@10.9.0.4/1"
+ONE = [status(at, client) for at, client in ((52, "a"), (53, "b"), (54, "c"))]
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [],
+        [asked(1, "x"), seen(2, "x"), told(3, "x")],
+        [asked(1, "x"), told(3, "x", "uncertain"), asked(1, "y"), seen(2, "y"), told(3, "y", "uncertain")],
+        [asked(1, "x"), told(2, "x", "refused")],
+        [asked(1, "x"), seen(2, "x"), asked(3, "y"), seen(4, "y", OTHER)],
+        [asked(1, "x"), seen(2, "x"), asked(3, "late"), asked(3, "y"), seen(4, "y", OTHER), seen(5, "late")],
+        [CALM, *ONE],
+        [status(1, "a", None), CALM, status(51, "b", None), *ONE],
+    ],
+)
+def test_a_right_history_passes(history: list[Entry]) -> None:
+    assert check(history) == []
+
+
+@pytest.mark.parametrize(
+    ("history", "violation"),
+    [
+        ([asked(1, "x"), told(2, "x")], "said and not seen: x"),
+        ([asked(1, "x"), seen(2, "x"), seen(3, "x")], "seen 2 times: x"),
+        ([asked(1, "x"), told(2, "x", "refused"), seen(3, "x")], "refused and seen: x"),
+        ([seen(3, "x")], "seen and never asked for: x"),
+        (
+            [asked(1, "x"), seen(2, "x"), asked(3, "y"), seen(4, "y", OTHER), asked(5, "z"), seen(6, "z")],
+            "two voices: bot!b@10.9.0.3/1 said z",
+        ),
+        ([CALM, *ONE[:2], status(50 + HEALED + 1, "c")], "not one network"),
+        ([CALM, *ONE[:2], status(54, "c", 2)], "not one network"),
+        ([CALM, *ONE[:2], status(54, "c", 1, 5)], "not one network"),
+        ([CALM, *(status(54, client, None) for client in "abc")], "not one network"),
+        ([CALM, *(status(54, client, nodes="ab") for client in "abc")], "not one network"),
+    ],
+)
+def test_a_violation_is_found(history: list[Entry], violation: str) -> None:
+    (found,) = check(history)
+    assert found.startswith(violation)

@@ -1,0 +1,32 @@
+"""Rounds of each protocol on several hosts."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from hosts.run import ROUNDS, describe, run_round
+from suite.spaces import PROGRAMS, refusal
+
+MOST = 30
+"""Rounds of a protocol, however long the soak is."""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("protocol", ROUNDS)
+def test_what_clients_were_told_holds_on_several_hosts(protocol: str, program: Callable[[str, str], Path]) -> None:
+    for name, package in (*PROGRAMS.items(), ("nft", "nftables"), ("mount", "mount")):
+        program(name, package)
+    if why := refusal():
+        pytest.skip(why)
+    until = monotonic() + float(os.environ.get("SOAK_SECONDS", "60"))
+    for number, seed in enumerate(random.sample(range(1_000_000), MOST)):
+        if number and monotonic() > until:
+            break
+        result = run_round(protocol, seed)
+        print(describe(result))
+        assert not result.violations, describe(result)
