@@ -39,6 +39,7 @@ def draw(
     random: Random,
     hosts: Sequence[str],
     *,
+    killed: Sequence[str] | None = None,
     kinds: Sequence[str] = KINDS,
     seconds: float = 8.0,
     longest: float = 4.0,
@@ -47,6 +48,7 @@ def draw(
     """Return faults of several kinds, one after another.
 
     :param hosts: those that faults may hit.
+    :param killed: those that may be killed, by default all of them.
     :param seconds: about how long they take together.
     :param longest: seconds of one fault, at most.
     """
@@ -54,8 +56,8 @@ def draw(
     used = 0.0
     while not plan or used < seconds:
         after, lasts = round(random.uniform(0.2, 1.0), 2), round(random.uniform(shortest, longest), 2)
-        plan.append(
-            Fault(random.choice(kinds), after, lasts, random.choice(hosts), round(random.uniform(0.05, 0.3), 2))
-        )
+        kind = random.choice(kinds)
+        host = random.choice(killed if kind == "kill" and killed is not None else hosts)
+        plan.append(Fault(kind, after, lasts, host, round(random.uniform(0.05, 0.3), 2)))
         used += after + lasts
     return plan

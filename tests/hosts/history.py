@@ -30,10 +30,14 @@ class History:
         """Seconds since the round began."""
         return round(monotonic() - self._began, 6)
 
-    def add(self, client: str, what: str, **more: Any) -> Entry:
-        """Add an entry with the time of now and return it."""
+    def add(self, client: str, what: str, *, time: float | None = None, **more: Any) -> Entry:
+        """Add an entry and return it.
+
+        :param time: when it was, by the monotonic clock of the machine, by default now.
+        """
         with self._lock:
-            entry = {"at": self.now, "client": client, "what": what, **more}
+            at = self.now if time is None else round(time - self._began, 6)
+            entry = {"at": at, "client": client, "what": what, **more}
             self.entries.append(entry)
             self._file.write(json.dumps(entry) + "\n")
             self._file.flush()

@@ -13,10 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hosts.rounds.base import Result, Round
+from hosts.rounds.fyrehose import FyrehoseRound
 from hosts.rounds.hydra import HydraPartitionRound, HydraRound
 from suite.spaces import missing_program, refusal
 
-ROUNDS: dict[str, type[Round]] = {one.protocol: one for one in (HydraRound, HydraPartitionRound)}
+ROUNDS: dict[str, type[Round]] = {one.protocol: one for one in (FyrehoseRound, HydraRound, HydraPartitionRound)}
 COLUMNS = ("protocol", "rounds", "faults", "operations", "acknowledged", "violations")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hosts.checkers.hydra import HEALED, check
+from hosts.checkers.hydra import HEALED, RECOVERED, check
 from hosts.history import Entry
 
 
@@ -27,7 +27,8 @@ def status(at: float, client: str, leader: int | None = 1, term: int = 4, nodes:
     return entry(at, client, "status", leader=leader, term=term, nodes=list(nodes))
 
 
-CALM = entry(50, "harness", "calm")
+CALM = entry(50, "harness", "healed", kind="partition")
+KILLED = entry(50, "harness", "healed", kind="kill")
 OTHER = "bot!b@10.9.0.4/1"
 ONE = [status(at, client) for at, client in ((52, "a"), (53, "b"), (54, "c"))]
 
@@ -42,6 +43,7 @@ ONE = [status(at, client) for at, client in ((52, "a"), (53, "b"), (54, "c"))]
         [asked(1, "x"), seen(2, "x"), asked(3, "y"), seen(4, "y", OTHER)],
         [asked(1, "x"), seen(2, "x"), asked(3, "late"), asked(3, "y"), seen(4, "y", OTHER), seen(5, "late")],
         [CALM, *ONE],
+        [KILLED, *ONE[:2], status(50 + HEALED + 1, "c")],
         [status(1, "a", None), CALM, status(51, "b", None), *ONE],
     ],
 )
@@ -61,6 +63,7 @@ def test_a_right_history_passes(history: list[Entry]) -> None:
             "two voices: bot!b@10.9.0.3/1 said z",
         ),
         ([CALM, *ONE[:2], status(50 + HEALED + 1, "c")], "not one network"),
+        ([KILLED, *ONE[:2], status(50 + RECOVERED + 1, "c")], "not one network"),
         ([CALM, *ONE[:2], status(54, "c", 2)], "not one network"),
         ([CALM, *ONE[:2], status(54, "c", 1, 5)], "not one network"),
         ([CALM, *(status(54, client, None) for client in "abc")], "not one network"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from time import monotonic
 from traceback import format_exc
+from typing import Any
 
 from hosts.bridge import Bridge, Deadline, Process
 from hosts.faults import Fault
@@ -111,9 +112,28 @@ class Round(ABC):
 
     def work(self, target: Callable[..., None], *arguments: object) -> None:
         """Run a client in a thread; it ends when :attr:`over` is set."""
-        thread = threading.Thread(target=target, args=arguments, daemon=True)
+
+        def run() -> None:
+            try:
+                target(*arguments)
+            except Exception:
+                self.result.violations.append(f"a client of the harness failed: {format_exc()}")
+
+        thread = threading.Thread(target=run, daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def follow(self, process: Process, handle: Callable[[dict[str, Any]], None]) -> None:
+        """Hand each line of JSON on that a client prints, until the round is over."""
+        rest = ""
+        with process.log.open() as file:
+            while not self.over.is_set():
+                rest += file.read()
+                *lines, rest = rest.split("\n")
+                for line in lines:
+                    if line.startswith("{"):
+                        handle(json.loads(line))
+                self.wait(0.02)
 
     def wait(self, seconds: float) -> None:
         """Let time pass while clients work."""

@@ -12,6 +12,7 @@ from threading import Lock
 from hosts.bridge import Process
 from hosts.checkers import hydra as checker
 from hosts.faults import Fault, draw
+from hosts.history import of_kind
 from hosts.rounds.base import Round
 
 NODES = ("a", "b", "c")
@@ -84,14 +85,15 @@ class HydraRound(Round):
         )
 
     def settle(self) -> None:
-        latest: dict[str, dict[str, object]] = {}
+        calm = self.history.now
 
         def is_one() -> bool:
-            latest.update({entry["client"]: entry for entry in self.history.entries if entry["what"] == "status"})
+            answers = of_kind(list(self.history.entries), "status")
+            latest = {entry["client"]: entry for entry in answers if entry["at"] > calm}
             return checker.is_one(list(latest.values()), len(NODES))
 
-        self.wait(0.5)
-        self.until(is_one, checker.HEALED + 5, "one network again")
+        bound = checker.healed_by(list(self.history.entries)) - self.history.now
+        self.until(is_one, bound + 5, "one network again")
         self._said.clear()
         self.until(self._all_said, SAID, "each node has a line said again")
         self._ending = True
