@@ -15,9 +15,11 @@ from pathlib import Path
 from hosts.rounds.base import Result, Round
 from hosts.rounds.fyrehose import FyrehoseRound
 from hosts.rounds.hydra import HydraPartitionRound, HydraRound
+from hosts.rounds.parcels import ParcelsRound
 from suite.spaces import missing_program, refusal
 
-ROUNDS: dict[str, type[Round]] = {one.protocol: one for one in (FyrehoseRound, HydraRound, HydraPartitionRound)}
+KINDS: tuple[type[Round], ...] = (FyrehoseRound, ParcelsRound, HydraRound, HydraPartitionRound)
+ROUNDS = {kind.protocol: kind for kind in KINDS}
 COLUMNS = ("protocol", "rounds", "faults", "operations", "acknowledged", "violations")
 
 

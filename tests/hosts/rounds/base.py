@@ -83,6 +83,13 @@ class Round(ABC):
     def restart(self, host: str) -> None:
         """Start a killed service again on the same data."""
 
+    def await_fault(self, fault: Fault) -> None:
+        """Wait until a fault is due.
+
+        :raises Deadline: if the service does not recover from the previous one within its bound.
+        """
+        self.wait(fault.after)
+
     def run(self) -> Result:
         """Run the round. Failures of liveness and of the harness are violations, too."""
         plan = self.plan()
@@ -90,7 +97,7 @@ class Round(ABC):
         try:
             self.begin()
             for fault in plan:
-                self.wait(fault.after)
+                self.await_fault(fault)
                 self.history.add("harness", "fault", **fault.as_dict())
                 self.result.faults[fault.kind] += 1
                 self._inject(fault)
