@@ -13,12 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from hosts.rounds.base import Result, Round
+from hosts.rounds.freenet import FreenetRound
 from hosts.rounds.fyrehose import FyrehoseRound
 from hosts.rounds.hydra import HydraPartitionRound, HydraRound
 from hosts.rounds.parcels import ParcelsRound
 from suite.spaces import missing_program, refusal
 
-KINDS: tuple[type[Round], ...] = (FyrehoseRound, ParcelsRound, HydraRound, HydraPartitionRound)
+KINDS: tuple[type[Round], ...] = (FyrehoseRound, ParcelsRound, FreenetRound, HydraRound, HydraPartitionRound)
 ROUNDS = {kind.protocol: kind for kind in KINDS}
 COLUMNS = ("protocol", "rounds", "faults", "operations", "acknowledged", "violations")
 

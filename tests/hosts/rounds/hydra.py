@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import socket
 from contextlib import suppress
 from threading import Lock
 
 from hosts.bridge import Process
 from hosts.checkers import hydra as checker
+from hosts.control import Control
 from hosts.faults import Fault, draw
 from hosts.history import of_kind
 from hosts.rounds.base import Round
@@ -20,6 +19,8 @@ BEGUN = 90.0
 """Seconds within which a new network is on IRC."""
 SAID = 30.0
 """Seconds after it is one network within which each node has a line said: the leader may still have to join IRC."""
+WAITING = 50
+"""Lines of one client that wait for an answer; above that, nothing more is asked for."""
 NGIRCD = """[Global]
 Name=irc.example
 Info=example
@@ -106,16 +107,6 @@ class HydraRound(Round):
     def _all_said(self) -> bool:
         return self._said == set(NODES)
 
-    def _connect(self, name: str) -> socket.socket | None:
-        control = socket.socket(socket.AF_UNIX)
-        control.settimeout(1)
-        try:
-            control.connect(str(self._nodes[name].directory / "control"))
-        except OSError:
-            control.close()
-            return None
-        return control
-
     def _watch(self) -> None:
         """Record what the witness sees in the channel."""
         self._witness.settimeout(0.2)
@@ -146,54 +137,43 @@ class HydraRound(Round):
 
     def _ask_status(self, name: str) -> None:
         while not self.over.is_set():
-            control = self._connect(name)
-            if control is not None:
-                with suppress(OSError, ValueError), control, control.makefile("rwb") as stream:
-                    while not self.over.is_set():
-                        stream.write(b'{"ask": "status"}\n')
-                        stream.flush()
-                        answer = json.loads(stream.readline())["status"]
+            with suppress(OSError), self._control(name) as control:
+                while not self.over.is_set():
+                    control.ask("status")
+                    for answer in control.answers(2):
+                        status = answer["status"]
                         self.history.add(
                             *(name, "status"),
-                            leader=answer["leader"],
-                            term=answer["term"],
-                            nodes=sorted(one["tag"] for one in answer["nodes"]),
-                            irc=answer["irc"],
+                            leader=status["leader"],
+                            term=status["term"],
+                            nodes=sorted(one["tag"] for one in status["nodes"]),
+                            irc=status["irc"],
                         )
-                        self.wait(0.2)
+                    self.wait(0.2)
             self.wait(0.2)
+
+    def _control(self, name: str) -> Control:
+        return Control(self._nodes[name].directory / "control")
 
     def _say(self, name: str) -> None:
         while not self.over.is_set():
-            control = self._connect(name)
-            if control is not None:
-                with suppress(OSError, ValueError), control:
-                    self._converse(name, control)
+            with suppress(OSError), self._control(name) as control:
+                self._converse(name, control)
             self.wait(0.2)
 
-    def _converse(self, name: str, control: socket.socket) -> None:
-        control.settimeout(0.2)
-        rest = b""
+    def _converse(self, name: str, control: Control) -> None:
         waiting: dict[int, str] = {}
         while not self.over.is_set():
-            if not self._ending and len(waiting) < 50:
+            if not self._ending and len(waiting) < WAITING:
                 with self._lock:
                     self._number += 1
                     number = self._number
                 waiting[number] = line = f"{name}-{number}"
                 self.history.add(name, "asked", line=line)
                 self.result.operations += 1
-                question = {"ask": "say", "line": f"PRIVMSG #c :{line}", "id": number}
-                control.sendall(json.dumps(question).encode() + b"\n")
+                control.ask("say", line=f"PRIVMSG #c :{line}", id=number)
             self.wait(0.1)
-            try:
-                data = control.recv(65_536)
-            except TimeoutError:
-                continue
-            if not data:
-                return
-            *answers, rest = (rest + data).split(b"\n")
-            for answer in map(json.loads, answers):
+            for answer in control.answers():
                 line = waiting.pop(answer["id"], "")
                 outcome = answer.get("said", "error")
                 self.history.add(name, "told", line=line, outcome=outcome, why=answer.get("why"))

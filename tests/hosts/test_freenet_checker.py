@@ -1,0 +1,54 @@
+"""The checker of freenet histories, on histories made by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hosts.checkers.freenet import check
+from hosts.history import Entry
+
+
+def entry(at: float, client: str, what: str, **more: object) -> Entry:
+    return {"at": at, "client": client, "what": what, **more}
+
+
+def published(at: float, line: str) -> list[Entry]:
+    return [entry(at, "p", "asked", line=line), entry(at + 1, "p", "told", line=line)]
+
+
+def read(client: str, *lines: str) -> list[Entry]:
+    return [entry(30, client, "read", line=line) for line in lines]
+
+
+BEGAN = [entry(0, "a/1", "began"), entry(0, "b/1", "began")]
+ONE = [entry(20, "harness", "one")]
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        published(1, "x") + read("a/1", "x") + ONE,
+        ONE + published(21, "x") + read("a/1", "x") + read("b/1", "x"),
+        [*ONE, *published(21, "x"), *read("a/1", "x"), entry(19, "b/1", "ended")],
+        [*ONE, entry(21, "p", "asked", line="x"), *read("a/1", "x")],
+        [*published(1, "x"), *read("a/1", "x"), entry(2, "a/1", "ended"), entry(3, "a/2", "began"), *read("a/2", "x")],
+    ],
+)
+def test_a_right_history_passes(history: list[Entry]) -> None:
+    assert check(BEGAN + history) == []
+
+
+@pytest.mark.parametrize(
+    ("history", "violation"),
+    [
+        (published(1, "x") + read("a/1", "x", "x"), "read 2 times: a/1 has x"),
+        (read("a/1", "x"), "read and never published: x"),
+        (ONE + published(21, "x") + read("a/1", "x"), "lost: b/1 has not x"),
+        (
+            [*ONE, entry(2, "b/1", "ended"), entry(3, "b/2", "began"), *published(21, "x"), *read("a/1", "x")],
+            "lost: b/2 has not x",
+        ),
+    ],
+)
+def test_a_violation_is_found(history: list[Entry], violation: str) -> None:
+    (found,) = check(BEGAN + history)
+    assert found.startswith(violation)
