@@ -16,6 +16,8 @@ from typing import IO
 from suite.spaces import Space
 
 BIN = Path(sys.executable).parent
+DISK = 64 * 2**20
+"""Bytes of a small disk."""
 STARTED = 60.0
 """Seconds within which a process prints what it is waited for."""
 
@@ -111,6 +113,7 @@ class Host:
     :ivar name: its name in the fault plan.
     :ivar address: its IPv4 address.
     :ivar port: its device at the bridge.
+    :ivar disk: its small disk, if it has one.
     """
 
     def __init__(self, name: str, number: int, directory: Path) -> None:
@@ -121,6 +124,7 @@ class Host:
         self.directory.mkdir()
         self.space = Space()
         self.processes: list[Process] = []
+        self.disk: Path | None = None
 
     def start(self, program: str, *arguments: object, log: str | None = None, ours: bool = True) -> Process:
         """Start a program, by its name beside the interpreter if it is ours."""
@@ -128,6 +132,25 @@ class Host:
         process = Process(command, self.directory / f"{log or program}.log", self.directory)
         self.processes.append(process)
         return process
+
+    def add_disk(self) -> Path:
+        """Give it a disk of :data:`DISK` bytes and return where that is."""
+        self.disk = self.space.mount_disk(self.directory / "disk", DISK)
+        return self.disk
+
+    def fill_disk(self) -> None:
+        """Write to its disk until there is no room."""
+        assert self.disk is not None
+        with suppress(OSError), (self.disk / "filler").open("wb", buffering=0) as filler:
+            for size in (2**20, 2**12):
+                with suppress(OSError):
+                    while filler.write(bytes(size)) == size:
+                        pass
+
+    def free_disk(self) -> None:
+        """Give the room back."""
+        assert self.disk is not None
+        (self.disk / "filler").unlink()
 
     def close(self) -> None:
         """Kill its processes and end the namespace."""

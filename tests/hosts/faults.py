@@ -8,13 +8,15 @@ from random import Random
 from typing import Any
 
 KINDS = ("partition", "one-way", "flapping", "loss", "pause", "kill")
+ALL = (*KINDS, "full-disk")
+"""With the fault for services whose files are on a small disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault that begins after a quiet time and ends.
 
-    :ivar kind: one of :data:`KINDS`.
+    :ivar kind: one of :data:`ALL`.
     :ivar after: seconds since the end of the previous fault.
     :ivar lasts: seconds.
     :ivar host: the host that it hits; the others are those that it is cut from.
@@ -40,6 +42,7 @@ def draw(
     hosts: Sequence[str],
     *,
     killed: Sequence[str] | None = None,
+    filled: Sequence[str] | None = None,
     kinds: Sequence[str] = KINDS,
     seconds: float = 8.0,
     longest: float = 4.0,
@@ -49,6 +52,7 @@ def draw(
 
     :param hosts: those that faults may hit.
     :param killed: those that may be killed, by default all of them.
+    :param filled: those whose disk may be filled, by default all of them.
     :param seconds: about how long they take together.
     :param longest: seconds of one fault, at most.
     """
@@ -57,7 +61,7 @@ def draw(
     while not plan or used < seconds:
         after, lasts = round(random.uniform(0.2, 1.0), 2), round(random.uniform(shortest, longest), 2)
         kind = random.choice(kinds)
-        host = random.choice(killed if kind == "kill" and killed is not None else hosts)
+        host = random.choice({"kill": killed, "full-disk": filled}.get(kind) or hosts)
         plan.append(Fault(kind, after, lasts, host, round(random.uniform(0.05, 0.3), 2)))
         used += after + lasts
     return plan

@@ -21,7 +21,7 @@ MOST = 30
 @pytest.mark.soak
 @pytest.mark.parametrize("protocol", HELD)
 def test_what_clients_were_told_holds_on_several_hosts(protocol: str, program: Callable[[str, str], Path]) -> None:
-    for name, package in (*PROGRAMS.items(), ("nft", "nftables"), ("mount", "mount")):
+    for name, package in (*PROGRAMS.items(), ("nft", "nftables")):
         program(name, package)
     if why := refusal():
         pytest.skip(why)

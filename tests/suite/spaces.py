@@ -8,8 +8,9 @@ import shutil
 import socket
 import subprocess
 import threading
+from pathlib import Path
 
-PROGRAMS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "ethtool": "ethtool"}
+PROGRAMS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "ethtool": "ethtool", "mount": "mount"}
 """Programs that :class:`Space` and :func:`prepare_device` run, and their Debian packages."""
 OFFLOADS = ("tx", "off", "gso", "off", "gro", "off", "tx-udp-segmentation", "off")
 """Without these each datagram is a packet of its own, and gets lost alone."""
@@ -17,13 +18,14 @@ CLONE_NEWNET = 0x40000000
 
 
 class Space:
-    """A network namespace that lives as long as its holder process.
+    """A network namespace that lives as long as its holder process, which has a mount namespace of its own, too.
 
-    :ivar enter: the command that runs another one in it.
+    :ivar enter: the command that runs another one in the network namespace.
     """
 
     def __init__(self) -> None:
-        command = ("unshare", "-n", "sh", "-c", "ip link set lo up && echo up && exec cat")
+        spaces = ("unshare", "-n", "-m", "--propagation", "private")
+        command = (*spaces, "sh", "-c", "ip link set lo up && echo up && exec cat")
         self._holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._holder.stdout is not None
         if self._holder.stdout.readline() != b"up\n":
@@ -47,6 +49,16 @@ class Space:
             self.run("ip", "addr", "add", address, "dev", device)
         self.run("ip", "link", "set", device, "up")
         self.run("ethtool", "-K", device, *OFFLOADS)
+
+    def mount_disk(self, mount_point: Path, size: int) -> Path:
+        """Mount a file system in memory for the holder alone; return where every other process finds it.
+
+        :param size: bytes.
+        """
+        mount_point.mkdir()
+        options = ("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(mount_point))
+        subprocess.run(["nsenter", "-t", str(self.pid), "-m", "mount", *options], check=True, timeout=120)
+        return Path(f"/proc/{self.pid}/root{mount_point}")
 
     def connect(self, address: tuple[str, int], timeout: float) -> socket.socket:
         """Return a TCP socket that was connected from within the namespace.
@@ -95,7 +107,7 @@ def missing_program(*more: tuple[str, str]) -> str | None:
 
 def refusal() -> str | None:
     """Return why network namespaces cannot be made, or ``None``."""
-    tried = subprocess.run(["unshare", "-n", "true"], capture_output=True, text=True, timeout=120)
+    tried = subprocess.run(["unshare", "-n", "-m", "true"], capture_output=True, text=True, timeout=120)
     if tried.returncode:
         return f"as user {os.geteuid()}, there are no network namespaces, which need root: {tried.stderr.strip()}"
     return None

@@ -192,5 +192,11 @@ class Round(ABC):
                 self.service(fault.host).kill()
                 self.wait(fault.lasts)
                 self.restart(fault.host)
+            case "full-disk":
+                self.bridge.hosts[fault.host].fill_disk()
+                self.wait(fault.lasts)
+                self.bridge.hosts[fault.host].free_disk()
+                if self.service(fault.host).ended:  # As documented; its supervisor starts it again.
+                    self.restart(fault.host)
             case _:
                 raise ValueError(f"unknown fault {fault.kind}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hosts.bridge import BIN, Deadline, Process
 from hosts.checkers import fyrehose as checker
-from hosts.faults import Fault, draw
+from hosts.faults import ALL, Fault, draw
 from hosts.history import Entry, of_kind
 from hosts.rounds.base import Round
 
@@ -31,7 +31,8 @@ class FyrehoseRound(Round):
     check = staticmethod(checker.check)
 
     def plan(self) -> list[Fault]:
-        return draw(self.random, ("backbone", "journal", *READERS, *PUBLISHERS), killed=("backbone", "journal"))
+        hosts = ("backbone", "journal", *READERS, *PUBLISHERS)
+        return draw(self.random, hosts, kinds=ALL, killed=("backbone", "journal"), filled=("journal",))
 
     def begin(self) -> None:
         self._services: dict[str, Process] = {}
@@ -40,6 +41,7 @@ class FyrehoseRound(Round):
         for name in ("backbone", "journal", *READERS, *PUBLISHERS):
             self.bridge.add(name)
         self._backbone = f"{self.bridge.hosts['backbone'].address}:2323"
+        self._journal = self.bridge.hosts["journal"].add_disk() / "kept"
         self.restart("backbone")
         self.restart("journal")
         for name in READERS:
@@ -63,7 +65,7 @@ class FyrehoseRound(Round):
         if host == "backbone":
             options = ("fyrehose-backbone", "--interface", "0.0.0.0", "--open", "--settle-time", 1)
         else:
-            options = ("fyrehose-journal", "-b", self._backbone, "-d", "kept")
+            options = ("fyrehose-journal", "-b", self._backbone, "-d", self._journal)
         self._services[host] = here.start("twistd", "-n", "--pidfile=", *options)
 
     def settle(self) -> None:
@@ -93,7 +95,7 @@ class FyrehoseRound(Round):
 
     def _read_journal(self) -> None:
         self.service("journal").kill()
-        command = [BIN / "fyrehose", "journal", "cat", "kept", "--format", "json"]
+        command = [BIN / "fyrehose", "journal", "cat", self._journal, "--format", "json"]
         here = self.bridge.hosts["journal"].directory
         printed = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=60)
         if printed.returncode:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hosts.bridge import Deadline, Process
 from hosts.checkers import parcels as checker
-from hosts.faults import Fault, draw
+from hosts.faults import ALL, Fault, draw
 from hosts.history import Entry, of_kind
 from hosts.rounds.base import Round
 
@@ -29,7 +29,7 @@ class ParcelsRound(Round):
     check = staticmethod(checker.check)
 
     def plan(self) -> list[Fault]:
-        return draw(self.random, NODES, seconds=7, longest=5)
+        return draw(self.random, NODES, kinds=ALL, seconds=7, longest=5)
 
     def begin(self) -> None:
         self._services: dict[str, Process] = {}
@@ -41,6 +41,7 @@ class ParcelsRound(Round):
         for name in (*NODES, *PUBLISHERS, *READERS):
             self.bridge.add(name)
         for name in NODES:
+            self.bridge.hosts[name].add_disk()
             self.restart(name)
             self._founded = True
         self._await_members()
@@ -62,7 +63,16 @@ class ParcelsRound(Round):
         here = self.bridge.hosts[host]
         neighbours = [f"--neighbour={self.bridge.hosts[name].address}:7878" for name in NODES if name != host]
         self._services[host] = here.start(
-            *("twistd", "-n", "--pidfile=", "parcels-node", f"--name={host}", "--journal=kept", "--open", *neighbours),
+            *(
+                "twistd",
+                "-n",
+                "--pidfile=",
+                "parcels-node",
+                f"--name={host}",
+                f"--journal={here.disk}/kept",
+                "--open",
+                *neighbours,
+            ),
             *(f"--listen=tcp:7878:interface={here.address}", f"--http=tcp:8080:interface={here.address}"),
             *(() if self._founded else ("--found",)),
         )
