@@ -113,6 +113,10 @@ class NotOrdered(OperationalError):
         self.unknown = unknown
 
 
+class KeyReused(LocalError):
+    """An idempotency key was used before, for an event with another body."""
+
+
 class EventsNotHeld(LocalError):
     """Events were asked for that a node no longer holds, or does not have yet.
 

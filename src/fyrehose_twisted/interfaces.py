@@ -243,8 +243,9 @@ class IOrderedEvents(IEventSource):
         :param publisher: whose event it is; the node's own by default.
         :param key: makes repeating safe: the same publisher and key, at any node, give the same number.
 
-        It fails with :class:`~fyrehose_twisted.errors.NotOrdered`,
-        :class:`~fyrehose_twisted.errors.MessageTooLarge` or :class:`~fyrehose_twisted.errors.PublishQueueFull`.
+        It fails with :class:`~fyrehose_twisted.errors.NotOrdered`, :class:`~fyrehose_twisted.errors.MessageTooLarge`,
+        :class:`~fyrehose_twisted.errors.PublishQueueFull`, or :class:`~fyrehose_twisted.errors.KeyReused` if the key
+        was used with other data.
         """
 
     def publish_many(events: Sequence[bytes]) -> Any:

@@ -346,6 +346,29 @@ def test_a_command_whose_output_nobody_reads_ends_in_silence(start: Any, start_c
         assert (command.finish(), command.err) == (0, ""), arguments
 
 
+@pytest.mark.extended
+def test_a_key_is_for_one_body_at_all_nodes_and_after_restarts(start_cluster: Any) -> None:
+    cluster = start_cluster(*NAMES, options=lambda node: ["--journal", node.name])
+
+    def pay(node: Any, body: bytes) -> tuple[int, Any]:
+        status, answer = node.ask("/events", body, Publisher="shop", Idempotency_Key="order-4711")
+        content = json.loads(answer)
+        return status, content.get("sequence") or content["error"]
+
+    assert pay(cluster["east"], b"pay 10") == (201, 1)
+    for _ in range(2):
+        for node in cluster.values():
+            assert pay(node, b"pay 99") == (422, "key-reused")
+            assert pay(node, b"pay 10") == (201, 1)
+        for node in cluster.values():
+            node.kill()
+        for node in cluster.values():
+            node.start()
+        cluster.wait_to_work()
+    assert [data for _, _, data in cluster.events(1, 1)] == ["pay 10"]
+    assert {node.state()["sequence"] for node in cluster.values()} == {1}
+
+
 def test_sigint_leaves_in_order(start: Any, start_cluster: Any) -> None:
     (node,) = start_cluster("east").values()
     follower = start("fyrehose", "parcels", "follow", *urls([node]), "--from", 1)

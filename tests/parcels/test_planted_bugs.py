@@ -9,6 +9,8 @@ import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
 from fyrehose_twisted.parcels import order as order_module
+from fyrehose_twisted.parcels import publishing as publishing_module
+from fyrehose_twisted.parcels import sessions as sessions_module
 from fyrehose_twisted.parcels.delivery import Delivery
 from fyrehose_twisted.parcels.discovery import Discovery
 from fyrehose_twisted.parcels.history import EventWindow
@@ -31,7 +33,17 @@ from fyrehose_twisted.parcels.order import Order
 from fyrehose_twisted.parcels.pending import Pending
 from fyrehose_twisted.parcels.promises import Change, Promises
 from fyrehose_twisted.parcels.replica import Replica
-from fyrehose_twisted.parcels.scenarios import Behind, Blackout, Crowd, FoundedAnew, Silence, Storm, Strangers, TwoDie
+from fyrehose_twisted.parcels.scenarios import (
+    Behind,
+    Blackout,
+    Crowd,
+    FoundedAnew,
+    Keys,
+    Silence,
+    Storm,
+    Strangers,
+    TwoDie,
+)
 from fyrehose_twisted.parcels.sessions import Placed, Session, Sessions
 from fyrehose_twisted.parcels.shares import Shares
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES
@@ -141,6 +153,14 @@ def numbers_repeats_anew(patch: Patch) -> None:
         return original(self, run, sequence)
 
     patch.setattr(Sessions, "place", place)
+
+
+def forgets_what_a_key_was_used_for(patch: Patch) -> None:
+    patch.setattr(sessions_module, "digest_of", lambda event: b"")
+
+
+def takes_a_number_for_its_own_by_its_key(patch: Patch) -> None:
+    patch.setattr(publishing_module, "same_events", lambda one, other: True)
 
 
 def does_not_mind_gaps(patch: Patch) -> None:
@@ -335,6 +355,8 @@ BUGS = [
     Bug(keeps_what_another_leader_contradicts, (*ORDER, NOTHING_RAISES), Storm, seed=0),
     Bug(believes_any_commit, (*ORDER, NOTHING_RAISES), Storm, seed=0),
     Bug(numbers_repeats_anew, ORDER, Gale, seed=3),
+    Bug(forgets_what_a_key_was_used_for, (Acknowledged.name,), Keys, seed=0),
+    Bug(takes_a_number_for_its_own_by_its_key, (Acknowledged.name,), Keys, seed=0),
     Bug(does_not_mind_gaps, ORDER, Gale, seed=3),
     Bug(answers_repeats_with_the_wrong_number, ORDER, Storm, seed=0),
     Bug(acknowledges_before_it_is_agreed_on, (*ORDER, NOTHING_RAISES), Storm, seed=0),

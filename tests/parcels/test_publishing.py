@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
 from fyrehose_twisted.effects import Peer
+from fyrehose_twisted.errors import KeyReused
 from fyrehose_twisted.parcels.events import Answered, NotTaken
 from fyrehose_twisted.parcels.messages import NotPublished, Published, Refusal, Run
 from fyrehose_twisted.parcels.publishing import Publishing
@@ -189,3 +192,49 @@ def test_giving_up_answers_what_is_in_the_order_already() -> None:
     assert sorted(one.token for one in here.told if isinstance(one, Answered)) == ["named", "own"]
     here.delivered(9)
     assert len(here.told) == 2
+
+
+def keyed(data: bytes) -> Run:
+    return Run("shop:1", 1, 1, [data])
+
+
+def test_two_bodies_of_one_key_at_once() -> None:
+    here = publishing()
+    here.publish_as(keyed(b"pay 10"), "first")
+    with pytest.raises(KeyReused):
+        here.publish_as(keyed(b"pay 99"), "second")
+    assert not here.asked(keyed(b"pay 99"), ONE)
+    assert [(peer, answer.why) for peer, answer in here.out if isinstance(answer, NotPublished)] == [
+        (ONE, Refusal.OTHER_BODY)
+    ]
+    here.publish_as(keyed(b"pay 10"), "again")
+    here.placed(keyed(b"pay 10"), Placed(1, ((1, 1),)), 1)
+    assert here.told == [Answered("first", ((1, 1),)), Answered("again", ((1, 1),))]
+
+
+def test_another_body_of_the_key_was_ordered_first() -> None:
+    here = publishing()
+    here.publish_as(keyed(b"pay 10"), "here")
+    here.placed(keyed(b"pay 99"), Placed(1, ((1, 1),)), 1)
+    (told,) = here.told
+    assert isinstance(told, NotTaken)
+    assert (told.token, told.why) == ("here", Refusal.OTHER_BODY)
+    assert len(here) == 0
+
+
+def test_what_another_body_of_the_key_is_refused_for_says_nothing_of_this_one() -> None:
+    here = publishing()
+    here.publish_as(keyed(b"pay 10"), "here")
+    here.placed(keyed(b"pay 99"), Refusal.OTHER_BODY, 1)
+    assert here.told == []
+    here.placed(keyed(b"pay 10"), Placed(0, ((1, 1),)), 1)
+    assert here.told == [Answered("here", ((1, 1),))]
+
+
+def test_a_leader_that_has_another_body_of_the_key_ends_it() -> None:
+    here = publishing()
+    here.publish_as(keyed(b"pay 10"), "here")
+    here.not_answered(NotPublished("shop:1", 1, 1, Refusal.OTHER_BODY, ""))
+    (told,) = here.told
+    assert isinstance(told, NotTaken)
+    assert told.why is Refusal.OTHER_BODY

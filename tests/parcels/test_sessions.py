@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.parcels import sessions as module
 from fyrehose_twisted.parcels.messages import Refusal, Run
-from fyrehose_twisted.parcels.sessions import MAX_WEIGHT, REMEMBERED, Placed, Session, Sessions
+from fyrehose_twisted.parcels.sessions import MAX_WEIGHT, REMEMBERED, Placed, Session, Sessions, digest_of
 
 
 def run(publisher: str, epoch: int, first: int, count: int) -> Run:
@@ -63,7 +63,7 @@ def test_places_runs_as_one_who_remembers_everything(runs: list[Run], reloads: b
             sequence += placed.new
         if reloads:
             sessions = Sessions.load(sessions.dump())
-        weight = sum(1 + len(rows) for _, _, _, rows in sessions.dump())
+        weight = sum(1 + len(rows) for _, _, _, rows, _ in sessions.dump())
         assert sessions.weight == weight
 
 
@@ -152,14 +152,29 @@ def test_empty_runs_do_not_make_it_grow_without_limit(monkeypatch: pytest.Monkey
 
 
 def test_rows_that_follow_are_one() -> None:
-    session = Session(0)
+    session = Session(0, b"")
     sessions = Sessions()
     sessions.place(run("a", 0, 1, 2), 10)
     sessions.place(run("a", 0, 3, 2), 12)
     sessions.place(run("a", 0, 4, 3), 20)
-    assert sessions.dump() == [["a", 0, 6, [[1, 10, 4], [5, 20, 2]]]]
+    digest = digest_of(run("a", 0, 1, 1).events[0])
+    assert sessions.dump() == [["a", 0, 6, [[1, 10, 4], [5, 20, 2]], digest]]
     assert session.numbers(1, 1) is None
     assert sessions.place(run("a", 0, 2, 4), 30) == Placed(0, ((11, 3), (20, 1)))
+
+
+def test_a_key_that_comes_again_with_another_body_is_told_from_a_repeat() -> None:
+    sessions = Sessions()
+    assert sessions.place(Run("key", 1, 1, [b"pay 10"]), 1) == Placed(1, ((1, 1),))
+    for known in (sessions, Sessions.load(sessions.dump())):
+        assert known.place(Run("key", 1, 1, [b"pay 10"]), 2) == Placed(0, ((1, 1),))
+        assert known.place(Run("key", 1, 1, [b"pay 99"]), 2) is Refusal.OTHER_BODY
+        assert known.weight == 2
+
+
+def test_a_digest_that_was_not_kept_refuses_nothing() -> None:
+    sessions = Sessions.load([("key", 1, 1, [(1, 5, 1)], b"")])
+    assert sessions.place(Run("key", 1, 1, [b"whatever"]), 9) == Placed(0, ((5, 1),))
 
 
 def test_the_limits_are_what_documents_say() -> None:

@@ -8,12 +8,12 @@ from itertools import count
 from random import Random
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.errors import FyrehoseError, KeyReused
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.document_peer import DocumentPeer
 from fyrehose_twisted.parcels.events import Answered, NotTaken, ViewChanged
 from fyrehose_twisted.parcels.history import EventWindow
-from fyrehose_twisted.parcels.messages import Mode, Run
+from fyrehose_twisted.parcels.messages import Mode, Refusal, Run
 from fyrehose_twisted.parcels.node import ClusterNode
 from fyrehose_twisted.parcels.promises import Promises
 from fyrehose_twisted.sim.crash import Boot, Crash
@@ -55,6 +55,7 @@ class Cast(Observer):
     :ivar published: what was published, by token.
     :ivar answered: how many events have their numbers.
     :ivar failed: how often something was not taken.
+    :ivar clashed: how often a key was refused because it was used for another event.
     """
 
     def __init__(self, network: Network, rng: Random) -> None:
@@ -65,6 +66,7 @@ class Cast(Observer):
         self.published: dict[int, list[bytes]] = {}
         self.answered = 0
         self.failed = 0
+        self.clashed = 0
         self._numbers = count(1)
         self._tokens = count(1)
         self._view: ViewChanged | None = None
@@ -117,9 +119,26 @@ class Cast(Observer):
         self._keyed[token] = run, 5
         self._try(node, token, now)
 
+    def publish_clashing(self, node: ClusterNode, now: float) -> None:
+        """Publish two events under one key, here and at the same time or later on some node: one of them is refused."""
+        publisher = f"clash~{next(self._numbers)}"
+        first, second = next(self._tokens), next(self._tokens)
+        for token in (first, second):
+            run = Run(publisher, 0, 1, [b"event %d" % next(self._numbers)])
+            self.published[token] = list(run.events)
+            self._keyed[token] = run, 5
+        self._try(node, first, now)
+        if self.rng.random() < 0.5 or not self.rng.choice(self.hosts).do(
+            lambda node, now: self._try(node, second, now)
+        ):
+            self._again(second)
+
     def _try(self, node: ClusterNode, token: int, now: float) -> None:
         try:
             node.publish_as(self._keyed[token][0], token, now)
+        except KeyReused:
+            self.clashed += 1
+            del self._keyed[token]
         except FyrehoseError:
             self._again(token)
 
@@ -142,6 +161,9 @@ class Cast(Observer):
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if isinstance(event, Answered):
             self.answered += len(self.published[event.token])
+            self._keyed.pop(event.token, None)
+        elif isinstance(event, NotTaken) and event.why is Refusal.OTHER_BODY:
+            self.clashed += 1
             self._keyed.pop(event.token, None)
         elif isinstance(event, NotTaken):
             self.failed += 1

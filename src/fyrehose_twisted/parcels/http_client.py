@@ -99,7 +99,8 @@ class ParcelsClient:
 
         It fails with :class:`~fyrehose_twisted.errors.NotOrdered`, whose ``unknown`` says whether the event may still
         be in the order, :class:`~fyrehose_twisted.errors.MessageTooLarge`,
-        :class:`~fyrehose_twisted.errors.PublishQueueFull` or :class:`RequestRefused`.
+        :class:`~fyrehose_twisted.errors.PublishQueueFull`, :class:`~fyrehose_twisted.errors.KeyReused` if the key was
+        used with other data, or :class:`RequestRefused`.
         """
         published: Deferred[int] = Deferred()
         if self._closed:

@@ -164,6 +164,8 @@ class Refusal(IntEnum):
     OUT_OF_ORDER = 10
     SHUTTING_DOWN = 11
     NOT_HELD = 12
+    OTHER_BODY = 13
+    """The publisher's first event was another one: an idempotency key that was used before."""
 
 
 class Refused(NamedTuple):

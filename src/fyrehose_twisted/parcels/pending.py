@@ -23,6 +23,11 @@ def run_size(run: Run) -> int:
     return sum(map(len, run.events)) + 5 * len(run.events) + len(run.publisher) * 4 + 32
 
 
+def same_events(one: Run, other: Run) -> bool:
+    """Return whether two runs with the same key have the same events."""
+    return one.events is other.events or list(one.events) == list(other.events)
+
+
 class Waiting(NamedTuple):
     """A run that is not in the order yet, as far as this node knows."""
 
@@ -61,6 +66,10 @@ class Pending:
         self._waiting[key] = Waiting(run, asker, size)
         self.size += size
         return True
+
+    def get(self, key: Key) -> Waiting | None:
+        """Return a run that waits."""
+        return self._waiting.get(key)
 
     def pop(self, key: Key) -> Waiting | None:
         """Take a run out."""

@@ -7,7 +7,14 @@ from hashlib import sha256
 
 from twisted.internet.defer import Deferred
 
-from fyrehose_twisted.errors import ConfigurationError, FyrehoseError, MessageTooLarge, NotOrdered, PublishQueueFull
+from fyrehose_twisted.errors import (
+    ConfigurationError,
+    FyrehoseError,
+    KeyReused,
+    MessageTooLarge,
+    NotOrdered,
+    PublishQueueFull,
+)
 from fyrehose_twisted.parcels.events import Numbers
 from fyrehose_twisted.parcels.messages import MAX_PUBLISHER, Refusal
 
@@ -87,6 +94,8 @@ def refusal_name(why: Refusal) -> str:
 
 def not_ordered(why: Refusal, text: str, *, unknown: bool) -> FyrehoseError:
     """Return what somebody is told whose events have no number."""
+    if why is Refusal.OTHER_BODY:
+        return KeyReused(text)
     if why is Refusal.TOO_MANY and not unknown:
         return PublishQueueFull(text)
     return NotOrdered(refusal_name(why), text, unknown=unknown)

@@ -42,6 +42,7 @@ SAYS_NOTHING, IS_SILENT = "says nothing", "is silent"
 """Why connections are cut off on which no welcome comes, or nothing any more."""
 _NO_ANSWERS = (SAYS_NOTHING, IS_SILENT, "timed out")
 
+_LOST = (Refusal.FORGOTTEN, Refusal.OVERSIZE, Refusal.OTHER_BODY)
 _FOR_GOOD = (Refusal.WRONG_CLUSTER, Refusal.WRONG_SECRET)
 
 
@@ -220,7 +221,7 @@ class ParcelsPublisher:
             return
         self._why = refusal_name(answer.why), answer.text
         self._out_of_order += answer.why is Refusal.OUT_OF_ORDER
-        if answer.why in (Refusal.FORGOTTEN, Refusal.OVERSIZE) or self._out_of_order > LOST_PLACE:
+        if answer.why in _LOST or self._out_of_order > LOST_PLACE:
             self._out_of_order = 0
             self._give_up(*self._why)
         else:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.errors import LocalError, PublishQueueFull
+from fyrehose_twisted.errors import KeyReused, LocalError, PublishQueueFull
 from fyrehose_twisted.parcels.events import Answered, NotTaken, Told
 from fyrehose_twisted.parcels.messages import Message, NotPublished, Published, Refusal, Run
 from fyrehose_twisted.parcels.outbox import Outbox
-from fyrehose_twisted.parcels.pending import Key, Pending, key_of, run_size
+from fyrehose_twisted.parcels.pending import Key, Pending, key_of, run_size, same_events
 from fyrehose_twisted.parcels.sessions import Placed
 
 REFUSED = 1_024
@@ -51,10 +51,13 @@ class Publishing:
         """Take events that the application numbered.
 
         :raises PublishQueueFull: if too many wait.
+        :raises KeyReused: if others wait that were numbered alike.
         :raises LocalError: if they are numbered as those of this node.
         """
         if run.publisher == self.outbox.publisher:
             raise LocalError(f"{run.publisher!r} is what this node calls itself")
+        if self._clashes(run):
+            raise KeyReused(_WORDS[Refusal.OTHER_BODY])
         if self.pending.size + run_size(run) > self._limit and self.pending.size:
             raise PublishQueueFull(f"{self.pending.size:,} bytes of events wait to be ordered; wait for some of them")
         self.pending.add(run, None)
@@ -71,6 +74,9 @@ class Publishing:
         """Somebody wants a run ordered; returns whether it has to be sent on. One that waits already has not."""
         if run.publisher == self.outbox.publisher:
             self.refuse(asker, run, Refusal.NAME_TAKEN, "that is what this node calls itself")
+            return False
+        if self._clashes(run):
+            self.refuse(asker, run, Refusal.OTHER_BODY, _WORDS[Refusal.OTHER_BODY])
             return False
         key = run[:2]
         refused = self._refused.get(key)
@@ -93,9 +99,16 @@ class Publishing:
 
     def placed(self, run: Run, placed: Placed | Refusal, delivered: int) -> None:
         """A run that waited may be in the order now."""
-        waiting = self.pending.pop(key_of(run))
+        waiting = self.pending.get(key_of(run))
         if waiting is None:
             return
+        if not same_events(waiting.run, run):
+            # Published elsewhere under the same key: if it has a number, what waits here will have none.
+            if isinstance(placed, Placed):
+                self.pending.pop(key_of(run))
+                self._failed(waiting.run, waiting.asker, Refusal.OTHER_BODY)
+            return
+        self.pending.pop(key_of(run))
         if isinstance(placed, Placed):
             self._hold(key_of(run), waiting.asker, placed.numbers, delivered)
         else:
@@ -103,7 +116,7 @@ class Publishing:
 
     def not_answered(self, message: NotPublished) -> None:
         """The leader will not have a run: for good, or just not now; then it stays, and is sent again."""
-        if message.why not in (Refusal.FORGOTTEN, Refusal.OVERSIZE):
+        if message.why not in (Refusal.FORGOTTEN, Refusal.OVERSIZE, Refusal.OTHER_BODY):
             return
         for run in list(self.pending.runs()):
             if (run.publisher, run.epoch, run.first) == message[:3]:
@@ -140,6 +153,11 @@ class Publishing:
         """Yield all runs that wait, in the order in which they came."""
         return self.pending.runs()
 
+    def _clashes(self, run: Run) -> bool:
+        """Whether another run waits under the key of ``run``."""
+        waiting = self.pending.get(key_of(run))
+        return waiting is not None and not same_events(waiting.run, run)
+
     def _hold(self, key: Key, asker: Peer | None, numbers: tuple[tuple[int, int], ...], delivered: int) -> None:
         last = numbers[-1][0] + numbers[-1][1] - 1
         if last <= delivered and not self._held:
@@ -172,4 +190,5 @@ class Publishing:
 _WORDS = {
     Refusal.FORGOTTEN: "what this publisher published before is no longer remembered, nor whether this is a repeat",
     Refusal.OUT_OF_ORDER: "something that the publisher published before this is missing, or it has begun anew since",
+    Refusal.OTHER_BODY: "this key was used before, for another body; use a new key, or repeat what was published then",
 }

@@ -79,8 +79,14 @@ class Replica:
             )
             remembered = Sessions.load(
                 [
-                    (_text(publisher), _whole(epoch), _whole(last), [tuple(map(_whole, row)) for row in rows])
-                    for publisher, epoch, last, rows in sessions
+                    (
+                        _text(publisher),
+                        _whole(epoch),
+                        _whole(last),
+                        [tuple(map(_whole, row)) for row in rows],
+                        _digest(*digest),
+                    )
+                    for publisher, epoch, last, rows, *digest in sessions
                 ]
             )
             self.sequence, self.founding = _whole(sequence), _whole(founding)
@@ -93,6 +99,13 @@ class Replica:
 def _text(value: Any) -> str:
     if type(value) is not str:
         raise TypeError(f"{value!r} is not text")
+    return value
+
+
+def _digest(value: Any = b"") -> bytes:
+    # A state of an earlier version has none.
+    if type(value) is not bytes or len(value) not in (0, 16):
+        raise TypeError(f"{value!r} is no digest")
     return value
 
 

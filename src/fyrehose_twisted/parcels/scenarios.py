@@ -26,6 +26,7 @@ from fyrehose_twisted.parcels.messages import MAX_NAME, Mode, node_id
 from fyrehose_twisted.sim import mishaps
 from fyrehose_twisted.sim.crash import Crash
 from fyrehose_twisted.sim.faults import Fault, Stopped
+from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.scenario import Scenario
@@ -193,6 +194,34 @@ class Storm(ClusterScenario):
                 (0.5, mishaps.clocks(names)),
             ],
         )
+
+
+class Keys(Storm):
+    """Idempotency keys are used twice, for two events, at any nodes in a storm: none gets the number of the other."""
+
+    name = "parcels.keys"
+    duration = 100.0
+    interval = 0.5
+
+    def arrange(self) -> None:
+        """See :class:`ClusterScenario`."""
+        for host in self.cast.hosts:
+            self._clash_later(host)
+
+    def _clash_later(self, host: Host) -> None:
+        delay = self.rng.expovariate(1 / self.interval)
+        if self.network.elapsed + delay > self.duration:
+            return
+
+        def publish() -> None:
+            self.operate(host, "publish clashing", self.cast.publish_clashing)
+            self._clash_later(host)
+
+        self.network.call_in(delay, publish)
+
+    def statistics(self) -> Counter[str]:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        return super().statistics() + Counter({"clashed": self.cast.clashed})
 
 
 class Silence(ClusterScenario):
@@ -422,6 +451,7 @@ def namesake(name: str) -> str:
 SCENARIOS: tuple[type[Scenario], ...] = (
     Calm,
     Storm,
+    Keys,
     Silence,
     TwoDie,
     Blackout,

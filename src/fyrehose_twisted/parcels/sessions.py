@@ -7,6 +7,7 @@ publisher the numbers of its last :data:`REMEMBERED` events, and :data:`MAX_WEIG
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from fyrehose_twisted.parcels.messages import Refusal, Run
@@ -15,6 +16,11 @@ REMEMBERED = 8_192
 """Events of a publisher that are told from new ones, and answered with the number that they were given."""
 MAX_WEIGHT = 131_072
 """Publishers and rows of their events that are remembered together; who was silent longest is forgotten first."""
+
+
+def digest_of(event: bytes) -> bytes:
+    """Return a digest of an event, 16 bytes."""
+    return sha256(event).digest()[:16]
 
 
 class Placed(NamedTuple):
@@ -30,13 +36,16 @@ class Session:
     """What is remembered of one publisher.
 
     :ivar last: its own number of its last event.
+    :ivar digest: of its first event, so that an idempotency key is known to be used with another body; empty if it was
+        placed by a version that did not keep it.
     :ivar rows: its own number, the number in the order, and how many there are, oldest first.
     """
 
-    __slots__ = ("epoch", "last", "rows")
+    __slots__ = ("digest", "epoch", "last", "rows")
 
-    def __init__(self, epoch: int, last: int = 0) -> None:
+    def __init__(self, epoch: int, digest: bytes, last: int = 0) -> None:
         self.epoch = epoch
+        self.digest = digest
         self.last = last
         self.rows: deque[tuple[int, int, int]] = deque()
 
@@ -80,7 +89,7 @@ class Sessions:
         if session is None:
             if first != 1:
                 return Refusal.FORGOTTEN
-            session = self._sessions[publisher] = Session(epoch)
+            session = self._sessions[publisher] = Session(epoch, digest_of(events[0]))
             self._weight += 1
         else:
             if epoch < session.epoch or (epoch == session.epoch and first > session.last + 1):
@@ -89,7 +98,9 @@ class Sessions:
                 if first != 1:
                     return Refusal.OUT_OF_ORDER
                 self._weight -= len(session.rows)
-                session = self._sessions[publisher] = Session(epoch)
+                session = self._sessions[publisher] = Session(epoch, digest_of(events[0]))
+            elif first == 1 and session.digest and session.digest != digest_of(events[0]):
+                return Refusal.OTHER_BODY
             self._sessions.move_to_end(publisher)
         known = session.last - first + 1
         if known >= count:
@@ -129,7 +140,7 @@ class Sessions:
     def dump(self) -> list[Any]:
         """Return all that is remembered as plain data, which :meth:`load` takes."""
         return [
-            [publisher, session.epoch, session.last, [list(row) for row in session.rows]]
+            [publisher, session.epoch, session.last, [list(row) for row in session.rows], session.digest]
             for publisher, session in self._sessions.items()
         ]
 
@@ -137,8 +148,8 @@ class Sessions:
     def load(cls, data: list[Any]) -> Sessions:
         """Return what :meth:`dump` gave."""
         sessions = cls()
-        for publisher, epoch, last, rows in data:
-            session = sessions._sessions[publisher] = Session(epoch, last)
+        for publisher, epoch, last, rows, digest in data:
+            session = sessions._sessions[publisher] = Session(epoch, digest, last)
             session.rows.extend((number, sequence, count) for number, sequence, count in rows)
             sessions._weight += 1 + len(rows)
         return sessions

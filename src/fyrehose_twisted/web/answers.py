@@ -6,7 +6,14 @@ import json
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from fyrehose_twisted.errors import EventsNotHeld, MessageTooLarge, NotOrdered, OperationalError, PublishQueueFull
+from fyrehose_twisted.errors import (
+    EventsNotHeld,
+    KeyReused,
+    MessageTooLarge,
+    NotOrdered,
+    OperationalError,
+    PublishQueueFull,
+)
 
 JSON = b"application/json"
 
@@ -69,6 +76,8 @@ def problem_of(error: BaseException) -> Problem | None:
         return error
     if isinstance(error, NotOrdered):
         return Problem(HTTPStatus.SERVICE_UNAVAILABLE, error.why, str(error), RETRY, unknown=error.unknown)
+    if isinstance(error, KeyReused):
+        return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "key-reused", str(error))
     if isinstance(error, PublishQueueFull):
         return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "queue-full", str(error), RETRY, unknown=False)
     if isinstance(error, MessageTooLarge):

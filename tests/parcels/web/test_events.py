@@ -13,7 +13,7 @@ from twisted.internet.defer import fail
 from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs
 
-from fyrehose_twisted.errors import MessageTooLarge, NotOrdered, PublishQueueFull, StateFileError
+from fyrehose_twisted.errors import KeyReused, MessageTooLarge, NotOrdered, PublishQueueFull, StateFileError
 from fyrehose_twisted.parcels.web import WebConfig
 
 inline = pytest_twisted.ensureDeferred
@@ -102,6 +102,9 @@ async def test_a_minority_refuses(web: Any) -> None:
     web.node.refusing = PublishQueueFull("8 MiB wait")
     answer = await web.ask("POST", "/events", b"x")
     assert (answer.code, answer.json["error"], answer.headers["retry-after"]) == (503, "queue-full", "1")
+    web.node.refusing = KeyReused("used before")
+    answer = await web.ask("POST", "/events", b"x")
+    assert (answer.code, answer.json) == (422, {"error": "key-reused", "message": "used before"})
     web.node.refusing = MessageTooLarge(5, 4)
     answer = await web.ask("POST", "/events", b"x")
     assert (answer.code, answer.json["error"], answer.json["limit"]) == (413, "too-large", 4)

@@ -14,7 +14,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import EventsNotHeld, LocalError, MessageTooLarge, NotOrdered, PublishQueueFull
+from fyrehose_twisted.errors import EventsNotHeld, KeyReused, LocalError, MessageTooLarge, NotOrdered, PublishQueueFull
 from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.parcels.web import WebConfig
 
@@ -233,6 +233,13 @@ async def test_what_no_node_would_do(memory: Any, serve: Any, client: Any) -> No
     assert "wrong" not in str(caught.value)
     with pytest.raises(LocalError):
         ParcelsClient([])
+
+
+@inline
+async def test_a_key_that_was_used_with_another_body(web: Any, client: Any) -> None:
+    web.node.refusing = KeyReused("used before")
+    with pytest.raises(KeyReused, match="used before"):
+        await client(web.url).publish(b"pay 99", "order-4711")
 
 
 @inline

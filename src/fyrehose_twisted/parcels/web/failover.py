@@ -15,6 +15,7 @@ from fyrehose_twisted.errors import (
     BeyondEnd,
     EventsNotHeld,
     FoundedAnew,
+    KeyReused,
     LocalError,
     MessageTooLarge,
     OperationalError,
@@ -126,6 +127,7 @@ class Nodes:
         :raises NoNodeAnswers: if none did in time.
         :raises EventsNotHeld: if a node says so.
         :raises FoundedAnew: if a node says so.
+        :raises KeyReused: if a node says so.
         :raises MessageTooLarge: if a node says so.
         :raises RequestRefused: if a node says that it is no use.
         """
@@ -183,6 +185,8 @@ def _accepted(node: str, question: Question, answer: NodeAnswer) -> NodeAnswer:
         oldest, last = answer.member("oldest"), answer.member("last")
         if type(oldest) is int and type(last) is int:
             raise EventsNotHeld(question.first, oldest, last)
+    if answer.status == 422 and answer.member("error") == "key-reused":
+        raise KeyReused(f"{node}: {answer.member('message')}"[:300])
     if answer.status == 413:
         limit = answer.member("limit")
         if type(limit) is int:

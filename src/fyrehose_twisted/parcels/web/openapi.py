@@ -141,7 +141,7 @@ def _events(config: WebConfig) -> dict[str, Schema]:
                 object_of({"sequence": _SEQUENCE, "founding": _FOUNDING}),
                 headers=answer_headers(Location="the event"),
             ),
-            **errors(403, 503),
+            **errors(403, 422, 503),
         },
     }
     get = {
