@@ -44,7 +44,7 @@ class HydraRound(Round):
     kinds: tuple[str, ...] = ("partition", "one-way", "flapping", "loss", "pause", "kill")
 
     def plan(self) -> list[Fault]:
-        return draw(self.random, NODES, kinds=self.kinds, seconds=8, shortest=1, longest=9)
+        return draw(self.random, NODES, kinds=self.kinds, seconds=6, shortest=1, longest=9)
 
     def begin(self) -> None:
         irc = self.bridge.add("irc")
