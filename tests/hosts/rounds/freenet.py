@@ -62,13 +62,16 @@ class FreenetRound(Round):
         calm = self.history.now
         self.until(lambda: self._is_one(calm), LIVE, "a packet of each publisher is at each subscriber again")
         one = self.history.add("harness", "one")["at"]
-        self.until(lambda: self._count("told", one) >= MORE * len(PUBLISHERS), LIVE, "packets are published")
+        self.until(lambda: self._published(one) >= MORE * len(PUBLISHERS), LIVE, "packets are published")
         self._ending = True
         with suppress(Deadline):  # The checker names what is missing.
             self.until(lambda: not checker.check(list(self.history.entries)), 15, "all is read")
 
-    def _count(self, what: str, since: float) -> int:
-        return sum(entry["at"] >= since for entry in of_kind(list(self.history.entries), what))
+    def _published(self, since: float) -> int:
+        """Return how many packets were asked for since then, and published."""
+        entries = list(self.history.entries)
+        asked = {entry["line"] for entry in of_kind(entries, "asked") if entry["at"] >= since}
+        return sum(entry["line"] in asked for entry in of_kind(entries, "told"))
 
     def _is_one(self, since: float) -> bool:
         entries = list(self.history.entries)
