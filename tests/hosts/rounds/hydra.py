@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from contextlib import suppress
 from threading import Lock
 
-from hosts.bridge import Process
+from hosts.bridge import Deadline, Process
 from hosts.checkers import hydra as checker
 from hosts.control import Control
 from hosts.faults import Fault, draw
@@ -19,6 +20,8 @@ BEGUN = 90.0
 """Seconds within which a new network is on IRC."""
 SAID = 30.0
 """Seconds after it is one network within which each node has a line said: the leader may still have to join IRC."""
+OUTCOME = 70.0
+"""Seconds within which each line has an outcome: it may wait for a minute, and then has been given up."""
 WAITING = 50
 """Lines of one client that wait for an answer; above that, nothing more is asked for."""
 NGIRCD = """[Global]
@@ -50,15 +53,15 @@ class HydraRound(Round):
         irc = self.bridge.add("irc")
         self._nodes = {name: self.bridge.add(name) for name in NODES}
         (irc.directory / "ngircd.conf").write_text(NGIRCD.format(address=irc.address))
-        server = irc.start(
-            shutil.which("ngircd", path="/usr/local/sbin:/usr/sbin:/usr/bin"), "-n", "-f", "ngircd.conf", ours=False
-        )
+        program = shutil.which("ngircd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+        server = irc.start(program, "-n", "-f", "ngircd.conf", log="ngircd", ours=False)
         server.wait_for("ready")
         self._services: dict[str, Process] = {}
         self._said: set[str] = set()
         self._lock = Lock()
         self._number = 0
         self._ending = False
+        self._waiting: dict[str, dict[int, str]] = {}
         self._joined: dict[str, int] = {}
         for name in NODES:
             self.restart(name)
@@ -82,7 +85,7 @@ class HydraRound(Round):
             *("twistd", "-n", "--pidfile=", "hydra-node", f"--tag={host}", "--found", "--network-size=3", "--open"),
             *(f"--listen=tcp:6174:interface={here.address}", *links, "--state=state", "--control=unix:control"),
             *(f"--irc={self.bridge.hosts['irc'].address}:6667", "--channel=#c", "--nick=bot"),
-            *("--irc-rate=1000", "--irc-burst=1000"),
+            *("--irc-rate=50", "--irc-burst=20"),
         )
 
     def settle(self) -> None:
@@ -98,11 +101,13 @@ class HydraRound(Round):
         self._said.clear()
         self.until(self._all_said, SAID, "each node has a line said again")
         self._ending = True
-        told = {
-            entry["line"] for entry in self.history.entries if entry["what"] == "told" and entry["outcome"] == "said"
-        }
-        with suppress(AssertionError):  # The checker names the lines.
-            self.until(lambda: told <= {e["line"] for e in self.history.entries if e["what"] == "seen"}, 3, "seen")
+        self.until(lambda: not any(self._waiting.values()), OUTCOME, "each line has an outcome")
+        entries = list(self.history.entries)
+        told = {entry["line"] for entry in of_kind(entries, "told") if entry["outcome"] == "said"}
+        with suppress(Deadline):  # The checker names the lines.
+            self.until(
+                lambda: told <= {entry["line"] for entry in of_kind(list(self.history.entries), "seen")}, 3, "seen"
+            )
 
     def _all_said(self) -> bool:
         return self._said == set(NODES)
@@ -162,7 +167,7 @@ class HydraRound(Round):
             self.wait(0.2)
 
     def _converse(self, name: str, control: Control) -> None:
-        waiting: dict[int, str] = {}
+        waiting = self._waiting[name] = {}
         while not self.over.is_set():
             if not self._ending and len(waiting) < WAITING:
                 with self._lock:
@@ -174,9 +179,11 @@ class HydraRound(Round):
                 control.ask("say", line=f"PRIVMSG #c :{line}", id=number)
             self.wait(0.1)
             for answer in control.answers():
-                line = waiting.pop(answer["id"], "")
                 outcome = answer.get("said", "error")
-                self.history.add(name, "told", line=line, outcome=outcome, why=answer.get("why"))
+                self.history.add(
+                    name, "told", line=waiting.get(answer["id"], ""), outcome=outcome, why=answer.get("why")
+                )
+                waiting.pop(answer["id"], None)
                 if outcome == "said":
                     self.result.acknowledged += 1
                     self._said.add(name)
