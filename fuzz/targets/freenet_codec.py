@@ -31,6 +31,7 @@ _FIELDS: dict[str, st.SearchStrategy[object]] = {
     **dict.fromkeys(("packet", "next"), _packets),
     "data": st.binary(max_size=20),
     "reason": st.sampled_from(["", "no-stream"]),
+    "wanted": st.booleans(),
 }
 MESSAGES = st.one_of([st.builds(kind, **{name: _FIELDS[name] for name in kind._fields}) for kind in get_args(Message)])
 """Messages that fit the wire."""
