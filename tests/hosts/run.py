@@ -26,7 +26,7 @@ COLUMNS = ("protocol", "rounds", "faults", "operations", "acknowledged", "violat
 
 def obstacle() -> str | None:
     """Return why rounds cannot be run here, or ``None``."""
-    return missing_program(("nft", "nftables")) or refusal()
+    return missing_program(("nft", "nftables"), ("ngircd", "ngircd")) or refusal()
 
 
 def run_round(protocol: str, seed: int, keep: Path | None = None) -> Result:

@@ -23,7 +23,7 @@ MOST = 30
     [pytest.param(name, marks=pytest.mark.soak(seconds=30 if name == "hydra-partitions" else 0)) for name in HELD],
 )
 def test_what_clients_were_told_holds_on_several_hosts(protocol: str, program: Callable[[str, str], Path]) -> None:
-    for name, package in (*PROGRAMS.items(), ("nft", "nftables")):
+    for name, package in (*PROGRAMS.items(), ("nft", "nftables"), ("ngircd", "ngircd")):
         program(name, package)
     if why := refusal():
         pytest.skip(why)
