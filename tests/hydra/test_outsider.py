@@ -315,6 +315,13 @@ def test_a_node_that_learns_too_late_that_a_network_is_another_leaves_it(cohort:
     assert "is of another network" in cohort.node.state(cohort.net.now).why
 
 
+def test_it_complains_once_of_each_host_of_another_network(cohort: Any, net: Any) -> None:
+    for _ in range(3):
+        net.link(cohort.host).send(Ping(1, "v/0000.3", 7))
+    assert cohort.node.counts["other_network"] == 3
+    assert ["is of another network" in one.text for one in cohort.host.of(Complaint)] == [True]
+
+
 def test_a_network_that_knew_no_better_forgets_a_node_of_another(net: Any) -> None:
     end, _ = two_links(net)
     (ind,) = knocks(end)

@@ -18,6 +18,7 @@ class Following:
         self._course = course
         self._pings = Seen(256)
         self._pongs = Seen(2_048)
+        self._refused = Seen(64)
         self._earlier: tuple[Ping, Tie, set[int]] | None = None
         """The PING of a term before the node's own, and who answers it."""
 
@@ -99,8 +100,10 @@ class Following:
         standing.counts["other_network"] += 1
         if not tie.foreign:
             tie.foreign = True
-            standing.complain(f"the node at {tie.peer.address[0]}:{tie.peer.address[1]} {wrong}; it is left alone")
             parts.outsider.ended(tie, now)
+        host, port = tie.peer.address
+        if self._refused.add((host, wrong)):
+            standing.complain(f"the node at {host}:{port} {wrong}; it is left alone")
         if tie.bound:
             self._course.part(f"a neighbour {wrong}", now)
 
