@@ -45,6 +45,24 @@ def below(member: Any) -> Any:
     return member
 
 
+# The parent restarts
+
+
+def test_a_restart_is_announced_once_unless_the_path_changes(below: Any) -> None:
+    news = SubscribeRestarted(below.key, 77, below.at(0.1))
+    below.say(1, news)
+    assert below.take(3) == []
+    assert below.node.counts["restarted_again"] == 1
+    # Another restart above comes along another path, and so may the same one after it is over.
+    other = SubscribeRestarted(below.key, 78, below.at(0.05))
+    below.say(1, other)
+    assert below.take(3) == [other]
+    below.say(1, SubscribeSucceeded(below.key, 78, below.at(0.0)))
+    below.take()
+    below.say(1, news)
+    assert below.take(3) == [news]
+
+
 # The parent is lost
 
 

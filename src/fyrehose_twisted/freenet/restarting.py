@@ -202,9 +202,14 @@ class Restarts:
                 core.send(neighbour, Unsubscribe(stream.key))
                 self.parent_lost(stream, "cycle", now)
                 return
+            known = stream.restart_uid == uid
+            stream.restart_uid, stream.restart_place = uid, message.place
+            if known:
+                # A parent that was asked to pass the request on repeats its announcement.
+                core.counts["restarted_again"] += 1
+                return
             self._cancel_own(stream)
             stream.own_uid = None
-            stream.restart_uid, stream.restart_place = uid, message.place
             self._announce(stream, uid)
             core.at(now + core.policy.completion_timeout, self._pending_long, stream, uid)
         elif stream.phase is Phase.SEARCHING:

@@ -164,6 +164,8 @@ class TestNodesAndLinks:
             experiment.run()
             # Until the roots have found one another.
             experiment.run(experiment.now + 2_000.0)
+            # A root may be looking for a better one just then.
+            experiment.run()
             assert experiment.metrics()["reach"] == 1.0, f"seed {seed}"
             experiment.check()
 

@@ -230,6 +230,26 @@ class TestRepairs:
         assert picked(experiment, "repair_time_p50", "repair_time_p99") == pytest.approx((0.1, 0.1))
         assert picked(experiment, "repair_requests", "repair_restarted") == (1.0, 0.0)
 
+    def test_a_restart_of_the_root_tells_each_member_once(self) -> None:
+        topology = Topology.kleinberg(300, 10, seed=2)
+        experiment = TreeExperiment(topology, seed=2)
+        for node in range(0, 300, 6):
+            experiment.subscribe(node, KEY)
+            experiment.run()
+        world = experiment._world
+
+        def counted(name: str) -> int:
+            return sum(node.counts[name] for node in world.nodes.values())
+
+        experiment.run(1_300.0)
+        experiment.run()
+        told, restarts = counted("restarted_sent"), counted("volunteered")
+        experiment.run(3_000.0)
+        experiment.run()
+        restarts = counted("volunteered") - restarts
+        assert restarts >= 4
+        assert counted("restarted_sent") - told == restarts * (len(experiment.tree(KEY)) - 1)
+
     def test_the_subtree_is_told_and_asked(self, line: Make, grown: Make) -> None:
         experiment = grown(line(LEAST_JITTER), 0, 2)
         experiment.kill(3)
