@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -153,9 +154,12 @@ class Host:
         (self.disk / "filler").unlink()
 
     def close(self) -> None:
-        """Kill its processes and end the namespace."""
+        """Kill its processes and end the namespace. What is on its disk is copied to its directory."""
         for process in self.processes:
             process.kill()
+        if self.disk is not None:
+            # The disk ends with the namespace, and a history that is kept needs its files.
+            shutil.copytree(self.disk, self.directory / "disk", dirs_exist_ok=True)
         self.space.close()
 
 

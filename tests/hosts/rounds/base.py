@@ -7,6 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -20,6 +21,8 @@ from hosts.history import Entry, History
 
 FLAP = 0.4
 """Seconds for which a flapping link is cut, and then open."""
+STOPPED = 2.0
+"""Seconds after there is room again within which a service has ended that found none."""
 
 
 @dataclass(slots=True)
@@ -196,7 +199,18 @@ class Round(ABC):
                 self.bridge.hosts[fault.host].fill_disk()
                 self.wait(fault.lasts)
                 self.bridge.hosts[fault.host].free_disk()
-                if self.service(fault.host).ended:  # As documented; its supervisor starts it again.
-                    self.restart(fault.host)
+                self._restart_if_stopped(fault.host)
             case _:
                 raise ValueError(f"unknown fault {fault.kind}")
+
+    def _restart_if_stopped(self, host: str) -> None:
+        """Do what a supervisor does with a service that found no room: it ends with status 1, as documented."""
+        service = self.service(host)
+        with suppress(Deadline):  # It may not have written anything.
+            self.until(lambda: service.ended, STOPPED, "a service without room ends")
+        if service.ended:
+            status = service.process.returncode
+            self.history.add("harness", "stopped", host=host, status=status)
+            if status != 1:
+                self.result.violations.append(f"{host} ended with status {status}, and not 1, on a full disk")
+            self.restart(host)
