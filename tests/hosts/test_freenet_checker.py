@@ -12,13 +12,16 @@ def entry(at: float, client: str, what: str, **more: object) -> Entry:
 
 
 def published(at: float, line: str) -> list[Entry]:
-    return [entry(at, "p", "asked", line=line), entry(at + 1, "p", "told", line=line)]
+    return [entry(at, "p", "asked", line=line), entry(at + 1, "p", "told", line=line, number=ord(line))]
 
 
-def read(client: str, *lines: str) -> list[Entry]:
-    return [entry(30, client, "read", line=line) for line in lines]
+def read(client: str, *lines: str, number: int | None = None) -> list[Entry]:
+    return [entry(30, client, "read", line=line, number=number or ord(line)) for line in lines]
 
 
+RENUMBERED = [entry(30, "a/1", "noticed", answer={"change": "Renumbered"})]
+ATTACHED = [entry(30, "a/1", "noticed", answer={"change": "Attached"})]
+TWO = published(1, "x") + published(1, "y")
 BEGAN = [entry(0, "a/1", "began"), entry(0, "b/1", "began")]
 ONE = [entry(20, "harness", "one")]
 
@@ -30,6 +33,9 @@ ONE = [entry(20, "harness", "one")]
         ONE + published(21, "x") + read("a/1", "x") + read("b/1", "x"),
         [*ONE, *published(21, "x"), *read("a/1", "x"), entry(19, "b/1", "ended")],
         [*ONE, entry(21, "p", "asked", line="x"), *read("a/1", "x")],
+        TWO + read("a/1", "x", number=7) + RENUMBERED + read("a/1", "y", number=7),
+        TWO + read("a/1", "x", number=7) + read("b/1", "y", number=7),
+        published(1, "x") + read("a/1", "x", number=7) + ONE,
         [*published(1, "x"), *read("a/1", "x"), entry(2, "a/1", "ended"), entry(3, "a/2", "began"), *read("a/2", "x")],
     ],
 )
@@ -42,6 +48,12 @@ def test_a_right_history_passes(history: list[Entry]) -> None:
     [
         (published(1, "x") + read("a/1", "x", "x"), "read 2 times: a/1 has x"),
         (read("a/1", "x"), "read and never published: x"),
+        (TWO + read("a/1", "x", "y", number=7), "two packets: 7 is x and y at a/1"),
+        (TWO + read("a/1", "x", number=7) + ATTACHED + read("a/1", "y", number=7), "two packets: 7 is x and y at a/1"),
+        (
+            ONE + published(21, "x") + read("a/1", "x", number=7) + read("b/1", "x"),
+            "renumbered: a/1 has x as 7, told 120",
+        ),
         (ONE + published(21, "x") + read("a/1", "x"), "lost: b/1 has not x"),
         (
             [*ONE, entry(2, "b/1", "ended"), entry(3, "b/2", "began"), *published(21, "x"), *read("a/1", "x")],
