@@ -1,0 +1,33 @@
+"""The page on tests on several hosts names what there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hosts.faults import ALL
+from hosts.run import ROUNDS, table
+from suite.spaces import PROGRAMS
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "howto" / "hosts.md").read_text(encoding="utf-8")
+EVERYWHERE = {"mount", "util-linux"}
+"""Packages that each Debian system has."""
+
+
+@pytest.mark.parametrize(
+    ("heading", "names"), [("What it prints", ALL), ("What the checkers promise", ROUNDS)], ids=["faults", "rounds"]
+)
+def test_table_of_the_page_names_each(heading: str, names: Iterable[str]) -> None:
+    section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `([\w-]+)`", section, re.MULTILINE)) == set(names)
+
+
+def test_the_page_names_each_package_that_rounds_need() -> None:
+    named = re.findall(r"[\w-]+", PAGE.partition("apt install ")[2].partition("`")[0])
+    assert {"nftables", "ngircd", *PROGRAMS.values()} - EVERYWHERE == set(named)
+
+
+def test_the_page_shows_the_columns_of_the_table() -> None:
+    assert re.search(rf"^{re.sub(' +', ' +', table([]))}$", PAGE, re.MULTILINE)
