@@ -36,6 +36,7 @@ class FreenetRound(Round):
         self._services: dict[str, Process] = {}
         self._ending = False
         self._sessions = dict.fromkeys(NODES, 0)
+        self._waiting: dict[str, set[str]] = {}
         for name in NODES:
             self.bridge.add(name)
         for name in NODES:
@@ -64,6 +65,7 @@ class FreenetRound(Round):
         one = self.history.add("harness", "one")["at"]
         self.until(lambda: self._published(one) >= MORE * len(PUBLISHERS), LIVE, "packets are published")
         self._ending = True
+        self.until(lambda: not any(self._waiting.values()), LIVE, "each packet has an outcome")
         with suppress(Deadline):  # The checker names what is missing.
             self.until(lambda: not checker.check(list(self.history.entries)), 15, "all is read")
 
@@ -105,10 +107,12 @@ class FreenetRound(Round):
         number = 0
         while not self.over.is_set():
             with suppress(OSError), Control(self.bridge.hosts[name].directory / "control") as control:
+                waiting = self._waiting[name] = set()
                 while not self.over.is_set():
                     if not self._ending:
                         number += 1
                         line = f"{name}-{number}"
+                        waiting.add(line)
                         self.history.add(name, "asked", line=line)
                         self.result.operations += 1
                         control.ask("publish", key=KEY, data=line, id=line)
@@ -119,4 +123,5 @@ class FreenetRound(Round):
                             self.result.acknowledged += 1
                         else:
                             self.history.add(name, "failed", answer=answer)
+                        waiting.discard(answer.get("id", ""))
             self.wait(0.2)
