@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -50,7 +52,12 @@ def test_it_says_when_something_is_wrong() -> None:
 
 def test_it_serves_until_it_is_interrupted() -> None:
     command = [sys.executable, str(EXAMPLE), "--serve"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running,
+        ExitStack() as stack,
+    ):
+        # Leaving Popen waits for the process, also when an assertion fails.
+        stack.callback(running.kill)
         assert running.stdout is not None
         assert running.stderr is not None
         said = ""
@@ -61,7 +68,7 @@ def test_it_serves_until_it_is_interrupted() -> None:
         found = re.search(r"curl -d 'hello' (http://\S+)", said)
         assert found is not None
         with urlopen(found[1], b"hello", timeout=30) as answer:
-            assert answer.read() == b'{"sequence":1}'
+            assert json.load(answer)["sequence"] == 1
         directory = re.search(r"journals are in (\S+)\. ", said)
         assert directory is not None
         assert Path(directory[1], "Ada.log").exists()
