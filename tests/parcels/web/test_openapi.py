@@ -37,6 +37,7 @@ def served(memory: Any, serve: Any, sender: Any, **more: Any) -> Any:
     config = WebConfig(allow_private_callbacks=True, max_callbacks=10_000)
     callbacks = Callbacks(memory, sender, config, Clock())
     callbacks.start()
+    memory.founding = "0123456789abcdef"
     memory.order(b"one", b'{"two": 2}', b"\xff")
     return serve(memory, config, callbacks=callbacks, **more)
 
