@@ -504,6 +504,13 @@ def test_a_publisher_has_no_vote(wires: Any) -> None:
     assert ivan.node.state(wires.now).term == 1
 
 
+def call_as_stranger(wires: Any, node: Any, number: int) -> None:
+    """Let a node that speaks only the document call, and answer where it says that it listens."""
+    host = f"10.0.1.{number}"
+    wires.play((host, 7_878), answers_as(info(f"n{number}", host, incarnation=None)))
+    wires.call(node, host).send(ask(info(f"n{number}", host, incarnation=None)))
+
+
 def test_too_many_neighbours(wires: Any) -> None:
     ivan = wires.node("Ivan", 1, max_neighbours=2)
     for number in range(5):
@@ -529,9 +536,7 @@ def test_one_address_does_not_fill_the_table(wires: Any) -> None:
 def test_strangers_leave_room_for_those_who_know_the_secret(wires: Any) -> None:
     ivan = wires.node("Ivan", 1, max_neighbours=8, secret=SECRET)
     for number in range(40):
-        host = f"10.0.1.{number}"
-        wires.play((host, 7_878), answers_as(info(f"n{number}", host, incarnation=None)))
-        wires.call(ivan, host).send(ask(info(f"n{number}", host, incarnation=None)))
+        call_as_stranger(wires, ivan, number)
     wires.run(0.1)
     assert len(ivan.node.state(wires.now).neighbours) == 2
     assert counter(ivan, "dropped_too_many_neighbours") >= 38
@@ -544,9 +549,7 @@ def test_strangers_leave_room_for_those_who_know_the_secret(wires: Any) -> None:
 def test_what_a_member_heard_of_strangers_is_not_proven(wires: Any) -> None:
     ivan = wires.node("Ivan", 1, max_neighbours=8, secret=SECRET)
     for number in range(2):
-        host = f"10.0.1.{number}"
-        wires.play((host, 7_878), answers_as(info(f"n{number}", host, incarnation=None)))
-        wires.call(ivan, host).send(ask(info(f"n{number}", host, incarnation=None)))
+        call_as_stranger(wires, ivan, number)
     wires.run(0.1)
     wires.node("Boris", 2, (1,), secret=SECRET)
     wires.run(2.0)

@@ -9,6 +9,7 @@ import re
 from http import HTTPStatus
 from typing import NamedTuple
 
+from fyrehose_twisted.errors import FoundedAnew
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.messages import MAX_SEQUENCE
 from fyrehose_twisted.web.answers import RETRY, Problem, bad_request
@@ -86,5 +87,4 @@ def check_founding(known: str, node: IOrderedEvents) -> None:
     if not now:
         message = "this node is in no cluster yet, so it does not know what the numbers of another node mean"
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no-cluster", message, RETRY)
-    message = f"the cluster was founded anew as {now}, and its numbers are not those of {known}; read it from its first"
-    raise Problem(HTTPStatus.CONFLICT, "other-founding", f"{message} event on", founding=now, known=known)
+    raise Problem(HTTPStatus.CONFLICT, "other-founding", str(FoundedAnew(known, now)), founding=now, known=known)
