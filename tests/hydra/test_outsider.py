@@ -161,6 +161,19 @@ def test_without_an_answer_it_knocks_again_where_a_network_came_to_later(net: An
     assert again != first
 
 
+def test_without_an_answer_it_knocks_where_a_network_showed_before(net: Any) -> None:
+    one, other = net.play(2), net.play(3)
+    net.node("out", 1, (2, 3), vow=Vow(term=1, promised=99, until=net.now + 5.0))
+    net.run(0.01)
+    shown, silent = one.accepted[0], other.accepted[0]
+    for end in (shown, silent):
+        end.send(Ping(1, "v", 7))
+    net.run(5.0)
+    assert (len(knocks(shown)), len(knocks(silent))) == (0, 1)
+    net.run(1.0)
+    assert (len(knocks(shown)), len(knocks(silent))) == (1, 0)
+
+
 def test_it_waits_for_a_mediator_that_answers(net: Any) -> None:
     mediator, network = two_links(net)
     (ind,) = knocks(mediator)
@@ -313,6 +326,14 @@ def test_a_node_that_learns_too_late_that_a_network_is_another_leaves_it(cohort:
     cohort.end.send(Ping(1, "v/0000.3", 7))
     assert cohort.node.role is Role.OUTSIDER
     assert "is of another network" in cohort.node.state(cohort.net.now).why
+
+
+def test_it_lets_no_node_of_another_network_in(make_cohort: Any, net: Any) -> None:
+    cohort = make_cohort(network_size=5)
+    end = net.link(cohort.host)
+    end.send(Ping(1, "v/0000.3", 9), Knock(99, "stray"))
+    assert end.take(Meet) == []
+    assert len(net.join(cohort.host, 98).take(Meet)) == 1
 
 
 def test_it_complains_once_of_each_host_of_another_network(cohort: Any, net: Any) -> None:

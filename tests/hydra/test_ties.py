@@ -112,6 +112,18 @@ def test_a_stranger_learns_that_there_is_a_network(cohort: Any, net: Any) -> Non
     assert len(end.take(Ping)) == 1
 
 
+def test_a_node_says_who_it_is_over_a_link_that_only_the_other_end_takes_for_bound(cohort: Any, net: Any) -> None:
+    end = net.link(cohort.host)
+    end.send(Keepalive())
+    assert end.take(Knock) == []  # HELLOs of others may still be on their way to it.
+    for _ in range(10):
+        cohort.ping()
+        net.run(1.0)
+    end.take()
+    end.send(Keepalive())
+    assert [one.ind for one in end.take(Knock)] == [cohort.host.id]
+
+
 def test_whoever_speaks_of_the_same_network_is_told_who_is_here(cohort: Any, net: Any) -> None:
     end = net.link(cohort.host)
     end.take()

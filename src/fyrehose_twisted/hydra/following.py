@@ -108,8 +108,11 @@ class Following:
             self._course.part(f"a neighbour {wrong}", now)
 
     def _is_stronger(self, message: Ping) -> bool:
-        """Return whether this node's network, which cannot have a quorum yet, gives way to the one that a PING is of:
-        to each that may have one, and of two that cannot the same one everywhere."""
+        """Return whether this node's network, which cannot have a quorum yet, gives way to that of a PING.
+
+        It does to any that may have a quorum. Of two that cannot, the one with the earlier term gives way, or with the
+        lower leader.
+        """
         vow = self._parts.standing.vow
         return not message.val.startswith(FOUNDING) or (message.term, message.id) > (vow.term, vow.leader)
 
