@@ -6,6 +6,7 @@ from fyrehose_twisted.hydra.course import Course
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.messages import FOUNDING, Ping, Pong
 from fyrehose_twisted.hydra.parts import Parts
+from fyrehose_twisted.hydra.picture import link_name
 from fyrehose_twisted.hydra.seen import Seen
 from fyrehose_twisted.hydra.ties import Tie
 
@@ -101,9 +102,8 @@ class Following:
         if not tie.foreign:
             tie.foreign = True
             parts.outsider.ended(tie, now)
-        host, port = tie.peer.address
-        if self._refused.add((host, wrong)):
-            standing.complain(f"the node at {host}:{port} {wrong}; it is left alone")
+        if self._refused.add((tie.peer.address[0], wrong)):
+            standing.complain(f"link {link_name(tie.peer)}: the node there {wrong}; it is left alone")
         if tie.bound:
             self._course.part(f"a neighbour {wrong}", now)
 

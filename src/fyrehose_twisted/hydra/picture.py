@@ -18,11 +18,11 @@ def picture(standing: Standing, now: float, *, lease: float | None, irc: str, wa
                 member.id,
                 standing.config.tag if is_self else member.tag,
                 0 if is_self else member.hops,
-                "" if is_self else _name(member.neighbour),
+                "" if is_self else link_name(member.neighbour),
                 0.0 if is_self else silent,
             )
         )
-    links = [LinkView(_name(tie.peer), tie.node, tie.legacy, True) for tie in standing.ties]
+    links = [LinkView(link_name(tie.peer), tie.node, tie.legacy, True) for tie in standing.ties]
     links += [LinkView(_place(address), None, False, False) for address, _ in standing.ties.closed_targets()]
     left = None if lease is None or lease <= now else lease - now
     return NodeState(
@@ -46,7 +46,8 @@ def picture(standing: Standing, now: float, *, lease: float | None, irc: str, wa
     )
 
 
-def _name(peer: Peer | None) -> str:
+def link_name(peer: Peer | None) -> str:
+    """Return what a link is called: where it leads, or from where it came; nothing for none."""
     return "" if peer is None else _place(peer.address) if peer.dialled else f"from {_place(peer.address)}"
 
 
