@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from fyrehose_twisted.errors import (
     TooManyStreams,
     UnencodableMessage,
 )
-from fyrehose_twisted.freenet.events import Packet
+from fyrehose_twisted.freenet.events import Packet, Subscribed
 from fyrehose_twisted.freenet.keeping import Keeping
 from fyrehose_twisted.freenet.location import key_location
 from fyrehose_twisted.freenet.messages import Located, Ping
@@ -349,6 +350,19 @@ async def test_an_application_sees_the_messages_of_a_link_first(make: Make) -> N
     await located.addTimeout(DEADLINE, reactor)
     assert [one["location"] for one in deaf.status()["neighbours"]] == [0.25]
     assert not any(isinstance(one, Ping) for one in seen)
+
+
+def test_who_waits_for_a_stream_goes_before_who_comes_when_it_has_just_connected() -> None:
+    service: Any = FreenetService(listen=[])
+    stream = SimpleNamespace(connected=False)
+    service.node = SimpleNamespace(streams={KEY: stream})
+    order: list[int] = []
+    service.when_connected(KEY).addCallback(lambda _: order.append(1))
+    stream.connected = True  # The event that says so is not told yet.
+    service.when_connected(KEY).addCallback(lambda _: order.append(2))
+    service._changed(Subscribed(KEY, 0.0, False))
+    service.when_connected(KEY).addCallback(lambda _: order.append(3))
+    assert order == [1, 2, 3]
 
 
 def test_what_is_wrong_is_said_when_it_is_made() -> None:

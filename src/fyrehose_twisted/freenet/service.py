@@ -208,7 +208,8 @@ class FreenetService(Service):
         if self._error is not None:
             return fail(NotConnected(f"the node stopped: {self._error}"))
         stream = None if self.node is None else self.node.streams.get(key)
-        if stream is not None and stream.connected:
+        # Those that wait already are told with the next event, and before others: packets keep their order.
+        if stream is not None and stream.connected and key not in self._connecting:
             return succeed(None)
         connected: Deferred[None] = Deferred()
         self._connecting.setdefault(key, []).append(connected)
