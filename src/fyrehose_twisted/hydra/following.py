@@ -6,9 +6,8 @@ from fyrehose_twisted.hydra.course import Course
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.messages import FOUNDING, Ping, Pong
 from fyrehose_twisted.hydra.parts import Parts
-from fyrehose_twisted.hydra.picture import link_name
 from fyrehose_twisted.hydra.seen import Seen
-from fyrehose_twisted.hydra.ties import Tie
+from fyrehose_twisted.hydra.ties import Tie, link_name
 
 
 class Following:

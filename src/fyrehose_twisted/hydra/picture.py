@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.hydra.standing import Standing
 from fyrehose_twisted.hydra.state import LinkView, NodeState, NodeView
+from fyrehose_twisted.hydra.ties import link_name, link_place
 
 
 def picture(standing: Standing, now: float, *, lease: float | None, irc: str, waiting: int, expected: int) -> NodeState:
@@ -23,7 +23,7 @@ def picture(standing: Standing, now: float, *, lease: float | None, irc: str, wa
             )
         )
     links = [LinkView(link_name(tie.peer), tie.node, tie.legacy, True) for tie in standing.ties]
-    links += [LinkView(_place(address), None, False, False) for address, _ in standing.ties.closed_targets()]
+    links += [LinkView(link_place(address), None, False, False) for address, _ in standing.ties.closed_targets()]
     left = None if lease is None or lease <= now else lease - now
     return NodeState(
         standing.config.network,
@@ -44,13 +44,3 @@ def picture(standing: Standing, now: float, *, lease: float | None, irc: str, wa
         expected,
         dict(standing.counts),
     )
-
-
-def link_name(peer: Peer | None) -> str:
-    """Return what a link is called: where it leads, or from where it came; nothing for none."""
-    return "" if peer is None else _place(peer.address) if peer.dialled else f"from {_place(peer.address)}"
-
-
-def _place(address: Address) -> str:
-    host, port = address
-    return f"{host}:{port}" if port else host

@@ -249,3 +249,14 @@ class Ties:
                     self.switched.append(tie)
                 return
         self.primary.pop(node, None)
+
+
+def link_name(peer: Peer | None) -> str:
+    """Return what a link is called: where it leads, or from where it came; nothing for none."""
+    return "" if peer is None else link_place(peer.address) if peer.dialled else f"from {link_place(peer.address)}"
+
+
+def link_place(address: Address) -> str:
+    """Return where a link leads: ``HOST:PORT``, or its link string, which has no port beside it."""
+    host, port = address
+    return f"{host}:{port}" if port else host
