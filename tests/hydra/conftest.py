@@ -13,7 +13,7 @@ import pytest
 
 from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
 from fyrehose_twisted.hydra.config import NodeConfig, Target
-from fyrehose_twisted.hydra.events import CloseIrc, OpenIrc, Role, ToIrc
+from fyrehose_twisted.hydra.events import AskIrc, CloseIrc, OpenIrc, Role, ToIrc
 from fyrehose_twisted.hydra.messages import Hello, Keepalive, Knock, Meet, Message, Ping, Pong, Welcome
 from fyrehose_twisted.hydra.node import HydraNode
 from fyrehose_twisted.hydra.promises import Vow
@@ -101,6 +101,7 @@ class Host:
     """A node, what it told, its links, and its connection to IRC.
 
     :ivar irc: what becomes of a connection to IRC: ``works``, ``fails``, or ``waits`` for the test.
+    :ivar answers: whether IRC answers for what it was handed.
     :ivar said: what was handed to IRC, and when.
     """
 
@@ -116,6 +117,7 @@ class Host:
         self.up = True
         self.turns = 0
         self.irc = "works"
+        self.answers = True
         self.online = False
         self.said: list[tuple[float, bytes]] = []
 
@@ -174,6 +176,9 @@ class Host:
             if handed:
                 self.said.append((now, event.line))
             node.irc_handed(event, handed, now)
+        elif isinstance(event, AskIrc):
+            if self.online and self.answers:
+                node.irc_answered(event.number, now)
         elif self.irc == "waits":
             return
         elif isinstance(event, OpenIrc):

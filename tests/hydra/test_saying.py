@@ -112,7 +112,7 @@ def test_an_old_echo_settles_what_is_tried_again(cohort: Any, net: Any) -> None:
     net.run(0.01)
     ((name, _),) = sent(cohort)
     cohort.node._parts.saying.leader_changed()
-    cohort.node._parts.saying.heard(name)
+    cohort.node._parts.saying.heard(name, LINE)
     cohort.host.flush()
     assert said(cohort.host) == [("token", Outcome.SAID, "")]
     assert len(cohort.node._parts.saying) == 0

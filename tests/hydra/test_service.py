@@ -285,7 +285,7 @@ async def test_a_lease_that_is_over_leaves_no_time_for_a_goodbye(start: Any, irc
     node = start(ircd)
     await node.on_irc()
     node._lease_until = node.reactor.seconds() - 0.001
-    node._close_irc("its time is over")
+    node._close_irc("its time is over", polite=True)
     await ircd.waiting.until(lambda: not ircd.ends)
     assert not any(line.startswith(b"QUIT") for line in ircd.lines)
 

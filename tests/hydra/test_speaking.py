@@ -7,6 +7,7 @@ import pytest
 
 from fyrehose_twisted.hydra.config import NodeConfig
 from fyrehose_twisted.hydra.events import CloseIrc, OpenIrc, Outcome, Role, Said, ToIrc
+from fyrehose_twisted.hydra.fitting import IrcLimits
 from fyrehose_twisted.hydra.lines import with_tag
 from fyrehose_twisted.hydra.messages import Drop, Recv, Send
 from fyrehose_twisted.hydra.promises import Vow
@@ -21,7 +22,7 @@ def make(**options: Any) -> tuple[Speaking, Standing]:
     standing = Standing(config, Random(1), 0.0, Vow(), remembers=True)
     speaking = Speaking(standing)
     speaking.want(0.0)
-    speaking.opened(b"bot!u@h", 0.0)
+    speaking.opened(b"bot!u@h", IrcLimits(), 0.0)
     standing.out.drain()
     return speaking, standing
 

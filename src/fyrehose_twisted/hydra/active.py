@@ -12,9 +12,10 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.hydra.fitting import IrcLimits
 from fyrehose_twisted.hydra.irc_client import LINGER, IrcClient, irc_endpoint
 from fyrehose_twisted.hydra.irc_line import CHANNEL_TYPES, Line, Login, one_word, readable, wire
-from fyrehose_twisted.hydra.lines import check_said, command_of
+from fyrehose_twisted.hydra.lines import check_said, command_of, is_numeric
 from fyrehose_twisted.hydra.messages import E_RECV
 
 MAX_CHANNELS = 50
@@ -86,7 +87,9 @@ class ActiveConnection:
     :param opened: told ``nick!user@host`` once the connection is registered and every channel has answered, at least
         one of them with yes.
     :param closed: told why, once after each :meth:`open`, when the transport is closed for certain.
-    :param received: told the lines of :data:`~fyrehose_twisted.hydra.messages.E_RECV` that came together, as they came.
+    :param received: told the lines of :data:`~fyrehose_twisted.hydra.messages.E_RECV`, and errors of the server, that
+        came together, as they came.
+    :param answered: told the number of an :meth:`ask` that the server answered, after all that came before.
     :param renamed: told what is new about ``nick!user@host`` later on.
     :ivar counts: what was counted since the start.
     """
@@ -101,11 +104,13 @@ class ActiveConnection:
         opened: Callable[[bytes], None],
         closed: Callable[[str], None],
         received: Callable[[Sequence[bytes]], None],
+        answered: Callable[[int], None] | None = None,
         renamed: Callable[[bytes], None] | None = None,
     ) -> None:
         self.config = config
         self.opened = opened
         self.received = received
+        self.answered = answered
         self.renamed = renamed
         self.counts: Counter[str] = Counter()
         self._closed = closed
@@ -123,6 +128,11 @@ class ActiveConnection:
     def prefix(self) -> bytes:
         """``nick!user@host`` as far as it is known; nothing if there is no connection."""
         return b"" if self._client is None else self._client.prefix.encode("latin-1")
+
+    @property
+    def limits(self) -> IrcLimits:
+        """What the server says that it takes."""
+        return IrcLimits() if self._client is None else self._client.limits
 
     def open(self) -> None:
         """Connect to the next server, register and join."""
@@ -148,6 +158,11 @@ class ActiveConnection:
             client.parting(line)
         self.counts["said"] += 1
         return True
+
+    def ask(self, number: int) -> None:
+        """Ask the server whether it has read all that it was given so far."""
+        if self._client is not None:
+            self._client.ask(number)
 
     def close(self, reason: str, polite: bool = True) -> None:
         """Close the connection, or give up opening it.
@@ -335,7 +350,7 @@ class _Active(IrcClient):
         """See :class:`~fyrehose_twisted.hydra.irc_client.IrcClient`."""
         if not self.registered:
             return
-        if line.command in _RELAYED:
+        if line.command in _RELAYED or (self._open and is_numeric(line.command.encode())):
             if self._open or len(self._lines) < MAX_EARLY:
                 self._lines.append(line.raw)
             else:
@@ -360,6 +375,11 @@ class _Active(IrcClient):
         if self._open and self._lines and not self.over:
             lines, self._lines = self._lines, []
             self._owner.received(lines)
+
+    def answered(self, number: int) -> None:
+        """See :class:`~fyrehose_twisted.hydra.irc_client.IrcClient`."""
+        if self._owner.answered is not None:
+            self._owner.answered(number)
 
     def ended(self, reason: str) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc_client.IrcClient`."""

@@ -17,7 +17,7 @@ from zope.interface import implementer
 from fyrehose_twisted.effects import Address, Dial, Peer, Write
 from fyrehose_twisted.errors import LocalError
 from fyrehose_twisted.hydra.config import TERMS_A_SECOND, NodeConfig
-from fyrehose_twisted.hydra.events import CloseIrc, IdChanged, Left, OpenIrc, Outcome, Role, Said, ToIrc
+from fyrehose_twisted.hydra.events import AskIrc, CloseIrc, IdChanged, Left, OpenIrc, Outcome, Role, Said, ToIrc
 from fyrehose_twisted.hydra.messages import (
     GUARDIAN_TAG,
     LEGACY_TAG,
@@ -42,8 +42,16 @@ from fyrehose_twisted.sim.observer import Observer
 
 NodeClass = Callable[..., HydraNode]
 
-GOODBYE = 0.02
+REACH = 0.01
+"""Seconds to an IRC server, and back again."""
+GOODBYE = 2.5 * REACH
 """Seconds until an IRC server has read a goodbye and lets go."""
+LINGER = 1.0
+"""Seconds that a node waits for that."""
+DIALLING = 15.0
+"""Seconds that a node tries to get through to an IRC server."""
+LOCKED = b"#locked"
+"""A channel in which nodes may not speak."""
 
 
 @implementer(ILinkNode)
@@ -188,10 +196,18 @@ class Reference(_Actor):
 
 
 @dataclass(eq=False)
-class _Connection:
+class Connection:
+    """A connection to IRC.
+
+    :ivar held_up: what is under way to the server and does not get there: lines, and numbers of questions.
+    :ivar held_back: what the server said, and does not get here.
+    """
+
     host: Host
     boot: int
     term: int
+    held_up: list[bytes | int] = field(default_factory=list)
+    held_back: list[Callable[[HydraNode, float], None]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -199,12 +215,14 @@ class Wish:
     """A line that an application wanted said.
 
     :ivar handed: how often it was handed to IRC.
+    :ivar read: how often those in the channel read it.
     """
 
     line: bytes
     retry: bool
     outcome: Outcome | None = None
     handed: int = 0
+    read: int = 0
     host: Host | None = None
 
 
@@ -225,6 +243,7 @@ class Cast(Observer):
     :ivar hosts: those that run nodes.
     :ivar guardians: each node's guardian, where it has one.
     :ivar online: who is connected to IRC; the ghost of a host that is down may be.
+    :ivar deaf: hosts between which and IRC nothing gets through.
     :ivar wishes: what applications wanted said, by token.
     """
 
@@ -233,7 +252,8 @@ class Cast(Observer):
         self.rng = rng
         self.hosts: list[Host] = []
         self.guardians: dict[Host, Host] = {}
-        self.online: list[_Connection] = []
+        self.online: list[Connection] = []
+        self.deaf: set[Host] = set()
         self.wishes: dict[int, Wish] = {}
         self.server_up = True
         self.talked = 0
@@ -241,6 +261,8 @@ class Cast(Observer):
         self._make = make
         self._tokens = count(1)
         self._byline: dict[bytes, Wish] = {}
+        self._dialling: dict[Host, Connection] = {}
+        """What tries to get through to IRC, or did."""
 
     def add(self, name: str, address: Address, config: NodeConfig, disk: Disk, *, wired: bool = False) -> Host:
         """Add a host that runs a node.
@@ -293,13 +315,14 @@ class Cast(Observer):
         line = b":somebody!u@h PRIVMSG #c :line %d" % self.talked
         for connection in list(self.online):
             host = connection.host
-            if host.up and host.boots == connection.boot:
-                host.do(partial(self._hear, connection, line))
+            if host not in self.deaf:
+                self._tell(connection, lambda node, now: self._hear(node, [line], now))
 
     def say(self, host: Host, node: HydraNode, now: float, *, retry: bool) -> None:
         """An application on a node wants a line said."""
         token = next(self._tokens)
-        wish = self.wishes[token] = Wish(b"PRIVMSG #c :said %d" % token, retry, host=host)
+        channel = b"#c" if token % 8 else LOCKED
+        wish = self.wishes[token] = Wish(b"PRIVMSG %s :said %d" % (channel, token), retry, host=host)
         self._byline[wish.line] = wish
         try:
             node.say(wish.line, token, now, retry=retry)
@@ -312,6 +335,12 @@ class Cast(Observer):
         for connection in list(self.online):
             self._cut(connection, "the server is gone")
         self.network.call_in(seconds, self._mend_server)
+
+    def deafen(self, host: Host, seconds: float) -> None:
+        """What a host and IRC send each other is lost for a while, and neither is told."""
+        if host not in self.deaf:
+            self.deaf.add(host)
+            self.network.call_in(seconds, partial(self._mend_path, host))
 
     def leave(self, host: Host, seconds: float) -> None:
         """Whoever runs a node stops it in order, and starts it again."""
@@ -328,16 +357,20 @@ class Cast(Observer):
             return
         match event:
             case OpenIrc(term):
-                connection = _Connection(host, host.boots, term)
+                connection = self._dialling[host] = Connection(host, host.boots, term)
                 self.network.call_in(self.rng.uniform(0.02, 0.3), partial(self._open, connection))
-            case CloseIrc(_):
+            case CloseIrc(_, polite):
+                self._dialling.pop(host, None)
                 open_ones = [one for one in self.online if one.host is host and one.boot == host.boots]
-                if open_ones and host.node._course.may_relay(host.now):
+                if open_ones and polite and host.node._course.may_relay(host.now):
                     # What is said until the server has read the goodbye still comes.
-                    self.network.call_in(GOODBYE, partial(self._cut, open_ones[0], "closed here"))
+                    delay = LINGER if host in self.deaf else GOODBYE
+                    self.network.call_in(delay, partial(self._cut, open_ones[0], "closed here"))
                     return
                 self.online = [one for one in self.online if one not in open_ones]
                 self.network.call_in(0.001, partial(self._closed, host, host.boots, "closed here"))
+            case AskIrc(number):
+                self._send(host, number)
             case ToIrc(line, until, _):
                 self._hand(host, line, until, event)
             case Said(token, outcome, _):
@@ -380,23 +413,75 @@ class Cast(Observer):
 
     # Within
 
-    def _hear(self, connection: _Connection, line: bytes, node: HydraNode, now: float) -> None:
-        if connection in self.online:
-            self.heard += 1
-            node.irc_received([line], now)
+    def _hear(self, node: HydraNode, lines: list[bytes], now: float) -> None:
+        self.heard += len(lines)
+        node.irc_received(lines, now)
 
     def _hand(self, host: Host, line: bytes, until: float, event: ToIrc) -> None:
-        connected = any(one.host is host and one.boot == host.boots for one in self.online)
-        handed = host.now < until and connected
+        handed = host.now < until and self._send(host, line)
         if handed:
             wish = self._byline.get(line)
             if wish is not None:
                 wish.handed += 1
         host.node.irc_handed(event, handed, host.now)
 
-    def _open(self, connection: _Connection) -> None:
+    def _send(self, host: Host, what: bytes | int) -> bool:
+        """Send a line, or a question, to IRC; return whether there is a connection."""
+        found = [one for one in self.online if one.host is host and one.boot == host.boots]
+        if found:
+            self.network.call_in(REACH, partial(self._arrive, found[0], what))
+        return bool(found)
+
+    def _arrive(self, connection: Connection, what: bytes | int) -> None:
+        """A line, or a question, is as far as the server, unless nothing gets there."""
+        if connection.host in self.deaf:
+            connection.held_up.append(what)
+        elif isinstance(what, int):
+            self._answer(connection, lambda node, now: node.irc_answered(what, now))
+        elif what.split(b" ")[1] == LOCKED:
+            line = b":irc.example 404 leader %s :Cannot send to channel" % LOCKED
+            self._answer(connection, lambda node, now: node.irc_received([line], now))
+        elif self.server_up:
+            wish = self._byline.get(what)
+            if wish is not None:
+                wish.read += 1
+
+    def _answer(self, connection: Connection, what: Callable[[HydraNode, float], None]) -> None:
+        def arrive() -> None:
+            if connection.host in self.deaf:
+                connection.held_back.append(what)
+            else:
+                self._tell(connection, what)
+
+        self.network.call_in(REACH, arrive)
+
+    def _tell(self, connection: Connection, what: Callable[[HydraNode, float], None]) -> None:
+        host = connection.host
+
+        def tell(node: HydraNode, now: float) -> None:
+            if connection in self.online:
+                what(node, now)
+
+        if host.up and host.boots == connection.boot:
+            host.do(tell)
+
+    def _mend_path(self, host: Host) -> None:
+        """What was held up goes on its way, unless the connection was cut off."""
+        self.deaf.discard(host)
+        for connection in [one for one in self.online if one.host is host]:
+            held_back, connection.held_back = connection.held_back, []
+            for answer in held_back:
+                self._tell(connection, answer)
+            held_up, connection.held_up = connection.held_up, []
+            for what in held_up:
+                self._arrive(connection, what)
+
+    def _open(self, connection: Connection) -> None:
         host = connection.host
         if not host.up or host.boots != connection.boot or host.node._parts.speaking.state != "opening":
+            return
+        if host in self.deaf:
+            self.network.call_in(DIALLING, partial(self._not_through, connection))
             return
         if not self.server_up:
             host.do(lambda node, now: node.irc_closed("refused", now))
@@ -404,11 +489,15 @@ class Cast(Observer):
         self.online.append(connection)
         host.do(lambda node, now: node.irc_opened(now, b"leader!u@h"))
 
+    def _not_through(self, connection: Connection) -> None:
+        if self._dialling.get(connection.host) is connection:
+            self._closed(connection.host, connection.boot, "no answer")
+
     def _closed(self, host: Host, boot: int, reason: str) -> None:
         if host.up and host.boots == boot:
             host.do(lambda node, now: node.irc_closed(reason, now))
 
-    def _cut(self, connection: _Connection, reason: str) -> None:
+    def _cut(self, connection: Connection, reason: str) -> None:
         if connection in self.online:
             self.online.remove(connection)
             self._closed(connection.host, connection.boot, reason)

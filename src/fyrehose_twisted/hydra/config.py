@@ -23,6 +23,15 @@ class Quorum(Enum):
     leader in each part."""
 
 
+class Long(Enum):
+    """What becomes of a message that is too long for IRC once the server has put its sender in front."""
+
+    SPLIT = "split"
+    """It is said in several lines."""
+    REFUSE = "refuse"
+    """It is refused."""
+
+
 TERMS_A_SECOND = 65_536
 """Terms of which a node that remembers none draws one; so many that two which found at once take different ones."""
 
@@ -109,8 +118,10 @@ class NodeConfig:
     :ivar first_term: the lowest term in which it begins one. Where nothing outlives the process, :data:`TERMS_A_SECOND`
         times the seconds since 1970 is one that was never used.
     :ivar targets: links that it keeps open; others may open more.
-    :ivar irc_rate: lines a second that it says on IRC, at most.
+    :ivar irc_rate: lines a second that it says on IRC, at most; asking the server whether it has them counts as one.
     :ivar irc_burst: lines that may go at once after a pause.
+    :ivar irc_patience: seconds, unscaled, that the server may take to answer for a line; then it is given up.
+    :ivar irc_long: what becomes of a message that does not fit behind the server's prefix.
     :ivar max_queue: lines for IRC that wait here.
     :ivar max_wait: seconds that a line may wait; then it is given up.
     :ivar max_links: links that others may open.
@@ -126,6 +137,8 @@ class NodeConfig:
     timers: Timers = field(default_factory=Timers)
     irc_rate: float = 1.0
     irc_burst: int = 5
+    irc_patience: float = 5.0
+    irc_long: Long = Long.SPLIT
     max_queue: int = 1_000
     max_wait: float = 60.0
     max_links: int = 64
@@ -144,3 +157,5 @@ class NodeConfig:
                 raise ConfigurationError(f"a network of {self.network_size} nodes is outside 1 to {MAX_NODES}")
         if not 0 < self.irc_rate <= 1_000_000 or self.irc_burst < 1:
             raise ConfigurationError(f"{self.irc_rate} lines a second, {self.irc_burst} at once, cannot be kept to")
+        if not 1 <= self.irc_patience <= 600:
+            raise ConfigurationError(f"a patience of {self.irc_patience} s with the IRC server is outside 1 to 600")

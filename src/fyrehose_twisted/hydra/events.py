@@ -28,11 +28,11 @@ class Outcome(Enum):
     """What became of a line for IRC."""
 
     SAID = "said"
-    """The leader handed it to IRC."""
+    """IRC has it: its server answered something that was sent behind the line."""
     UNCERTAIN = "uncertain"
     """It may or may not have been; it will not be tried again."""
     REFUSED = "refused"
-    """It was not, and will not be."""
+    """It was not, or not all of it, and it will not be tried again."""
 
 
 class OpenIrc(NamedTuple):
@@ -45,6 +45,8 @@ class CloseIrc(NamedTuple):
     """Close the connection to IRC, or give up opening it, at once; then call ``irc_closed``."""
 
     reason: str
+    polite: bool = True
+    """Whether a goodbye may be written; a server that is silent does not read it."""
 
 
 class ToIrc(NamedTuple):
@@ -55,6 +57,15 @@ class ToIrc(NamedTuple):
     until: float
     name: str | None = None
     """What tells the line apart from others; ``None`` for a line without."""
+    number: int = 0
+    """Counts what this node hands to IRC."""
+
+
+class AskIrc(NamedTuple):
+    """Send a PING to the IRC server. Once it is answered, and what came before the answer was told, call
+    ``irc_answered`` with the number: all lines up to that one, IRC has seen."""
+
+    number: int
 
 
 class Received(NamedTuple):
@@ -133,6 +144,7 @@ Event = (
     OpenIrc
     | CloseIrc
     | ToIrc
+    | AskIrc
     | Received
     | Missed
     | Said

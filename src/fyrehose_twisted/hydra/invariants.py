@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.hydra.cast import Cast
+from fyrehose_twisted.hydra.cast import LINGER, Cast, Connection
 from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.events import (
     Dropped,
@@ -21,9 +21,11 @@ from fyrehose_twisted.hydra.events import (
     RoleChanged,
     ToIrc,
 )
+from fyrehose_twisted.hydra.fitting import MAX_PARTS
 from fyrehose_twisted.hydra.lines import untag
 from fyrehose_twisted.hydra.messages import Call, Elect, Knock, Meet, Nominate, Pledge, Pong, Recv
 from fyrehose_twisted.hydra.node import HydraNode
+from fyrehose_twisted.hydra.speaking import MAX_UNANSWERED
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant
 from fyrehose_twisted.sim.observer import Packet
@@ -209,10 +211,10 @@ class SaidOnce(NetworkInvariant):
             assert host is not None, "somebody wanted it"
             if wish.handed > 1 and not wish.retry:
                 self.violated(f"{wish.line!r} was said {wish.handed} times", host)
-            if wish.outcome is Outcome.SAID and not wish.handed:
-                self.violated(f"{wish.line!r} is said to have been said, and was not", host)
-            if wish.outcome is Outcome.REFUSED and wish.handed:
-                self.violated(f"{wish.line!r} is said to have been refused, and was said", host)
+            if wish.outcome is Outcome.SAID and not wish.read:
+                self.violated(f"{wish.line!r} is said to have been said, and nobody on IRC read it", host)
+            if wish.outcome is Outcome.REFUSED and wish.read:
+                self.violated(f"{wish.line!r} is said to have been refused, and was read on IRC", host)
 
     def told(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -220,6 +222,36 @@ class SaidOnce(NetworkInvariant):
             names = [name for name, _ in map(untag, event.lines) if name is not None]
             if len(names) != len(set(names)):
                 self.violated("hears one line said twice", host)
+
+
+class NoticesSilence(NetworkInvariant):
+    """A leader does not wait for long for a server that does not answer for what it was given.
+
+    :param drift: by how much clocks run wrong.
+    """
+
+    name: ClassVar[str] = "silence is noticed"
+
+    def __init__(self, cast: Cast, drift: float) -> None:
+        super().__init__(cast)
+        self._drift = drift
+        self._since: dict[Connection, float] = {}
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        since: dict[Connection, float] = {}
+        for connection in self.cast.online:
+            host = connection.host
+            if (
+                host.running
+                and host.boots == connection.boot
+                and any(isinstance(one, bytes) for one in connection.held_up)
+            ):
+                since[connection] = self._since.get(connection, self.network.elapsed)
+                waited = self.network.elapsed - since[connection]
+                if waited > host.node.config.irc_patience / (1 - self._drift) + LINGER:
+                    self.violated(f"waits for an answer of IRC for {waited:.0f} s", host)
+        self._since = since
 
 
 class NoStorm(NetworkInvariant):
@@ -382,7 +414,8 @@ class Bounded(NetworkInvariant):
                 Usage("nodes and places", registry.taken() if node._standing.fixed else 0, size),
                 Usage("links", node._standing.ties.accepted, config.max_links + 1),
                 Usage("lines to say", len(node._parts.saying), config.max_queue),
-                Usage("lines for IRC", len(node._parts.speaking), config.max_queue),
+                Usage("lines for IRC", len(node._parts.speaking), config.max_queue + MAX_PARTS),
+                Usage("lines without an answer", len(node._parts.speaking.answers), MAX_UNANSWERED),
                 Usage("knocks", len(node._parts.induction._waiting), 16),
             ):
                 if use.used > use.limit:

@@ -7,7 +7,7 @@ CTCP and DCC, which nobody wants from a node.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.hydra.fitting import IrcLimits
 from fyrehose_twisted.hydra.irc_line import (
     CHANNEL_TYPES,
     MAPPINGS,
@@ -102,6 +103,7 @@ class IrcClient(Protocol):
     :param answer_within: seconds of silence after one that end the connection.
     :ivar nick: the one that it has, or asks for.
     :ivar prefix: ``nick!user@host``, as far as it is known.
+    :ivar limits: what the server says that it takes.
     :ivar registered: whether the server has let it in.
     :ivar leaving: whether it said goodbye: nothing more is written, and read is what comes until the server lets go.
     :ivar over: whether nothing is read or written any more; the transport may be open still.
@@ -146,6 +148,7 @@ class IrcClient(Protocol):
             "KILL": self._killed,
             "NICK": self._nick_changed,
             "PING": self._ping,
+            "PONG": self._pong,
             **dict.fromkeys(("431", "432", "433", "436", "437"), self._nick_refused),
             **dict.fromkeys(("464", "465"), self._refused),
             **dict.fromkeys(("902", "904", "905", "906", "908"), self._sasl_refused),
@@ -154,6 +157,9 @@ class IrcClient(Protocol):
         """Why it ends, as far as that is known."""
         self._rest = b""
         self._folding = MAPPINGS["rfc1459"]
+        self.limits = IrcLimits()
+        self._questions: deque[int | None] = deque()
+        """PINGs that are not answered, by number; ``None`` for one that only asks whether the server is there."""
         self._dial: Deferred[Any] | None = None
         self._ended = False
         self._sasl_open = login.sasl is not None
@@ -183,7 +189,11 @@ class IrcClient(Protocol):
 
     def pinging(self) -> None:
         """The server is asked whether it is there."""
+        self._questions.append(None)
         self.send("PING", ":hydra")
+
+    def answered(self, number: int) -> None:
+        """The server has read all that was written before a question, and said what it has to say of that."""
 
     def ended(self, reason: str) -> None:
         """It is over, and its transport is closed or was never open."""
@@ -227,6 +237,11 @@ class IrcClient(Protocol):
             return False
         self._hand_over(line + b"\r\n")
         return True
+
+    def ask(self, number: int) -> None:
+        """Ask the server a question; :meth:`answered` is told once it has an answer."""
+        if self.put(b"PING :hydra-%d" % number):
+            self._questions.append(number)
 
     def leave(self, reason: str, within: float = LINGER) -> None:
         """Say goodbye; if the server does not let go within the time, :meth:`cut_off`."""
@@ -341,6 +356,12 @@ class IrcClient(Protocol):
 
     def _supports(self, line: Line) -> None:
         words = dict(word.partition("=")[::2] for word in line.params[1:-1])
+        numbers = {name: int(text) for name, text in words.items() if text.isascii() and text.isdigit()}
+        self.limits = IrcLimits(
+            numbers.get("LINELEN", self.limits.line),
+            numbers.get("TOPICLEN", self.limits.topic),
+            numbers.get("KICKLEN", self.limits.kick),
+        )
         if "CASEMAPPING" in words:
             self._folding = MAPPINGS.get(words["CASEMAPPING"].lower(), MAPPINGS["rfc1459"])
 
@@ -369,6 +390,20 @@ class IrcClient(Protocol):
 
     def _ping(self, line: Line) -> None:
         self.send("PONG", ":" + line.params[-1])
+
+    def _pong(self, line: Line) -> None:
+        # Not all servers say what they were asked, but all answer in order.
+        asked = {f"hydra-{number}": number for number in self._questions if number is not None}
+        number = asked.get(line.params[-1]) if line.params else None
+        while self._questions:
+            found = self._questions.popleft()
+            if number is None or found == number:
+                break
+        else:
+            return
+        if found is not None:
+            self.data_over()
+            self.answered(found)
 
     def _refused(self, line: Line) -> None:
         self.cut_off(f"refused: {readable(line.params[-1])}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from fyrehose_twisted.errors import UnencodableMessage
+from fyrehose_twisted.hydra.irc_line import parse_line, readable
 from fyrehose_twisted.hydra.messages import E_SEND, MAX_IRC, MAX_LINE
 
 MAX_TOKEN = 32
@@ -31,6 +32,12 @@ def with_tag(token: str, line: bytes) -> bytes:
     return b"%s%s %s" % (_TAG, token.encode(), line)
 
 
+def part_of(token: str, number: int) -> str:
+    """Return the token of one of several lines that a message is said in; that of the last is the message's own."""
+    mark = f"/{number}"
+    return token[: MAX_TOKEN - len(mark)] + mark
+
+
 def command_of(line: bytes) -> bytes:
     """Return the command of a line in capitals, behind tags and prefix; nothing if there is none."""
     words = line.split(None, 3)
@@ -38,6 +45,20 @@ def command_of(line: bytes) -> bytes:
         if words and words[0][:1] == bytes((mark,)):
             del words[0]
     return words[0].upper() if words else b""
+
+
+def is_numeric(command: bytes) -> bool:
+    """Return whether a command is an error that an IRC server answers with."""
+    return len(command) == 3 and command.isdigit() and command >= b"400"
+
+
+def refusal_of(line: bytes) -> str | None:
+    """Return for people what an IRC server has against a line, ``404 #c Cannot send to channel``; ``None`` if the
+    line is no error of a server."""
+    if not is_numeric(command_of(line)):
+        return None
+    parsed = parse_line(line)
+    return None if parsed is None else readable(" ".join((parsed.command, *parsed.params[1:])))
 
 
 def check_said(line: bytes) -> None:

@@ -14,11 +14,13 @@ from typing import ClassVar
 from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address, Peer
+from fyrehose_twisted.hydra.answers import Handed
 from fyrehose_twisted.hydra.config import NodeConfig
 from fyrehose_twisted.hydra.course import Course
 from fyrehose_twisted.hydra.events import Role, ToIrc
+from fyrehose_twisted.hydra.fitting import IrcLimits
 from fyrehose_twisted.hydra.following import Following
-from fyrehose_twisted.hydra.lines import command_of, may_be_relayed, with_tag
+from fyrehose_twisted.hydra.lines import command_of, is_numeric, may_be_relayed, untag, with_tag
 from fyrehose_twisted.hydra.messages import (
     E_RECV,
     LEGACY_TAG,
@@ -134,12 +136,13 @@ class HydraNode:
 
     # What the connection to IRC brings
 
-    def irc_opened(self, now: float, prefix: bytes = b"") -> None:
+    def irc_opened(self, now: float, prefix: bytes = b"", limits: IrcLimits | None = None) -> None:
         """It is registered, and in the channels.
 
         :param prefix: who the leader is there, ``nick!user@host``.
+        :param limits: what the server takes.
         """
-        self._parts.speaking.opened(prefix, now)
+        self._parts.speaking.opened(prefix, IrcLimits() if limits is None else limits, now)
         self._settle(now)
 
     def irc_renamed(self, prefix: bytes, now: float) -> None:
@@ -161,8 +164,11 @@ class HydraNode:
             counts["irc_without_lease"] += len(lines)
             return
         for line in lines:
-            if command_of(line) not in E_RECV:
-                counts["irc_not_relayed"] += 1
+            command = command_of(line)
+            if command not in E_RECV:
+                # What IRC refuses is relayed when it has answered for all that went before.
+                if not (is_numeric(command) and self._parts.speaking.answers.refused(line)):
+                    counts["irc_not_relayed"] += 1
             elif not may_be_relayed(line):
                 counts["irc_too_long"] += 1
             else:
@@ -171,21 +177,21 @@ class HydraNode:
 
     def irc_handed(self, event: ToIrc, handed: bool, now: float) -> None:
         """A line was handed to IRC, or was not."""
-        counts = self._standing.counts
-        name = event.name
         if not handed:
-            counts["too_late"] += 1
-            if name is not None:
-                self._parts.saying.refused(name, "too-late")
+            self._standing.counts["too_late"] += 1
+            self._parts.speaking.answers.remove(event.number)
+            if event.name is not None:
+                self._parts.saying.refused(event.name, "too-late")
+
+    def irc_answered(self, number: int, now: float) -> None:
+        """IRC answered a question: it has had all lines up to a number, and what it has against them was told."""
+        answered = self._parts.speaking.answered(number)
+        if self.role is not Role.LEADER or not self._course.may_relay(now):
+            self._standing.counts["irc_without_lease"] += len(answered)
             return
-        counts["said"] += 1
-        if self.role is not Role.LEADER:
-            return
-        prefix = self._parts.speaking.prefix
-        echo = b":%s %s" % (prefix, event.line) if prefix else event.line
-        self._parts.hearing.originate(echo if name is None else with_tag(name, echo), now)
-        if name is not None:
-            self._parts.saying.heard(name)
+        for handed in answered:
+            self._said(handed, now)
+        self._settle(now)
 
     # ILinkNode
 
@@ -315,7 +321,7 @@ class HydraNode:
         elif self._parts.hearing.recv_received(message, tie, now):
             name = self._parts.speaking.heard(message.line)
             if name is not None:
-                self._parts.saying.heard(name)
+                self._parts.saying.heard(name, untag(message.line)[1])
 
     def _send_received(self, message: Send, tie: Tie, now: float) -> None:
         if not tie.carries:
@@ -516,4 +522,22 @@ class HydraNode:
                 standing.flood_line(send, now)
         until = self._parts.leading.until
         if until is not None and self._course.resigning is None:
-            self._parts.speaking.take(now, until)
+            for refused in self._parts.speaking.take(now, until):
+                self._said(refused, now)
+
+    def _said(self, handed: Handed, now: float) -> None:
+        """Relay what became of a line: what everybody on IRC reads, or what the server has against it."""
+        counts, name = self._standing.counts, handed.name
+        lines = handed.refusals
+        if lines:
+            counts["irc_refused"] += 1
+        else:
+            counts["said"] += 1
+            prefix = self._parts.speaking.prefix
+            lines = [b":%s %s" % (prefix, handed.line) if prefix else handed.line]
+        first, *others = lines
+        self._parts.hearing.originate(first if name is None else with_tag(name, first), now)
+        for line in others:
+            self._parts.hearing.originate(line, now)
+        if name is not None:
+            self._parts.saying.heard(name, first)

@@ -1,7 +1,8 @@
 """Lines that this node's applications want said on IRC (document 002, SEND).
 
 At most once, unless told otherwise: what was under way when the leader changed is reported as uncertain. The leader
-relays each line that it said as RECV, with its tag; that is the acknowledgement.
+relays each line that IRC has as RECV, with its tag; that is the acknowledgement. What IRC refused comes back the same
+way, as the server's error.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from math import inf
 
 from fyrehose_twisted.errors import PublishQueueFull
 from fyrehose_twisted.hydra.events import Outcome, Said
-from fyrehose_twisted.hydra.lines import check_said, with_tag
+from fyrehose_twisted.hydra.lines import check_said, refusal_of, with_tag
 from fyrehose_twisted.hydra.messages import Send
 from fyrehose_twisted.hydra.standing import Standing
 
@@ -68,23 +69,33 @@ class Saying:
             going.append((wish.name, Send(me, with_tag(wish.name, wish.line))))
         return going
 
-    def heard(self, name: str) -> None:
-        """A line was said."""
+    def heard(self, name: str, line: bytes) -> None:
+        """The leader relayed a line: it was said, unless it is an error of IRC.
+
+        :param line: without its tag.
+        """
+        why = refusal_of(line)
+        if why is not None:
+            self.refused(name, why)
+            return
+        wish = self._pop(name)
+        if wish is not None:
+            self._standing.out.tell(Said(wish.token, Outcome.SAID, ""))
+
+    def refused(self, name: str, why: str) -> None:
+        """A line cannot be said, or one of the several that a message is said in."""
+        wish = self._pop(name.partition("/")[0])
+        if wish is not None:
+            self._standing.out.tell(Said(wish.token, Outcome.REFUSED, why))
+
+    def _pop(self, name: str) -> _Wish | None:
         wish = self._under_way.pop(name, None)
         if wish is None:
             # It was sent before, and is tried again meanwhile.
-            found = [one for one in self._waiting if one.name == name]
-            if not found:
-                return
-            wish = found[0]
-            self._waiting.remove(wish)
-        self._standing.out.tell(Said(wish.token, Outcome.SAID, ""))
-
-    def refused(self, name: str, why: str) -> None:
-        """The leader is this node, and cannot say it."""
-        wish = self._under_way.pop(name, None)
-        if wish is not None:
-            self._standing.out.tell(Said(wish.token, Outcome.REFUSED, why))
+            wish = next((one for one in self._waiting if one.name == name), None)
+            if wish is not None:
+                self._waiting.remove(wish)
+        return wish
 
     def leader_changed(self) -> None:
         """Whoever was to say what is under way may not have."""

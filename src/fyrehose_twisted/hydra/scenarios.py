@@ -20,6 +20,7 @@ from fyrehose_twisted.hydra.invariants import (
     Introduced,
     LinksBind,
     NoStorm,
+    NoticesSilence,
     OneAgain,
     OneLeader,
     OneLease,
@@ -95,6 +96,7 @@ class NetworkScenario(Scenario):
             TermsRise(self.cast),
             self.lines,
             SaidOnce(self.cast),
+            NoticesSilence(self.cast, self.drift),
             NoStorm(self.cast),
             OnlyQuorumsDrop(self.cast),
             InductionsEnd(self.cast),
@@ -347,6 +349,26 @@ class Succession(NetworkScenario):
             self.cast.leave(host, lasts)
 
 
+class Deaf(NetworkScenario):
+    """What a node and the IRC server send each other is lost, again and again, for a moment or for minutes."""
+
+    name = "hydra.deaf"
+    sizes = (1, 3, 5)
+    duration = 400.0
+
+    def arrange(self) -> None:
+        """See :class:`NetworkScenario`."""
+        at = 40.0
+        while at < self.duration:
+            self.network.call_in(at, self._strike)
+            at += self.rng.uniform(1.0, 40.0)
+
+    def _strike(self) -> None:
+        leaders = [host for host in self.cast.hosts if host.up and host.node.role is Role.LEADER]
+        host = self.rng.choice(leaders or self.cast.hosts)
+        self.cast.deafen(host, self.rng.choice((0.02, 0.2, self.rng.uniform(0.0, 8.0), self.rng.uniform(0.0, 90.0))))
+
+
 class Blackout(NetworkScenario):
     """All nodes crash at once, and have to find one another again."""
 
@@ -449,6 +471,7 @@ SCENARIOS: tuple[type[Scenario], ...] = (
     Islands,
     Partitions,
     Succession,
+    Deaf,
     Blackout,
     Carriers,
     Guests,

@@ -26,6 +26,7 @@ from fyrehose_twisted.hydra.config import TERMS_A_SECOND, NodeConfig
 from fyrehose_twisted.hydra.control import Control
 from fyrehose_twisted.hydra.doors import Doors
 from fyrehose_twisted.hydra.events import (
+    AskIrc,
     CloseIrc,
     IdChanged,
     LeaderChanged,
@@ -159,6 +160,7 @@ class HydraService(Service):
                 opened=self._irc_opened,
                 closed=self._irc_was_closed,
                 received=self._irc_received,
+                answered=self._irc_answered,
                 renamed=self._irc_renamed,
             )
         self._guarding: Guarding | None = None
@@ -400,6 +402,9 @@ class HydraService(Service):
         match event:
             case ToIrc():
                 self._to_irc(event)
+            case AskIrc(number):
+                if self._irc is not None and self._error is None:
+                    self._irc.ask(number)
             case Received() | Missed():
                 self._keep(event)
                 if isinstance(event, Received):
@@ -415,8 +420,8 @@ class HydraService(Service):
                     saying.callback(event)
             case OpenIrc():
                 self._open_irc()
-            case CloseIrc(reason):
-                self._close_irc(reason)
+            case CloseIrc(reason, polite):
+                self._close_irc(reason, polite)
             case Left():
                 if self._left is not None and not self._left.called:
                     self._left.callback(None)
@@ -472,18 +477,22 @@ class HydraService(Service):
         elif self._error is None:
             self._irc.open()
 
-    def _close_irc(self, reason: str) -> None:
+    def _close_irc(self, reason: str, polite: bool) -> None:
         if self._irc is None:
             return
         # Who says goodbye writes what still waits, and that only a lease allows. Otherwise some of what was handed to
         # the kernel may not get there.
-        self._irc.close(reason, polite=self.reactor.seconds() < self._lease_until)
+        self._irc.close(reason, polite=polite and self.reactor.seconds() < self._lease_until)
 
     def _irc_opened(self, prefix: bytes) -> None:
-        self._feed("irc_opened", prefix=prefix)
+        assert self._irc is not None, "it told so"
+        self._feed("irc_opened", prefix=prefix, limits=self._irc.limits)
 
     def _irc_received(self, lines: Sequence[bytes]) -> None:
         self._feed("irc_received", lines)
+
+    def _irc_answered(self, number: int) -> None:
+        self._feed("irc_answered", number)
 
     def _irc_renamed(self, prefix: bytes) -> None:
         if self.node is not None and self.links is not None:

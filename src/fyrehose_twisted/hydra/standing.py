@@ -11,7 +11,8 @@ from zlib import crc32
 
 from fyrehose_twisted.hydra.config import NodeConfig, Quorum
 from fyrehose_twisted.hydra.events import Complaint, IdChanged, LeaderChanged, Role, RoleChanged
-from fyrehose_twisted.hydra.messages import FOUNDING, LEGACY_LINE, MAX_ID, Message, Ping, Pong, Recv, Send
+from fyrehose_twisted.hydra.lines import command_of
+from fyrehose_twisted.hydra.messages import E_RECV, FOUNDING, LEGACY_LINE, MAX_ID, Message, Ping, Pong, Recv, Send
 from fyrehose_twisted.hydra.outbox import Outbox
 from fyrehose_twisted.hydra.promises import Vow
 from fyrehose_twisted.hydra.registry import Registry
@@ -226,7 +227,9 @@ class Standing:
                 continue
             tie.wrote = now
             write(tie.peer, message)
-        if isinstance(message, Recv) and len(message.line) <= LEGACY_LINE - _FRAME:
+        if self.has_guests and isinstance(message, Recv) and len(message.line) <= LEGACY_LINE - _FRAME:
+            if command_of(message.line) not in E_RECV:
+                return  # The reference knows no errors of IRC.
             for tie in self.guests():
                 self.ties.write(tie, message, now)
 

@@ -12,7 +12,7 @@ from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.hydra.active import Channel, IrcConfig
 from fyrehose_twisted.hydra.bots import load_bot
 from fyrehose_twisted.hydra.carriers.spec import parse_link
-from fyrehose_twisted.hydra.config import MAX_NODES, NodeConfig, Quorum, Timers
+from fyrehose_twisted.hydra.config import MAX_NODES, Long, NodeConfig, Quorum, Timers
 from fyrehose_twisted.hydra.keeping import Keeping
 from fyrehose_twisted.hydra.options import read_password
 from fyrehose_twisted.hydra.protocol import HydraProtocol
@@ -59,6 +59,8 @@ class Options(ServiceOptions):
         ["sasl-password-file", None, None, "file with its password"],
         ["irc-rate", None, 1.0, "lines a second to say on IRC", number("irc-rate", 0.01, 1_000_000)],
         ["irc-burst", None, 5, "lines to say at once after a pause", integer("irc-burst", 1, 100_000)],
+        ["irc-patience", None, 5.0, "seconds to answer for a line there", number("irc-patience", 1, 600)],
+        ["irc-long", None, "split", "what becomes of a message that IRC would cut: split, or refuse"],
         ["state", None, None, "file for what this node promised, its alone; without it, each start takes longer"],
         ["journal", "j", None, "directory for a journal of the lines from IRC, of this node alone"],
         ["retention", "r", None, "what to keep in the journal, such as 7d, 50GB or 7d,50GB [default: everything]"],
@@ -113,6 +115,8 @@ class Options(ServiceOptions):
             raise usage.UsageError("--tag TAG is missing: what shall this node be called?")
         if self["quorum"] not in ("fixed", "registry"):
             raise usage.UsageError(f"--quorum {self['quorum']!r}: choose fixed or registry")
+        if self["irc-long"] not in ("split", "refuse"):
+            raise usage.UsageError(f"--irc-long {self['irc-long']!r}: choose split or refuse")
         quorum = Quorum(self["quorum"])
         links = self["links"] = list(dict.fromkeys(self["links"]))
         for link in links:
@@ -132,6 +136,8 @@ class Options(ServiceOptions):
             timers=Timers(self["timescale"]),
             irc_rate=self["irc-rate"],
             irc_burst=self["irc-burst"],
+            irc_patience=self["irc-patience"],
+            irc_long=Long(self["irc-long"]),
             max_links=self["max-links"],
         )
         self._check_irc()
