@@ -16,7 +16,7 @@ ALL = (*KINDS, "full-disk")
 class Fault:
     """A fault that begins after a quiet time and ends.
 
-    :ivar kind: one of :data:`ALL`.
+    :ivar kind: one of :data:`ALL`, or one that a protocol alone knows.
     :ivar after: seconds since the end of the previous fault.
     :ivar lasts: seconds.
     :ivar host: the host that it hits; the others are those that it is cut from.

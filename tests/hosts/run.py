@@ -81,12 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="of the first round; the next ones count on [drawn]")
     parser.add_argument("--rounds", type=int, default=1, help="of each protocol [1]")
     parser.add_argument("--at-once", type=int, default=1, help="rounds that run side by side [1]")
-    parser.add_argument("--keep", type=Path, help="existing directory for the histories [that of temporary files]")
+    parser.add_argument("--keep", type=Path, help="directory for the histories [that of temporary files]")
     options = parser.parse_args(arguments)
     if unknown := set(options.protocol) - set(ROUNDS):
         parser.error(f"unknown protocol {', '.join(sorted(unknown))}; there are {', '.join(ROUNDS)}")
     if why := obstacle():
         parser.error(why)
+    if options.keep is not None:
+        options.keep.mkdir(parents=True, exist_ok=True)
     first = random.randrange(1_000_000) if options.seed is None else options.seed
     jobs = [(name, seed) for seed in range(first, first + options.rounds) for name in options.protocol or ROUNDS]
     results = []

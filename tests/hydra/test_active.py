@@ -22,6 +22,7 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import ConfigurationError, UnencodableMessage
 from fyrehose_twisted.hydra.active import ActiveConnection, Channel, IrcConfig
+from fyrehose_twisted.hydra.fitting import IrcLimits
 from fyrehose_twisted.hydra.irc_line import parse_line
 
 reactor: Any = installed_reactor
@@ -63,6 +64,7 @@ class Server:
             opened=lambda prefix: self.told.append(("opened", prefix)),
             closed=lambda reason: self.told.append(("closed", reason)),
             received=self.batches.append,
+            answered=lambda number: self.told.append(("answered", number)),
             renamed=lambda prefix: self.told.append(("renamed", prefix)),
         )
         self.connection._endpoints = [self] * len(config.servers)  # type: ignore[list-item]
@@ -125,6 +127,80 @@ def opened(**more: Any) -> Server:
     assert server.told == [("opened", b"bot!u@h")]
     server.read()
     return server
+
+
+# Questions
+
+
+def test_an_answer_is_told_behind_what_came_before_it() -> None:
+    server = opened()
+    server.connection.received = lambda lines: server.told.append(("received", len(lines)))
+    server.connection.say(b"PRIVMSG #c :hi")
+    server.connection.ask(7)
+    assert server.read() == [b"PRIVMSG #c :hi", b"PING :hydra-7"]
+    server.says(b":x!y@z PRIVMSG #c :one\r\n:s PONG s :hydra-7\r\n:x!y@z PRIVMSG #c :two\r\n")
+    assert server.told[1:] == [("received", 1), ("answered", 7), ("received", 1)]
+
+
+@pytest.mark.parametrize("says", [b":s PONG s :%b", b"PONG %b", b":s PONG s bot", b":s PONG"])
+def test_servers_answer_in_order_whatever_they_say(says: bytes) -> None:
+    server = opened()
+    for number in (1, 2):
+        server.connection.ask(number)
+        if number == 1:
+            server.transport.protocol.pinging()
+    words = (b"hydra-1", b"hydra", b"hydra-2")
+    told = []
+    for word in words:
+        server.says((says % word if b"%" in says else says) + b"\r\n")
+        told.append(server.told[1:])
+    assert told == [[("answered", 1)], [("answered", 1)], [("answered", 1), ("answered", 2)]]
+    server.says(b":s PONG s :hydra-2\r\n")
+    assert server.told[1:] == told[-1]
+
+
+def test_an_answer_to_a_later_question_answers_the_earlier_ones() -> None:
+    server = opened()
+    server.connection.ask(1)
+    server.connection.ask(2)
+    server.says(b":s PONG s :hydra-2\r\n")
+    assert server.told[1:] == [("answered", 2)]
+
+
+def test_a_question_may_be_answered_after_the_goodbye() -> None:
+    server = opened()
+    server.connection.say(b"PRIVMSG #c :hi")
+    server.connection.ask(7)
+    server.connection.close("over")
+    assert server.read() == [b"PRIVMSG #c :hi", b"PING :hydra-7", b"QUIT :over"]
+    server.says(b":s PONG s :hydra-7\r\n")
+    assert server.told[1:] == [("answered", 7)]
+    server.connection.ask(8)
+    assert server.read() == []
+
+
+def test_without_a_connection_nothing_is_asked() -> None:
+    server = Server()
+    server.connection.ask(1)
+    assert server.connection.limits == IrcLimits()
+
+
+def test_what_the_server_takes_is_read() -> None:
+    server = dialled().accept()
+    server.says(b":s 005 bot LINELEN=1024 TOPICLEN=307 KICKLEN= NETWORK=x :are supported by this server\r\n")
+    server.says(b":s 005 bot TOPICLEN=nonsense KICKLEN=255 :are supported by this server\r\n")
+    assert server.connection.limits == IrcLimits(1024, 307, 255)
+
+
+def test_errors_of_the_server_are_told_in_their_place() -> None:
+    server = opened()
+    server.batches.clear()
+    lines = [b":x!y@z PRIVMSG #c :one", b":s 404 bot #d :Cannot send to channel", b":x!y@z PRIVMSG #c :two"]
+    server.says(b"\r\n".join(lines) + b"\r\n:s 332 bot #c :a topic\r\n")
+    assert server.batches == [lines]
+
+
+# Registering
 
 
 def test_it_registers_and_joins() -> None:

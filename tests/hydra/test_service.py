@@ -116,8 +116,10 @@ class IrcEnd(LineOnlyReceiver):
                 self.sendLine(b":irc.test 366 %b %b :x" % (self.nick, words[1]))
             case b"QUIT":
                 self.transport.loseConnection()  # type: ignore[union-attr]
-            case b"PING":
+            case b"PING" if self.factory.answers:
                 self.sendLine(b":irc.test PONG irc.test " + words[1])
+            case b"KICK":
+                self.sendLine(b":irc.test 482 %b %b :You're not channel operator" % (self.nick, words[1]))
         self.factory.lines.append(line)
         self.factory.waiting.look()
 
@@ -137,6 +139,7 @@ class Ircd(Factory):
         self.ends: list[IrcEnd] = []
         self.lines: list[bytes] = []
         self.port: Any = None
+        self.answers = True
 
     @property
     def said(self) -> list[bytes]:
@@ -278,6 +281,49 @@ async def test_lines_that_come_too_late_are_not_handed_to_irc(start: Any, ircd: 
     node._told(ToIrc(b"PRIVMSG #c :in time", now + 60.0))
     await ircd.waiting.until(lambda: ircd.said)
     assert ircd.said == [b"PRIVMSG #c :in time"]
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_irc_does_not_answer_for_is_not_called_said(start: Any, ircd: Ircd) -> None:
+    node = start(ircd, irc_patience=1.0)
+    await node.on_irc()
+    assert await node.say("PRIVMSG #c :one") is Outcome.SAID
+    ircd.answers = False
+    said = await node.say_and_tell("PRIVMSG #c :two")
+    assert said.outcome is Outcome.UNCERTAIN
+    assert ircd.said == [b"PRIVMSG #c :one", b"PRIVMSG #c :two"]
+    assert node.heard.texts == [b"one"]
+    await ircd.waiting.until(lambda: not ircd.ends)
+    assert not any(line.startswith(b"QUIT") for line in ircd.lines)
+    assert "IRC does not answer" in node.state().why
+    assert node.state().counts["irc_silent"] == 1
+    ircd.answers = True
+    await node.on_irc()  # It comes again.
+    assert await node.say("PRIVMSG #c :three") is Outcome.SAID
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_irc_refuses_comes_back(start: Any, ircd: Ircd) -> None:
+    node = start(ircd)
+    await node.on_irc()
+    said = node.say_and_tell("KICK #c anna"), node.say_and_tell("PRIVMSG #c :hi")
+    assert (await said[0])[1:] == (Outcome.REFUSED, "482 #c You're not channel operator")
+    assert (await said[1])[1:] == (Outcome.SAID, "")
+    assert [untag(line)[1] for _, _, line in node.heard.lines][-2:] == [
+        b":irc.test 482 a #c :You're not channel operator",
+        b":a!u@h PRIVMSG #c :hi",
+    ]
+    assert node.state().counts["irc_refused"] == 1
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_long_message_is_said_in_lines_that_irc_does_not_cut(start: Any, ircd: Ircd) -> None:
+    node = start(ircd)
+    await node.on_irc()
+    text = "word " * 99 + "end"
+    assert await node.say(f"PRIVMSG #c :{text}") is Outcome.SAID
+    assert [len(line) < 512 - len(b":a!u@h \r\n") for line in ircd.said] == [True, True]
+    assert b" ".join(line.removeprefix(b"PRIVMSG #c :") for line in ircd.said) == text.encode()
 
 
 @pytest_twisted.ensureDeferred

@@ -1,17 +1,18 @@
 from __future__ import annotations
 
+from math import inf
 from random import Random
 from typing import Any
 
 import pytest
 
-from fyrehose_twisted.hydra.config import NodeConfig
-from fyrehose_twisted.hydra.events import CloseIrc, OpenIrc, Outcome, Role, Said, ToIrc
+from fyrehose_twisted.hydra.config import Long, NodeConfig
+from fyrehose_twisted.hydra.events import AskIrc, CloseIrc, OpenIrc, Outcome, Role, Said, ToIrc
 from fyrehose_twisted.hydra.fitting import IrcLimits
-from fyrehose_twisted.hydra.lines import with_tag
+from fyrehose_twisted.hydra.lines import refusal_of, untag, with_tag
 from fyrehose_twisted.hydra.messages import Drop, Recv, Send
 from fyrehose_twisted.hydra.promises import Vow
-from fyrehose_twisted.hydra.speaking import MAX_TRIES, Speaking
+from fyrehose_twisted.hydra.speaking import MAX_TRIES, MAX_UNANSWERED, Speaking
 from fyrehose_twisted.hydra.standing import Standing
 
 UNTIL = 1e9
@@ -36,6 +37,13 @@ def taken(speaking: Speaking, standing: Standing, now: float, until: float = UNT
     return [event.line for event in standing.out.drain().events if isinstance(event, ToIrc)]
 
 
+def told(speaking: Speaking, standing: Standing, now: float) -> list[Any]:
+    """Return the numbers of the lines that are handed over, and the questions."""
+    speaking.take(now, UNTIL)
+    events = standing.out.drain().events
+    return [event.number if isinstance(event, ToIrc) else event for event in events]
+
+
 def test_lines_go_as_fast_as_irc_may_have_them() -> None:
     speaking, standing = make()
     for number in range(10):
@@ -45,8 +53,173 @@ def test_lines_go_as_fast_as_irc_may_have_them() -> None:
     assert taken(speaking, standing, 0.5) == []
     assert speaking.next_deadline() == 1.0
     assert taken(speaking, standing, 1.0) == [b"PRIVMSG #c :3 of 7"]
-    assert len(taken(speaking, standing, 3.0)) == 2
-    assert speaking.next_deadline() == 4.0
+    assert taken(speaking, standing, 1.5) == []
+    assert speaking.next_deadline() == 2.0
+
+
+def test_what_irc_is_asked_counts_as_a_line() -> None:
+    speaking, standing = make()
+    for number in range(10):
+        speaking.put(send(7, number), 0.0)
+    assert told(speaking, standing, 0.0) == [1, 2, 3]
+    assert told(speaking, standing, 1.0) == [4]
+    assert told(speaking, standing, 2.0) == [5, AskIrc(5)]
+    speaking.answered(5)
+    assert told(speaking, standing, 3.0) == []
+    assert told(speaking, standing, 4.0) == [6]
+
+
+def test_irc_is_asked_once_nothing_is_left_to_say() -> None:
+    speaking, standing = make(irc_burst=10)
+    for number in range(3):
+        speaking.put(send(7, number), 0.0)
+    assert told(speaking, standing, 0.0) == [1, 2, 3, AskIrc(3)]
+    assert told(speaking, standing, 0.1) == []
+    assert [one.line for one in speaking.answered(3)] == [b"PRIVMSG #c :%d of 7" % number for number in range(3)]
+    assert told(speaking, standing, 10.0) == []
+    assert speaking.next_deadline() == inf
+
+
+def test_one_question_at_a_time() -> None:
+    speaking, standing = make(irc_burst=10)
+    speaking.put(send(7, 1), 0.0)
+    assert told(speaking, standing, 0.0) == [1, AskIrc(1)]
+    speaking.put(send(7, 2), 0.1)
+    assert told(speaking, standing, 0.1) == [2]
+    speaking.answered(1)
+    assert told(speaking, standing, 0.2) == [AskIrc(2)]
+
+
+def test_a_slow_server_is_not_given_more_than_it_can_read_in_time() -> None:
+    speaking, standing = make(irc_burst=100, irc_rate=100.0)
+    for number in range(30):
+        speaking.put(send(7, number), 0.0)
+    numbers = list(range(1, MAX_UNANSWERED + 1))
+    assert told(speaking, standing, 0.0) == [*numbers, AskIrc(MAX_UNANSWERED)]
+    assert told(speaking, standing, 1.9) == []
+    speaking.answered(MAX_UNANSWERED)
+    numbers = [number + MAX_UNANSWERED for number in numbers]
+    assert told(speaking, standing, 2.0) == [*numbers, AskIrc(2 * MAX_UNANSWERED)]
+
+
+def test_while_a_question_is_open_for_long_nothing_is_said() -> None:
+    speaking, standing = make(irc_burst=10)
+    speaking.put(send(7, 1), 0.0)
+    assert told(speaking, standing, 0.0) == [1, AskIrc(1)]
+    speaking.put(send(7, 2), 2.0)
+    assert told(speaking, standing, 2.0) == []
+    speaking.answered(1)
+    assert told(speaking, standing, 2.1) == [2, AskIrc(2)]
+
+
+def silent_at(speaking: Speaking, now: float) -> bool:
+    speaking.tick(now)
+    return speaking.lost is not None
+
+
+def test_a_server_that_does_not_answer_is_given_up() -> None:
+    speaking, standing = make()
+    speaking.put(send(7, 1), 0.0)
+    taken(speaking, standing, 0.0)
+    assert speaking.next_deadline() == 5.0
+    assert not silent_at(speaking, 4.9)
+    assert silent_at(speaking, 5.0)
+    assert speaking.unreachable
+    assert speaking.lost == "IRC does not answer for what was said 5.0 s ago"
+    speaking.put(send(7, 2), 5.0)
+    speaking.give_up(speaking.lost)
+    assert list(standing.out.drain().events) == [
+        CloseIrc("IRC does not answer for what was said 5.0 s ago", polite=False)
+    ]
+    speaking.closed("closed", 5.0)
+    assert standing.counts["irc_silent"] == standing.counts["irc_unanswered"] == standing.counts["not_said"] == 1
+
+
+def test_patience_is_an_option() -> None:
+    speaking, standing = make(irc_patience=2.0)
+    speaking.put(send(7, 1), 0.0)
+    taken(speaking, standing, 0.0)
+    assert not silent_at(speaking, 1.9)
+    assert silent_at(speaking, 2.0)
+
+
+def test_a_process_that_stood_still_reads_first_what_came_meanwhile() -> None:
+    speaking, standing = make()
+    speaking.put(send(7, 1), 0.0)
+    taken(speaking, standing, 0.0)
+    assert not silent_at(speaking, 20.0)
+    assert speaking.next_deadline() == 20.5
+    speaking.answered(1)
+    assert not silent_at(speaking, 20.5)
+    speaking.put(send(7, 2), 21.0)
+    taken(speaking, standing, 21.0)
+    assert not silent_at(speaking, 40.0)
+    assert silent_at(speaking, 60.0)
+
+
+def test_nobody_waits_for_answers_where_nothing_was_said() -> None:
+    speaking, _ = make()
+    assert speaking.next_deadline() == inf
+    assert not silent_at(speaking, 1_000.0)
+
+
+def test_a_goodbye_goes_behind_a_question() -> None:
+    speaking, standing = make(irc_burst=10)
+    speaking.put(send(7, 1), 0.0)
+    taken(speaking, standing, 0.0)
+    speaking.answered(1)
+    speaking.put(send(7, 2), 0.1)
+    speaking.put(send(7, 3), 0.1)
+    assert told(speaking, standing, 0.1) == [2, 3, AskIrc(3)]
+    speaking.give_up("over")
+    assert list(standing.out.drain().events) == [AskIrc(3), CloseIrc("over")]
+    assert [one.name for one in speaking.answered(3)] == ["7.2", "7.3"]
+
+
+def test_a_long_message_is_said_in_several_lines() -> None:
+    speaking, standing = make(irc_burst=10)
+    text = b"word " * 99
+    speaking.put(Send(7, with_tag("7.1", b"PRIVMSG #c :" + text)), 0.0)
+    speaking.put(send(8, 1), 0.0)
+    speaking.take(0.0, UNTIL)
+    events = [event for event in standing.out.drain().events if isinstance(event, ToIrc)]
+    assert [event.name for event in events] == ["7.1/1", "7.1", "8.1"]
+    parts = [event.line.partition(b" :")[2] for event in events[:2]]
+    assert b" ".join(parts) == text
+    assert standing.counts["irc_split"] == 1
+
+
+def test_what_is_left_of_a_message_waits_for_its_turn() -> None:
+    speaking, standing = make(irc_burst=1)
+    speaking.put(Send(7, with_tag("x" * 32, b"PRIVMSG #c :" + b"word " * 99)), 0.0)
+    assert told(speaking, standing, 0.0) == [1]
+    assert len(speaking) == 1
+    assert speaking.answers.answered(1)[0].name == "x" * 30 + "/1"
+    assert told(speaking, standing, 1.0) == [2]
+    speaking.put(Send(7, with_tag("7.2", b"PRIVMSG #c :" + b"word " * 99)), 1.0)
+    speaking.answered(2)
+    assert told(speaking, standing, 2.0) == [3]
+    speaking.give_up("over")
+    assert standing.counts["not_said"] == 1
+    assert len(speaking) == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"PRIVMSG #c :" + b"x" * 490, b"the line has 502 bytes; behind its sender 501 fit"),
+        (b"TOPIC #c :" + b"x" * 21, b"the text of a TOPIC has 21 bytes; 20 fit"),
+    ],
+)
+def test_what_irc_would_cut_is_refused(line: bytes, why: bytes) -> None:
+    speaking, standing = make(irc_long=Long.REFUSE)
+    speaking.limits = IrcLimits(topic=20)
+    speaking.put(Send(7, with_tag("7.1", line)), 0.0)
+    (refused,) = speaking.take(0.0, UNTIL)
+    assert refused.name == "7.1"
+    assert refused.refusals == [b":hydra 417 bot %s :%s" % (line.split()[0], why)]
+    assert not [event for event in standing.out.drain().events if isinstance(event, ToIrc)]
+    assert not len(speaking)
 
 
 def test_a_pause_gives_no_more_than_one_burst() -> None:
@@ -207,11 +380,94 @@ def test_the_others_are_told_only_once_irc_is_closed(leader: Any, net: Any) -> N
     assert host.node.role is Role.GONE
 
 
-def test_a_line_is_echoed_to_all_once_it_was_handed_over(leader: Any, net: Any) -> None:
+def test_a_line_is_echoed_to_all_once_irc_has_it(leader: Any, net: Any) -> None:
+    host = leader.host
+    host.answers = False
     leader.ends[7].send(Send(7, with_tag("x.1", b"PRIVMSG #c :hi")))
-    assert [line for _, line in leader.host.said] == [b"PRIVMSG #c :hi"]
+    assert [line for _, line in host.said] == [b"PRIVMSG #c :hi"]
+    net.run(0.1)
+    assert leader.ends[8].take(Recv) == []
+    assert host.node.counts["said"] == 0
+    (question,) = host.of(AskIrc)
+    host.node.irc_received([b":anna!a@b PRIVMSG #c :before"], net.now)
+    host.call("irc_answered", question.number)
+    net.run(0.01)
     for end in leader.ends.values():
-        assert end.take(Recv) == [Recv(0, with_tag("x.1", b":bot!u@h PRIVMSG #c :hi"))]
+        assert end.take(Recv) == [
+            Recv(0, b":anna!a@b PRIVMSG #c :before"),
+            Recv(1, with_tag("x.1", b":bot!u@h PRIVMSG #c :hi")),
+        ]
+    assert host.node.counts["said"] == 1
+
+
+def test_what_irc_refuses_comes_back_in_its_place(leader: Any, net: Any) -> None:
+    host = leader.host
+    host.answers = False
+    host.call("say", b"PRIVMSG #c :one", "one")
+    host.call("say", b"KICK #c anna", "two")
+    host.call("say", b"PRIVMSG #c :three", "three")
+    net.run(0.1)
+    numeric = b":irc.x 482 bot #c :You're not channel operator"
+    host.node.irc_received([numeric, b":irc.x 433 bot other :Nickname is already in use"], net.now)
+    host.call("irc_answered", host.of(AskIrc)[-1].number)
+    while len(host.of(Said)) < 3:
+        host.call("irc_answered", 3)
+    net.run(0.01)
+    texts = [untag(one.line)[1] for one in leader.ends[7].take(Recv)]
+    assert texts == [b":bot!u@h PRIVMSG #c :one", numeric, b":bot!u@h PRIVMSG #c :three"]
+    assert host.of(Said) == [
+        Said("one", Outcome.SAID, ""),
+        Said("two", Outcome.REFUSED, "482 #c You're not channel operator"),
+        Said("three", Outcome.SAID, ""),
+    ]
+    counts = host.node.counts
+    assert (counts["said"], counts["irc_refused"], counts["irc_not_relayed"]) == (2, 1, 1)
+
+
+def test_whoever_had_it_said_elsewhere_is_told_of_a_refusal(cohort: Any, net: Any) -> None:
+    cohort.host.call("say", b"PRIVMSG #d :hi", "mine")
+    net.run(0.01)
+    (wanted,) = cohort.end.take(Send)
+    name, _ = untag(wanted.line)
+    cohort.end.send(Recv(0, with_tag(f"{name}/1", b":irc.x 404 bot #d :Cannot send to channel")))
+    cohort.end.send(Recv(1, with_tag(name, b":bot!u@h PRIVMSG #d :the rest")))
+    assert cohort.host.of(Said) == [Said("mine", Outcome.REFUSED, "404 #d Cannot send to channel")]
+
+
+def test_a_long_line_is_refused_where_it_may_not_be_split(make_leader: Any, net: Any) -> None:
+    leader = make_leader(irc_long=Long.REFUSE)
+    leader.ends[7].send(Send(7, with_tag("x.1", b"PRIVMSG #c :" + b"x" * 490)))
+    net.run(0.01)
+    (recv,) = leader.ends[8].take(Recv)
+    assert untag(recv.line)[0] == "x.1"
+    assert refusal_of(untag(recv.line)[1]) == "417 PRIVMSG the line has 502 bytes; behind its sender 501 fit"
+    assert leader.host.said == []
+
+
+def test_a_silent_server_costs_the_lead(leader: Any, net: Any) -> None:
+    host = leader.host
+    host.answers = False
+    host.call("say", b"PRIVMSG #c :hi", "mine")
+    net.run(4.9)
+    assert host.node.role is Role.LEADER
+    net.run(0.2)
+    assert host.node.role is Role.OUTSIDER
+    assert host.of(Said) == [Said("mine", Outcome.UNCERTAIN, "leader-changed")]
+    (drop,) = leader.ends[7].take(Drop)
+    assert "IRC does not answer" in drop.reason
+    (close,) = host.of(CloseIrc)
+    assert not close.polite
+
+
+def test_an_answer_that_comes_after_the_lease_tells_nobody(leader: Any, net: Any) -> None:
+    host = leader.host
+    host.answers = False
+    leader.ends[7].send(Send(7, with_tag("x.1", b"PRIVMSG #c :hi")))
+    net.run(0.01)
+    host.node._parts.leading.lease.until = net.now
+    host.call("irc_answered", host.of(AskIrc)[-1].number)
+    assert leader.ends[8].take(Recv) == []
+    assert host.node.counts["irc_without_lease"] == 1
 
 
 def test_what_came_too_late_is_not_echoed_but_refused(leader: Any, net: Any) -> None:

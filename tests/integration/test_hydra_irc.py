@@ -17,7 +17,10 @@ from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.hydra.active import ActiveConnection, Channel, IrcConfig
+from fyrehose_twisted.hydra.answers import Answers
 from fyrehose_twisted.hydra.carriers.irc import IrcEndpoint
+from fyrehose_twisted.hydra.fitting import fit, room_for
+from fyrehose_twisted.hydra.lines import refusal_of
 
 reactor: Any = installed_reactor
 DEADLINE = 120.0
@@ -66,6 +69,7 @@ class Active:
             opened=lambda prefix: self.told.append(("opened", prefix)),
             closed=lambda reason: self.told.append(("closed", reason)),
             received=self.batches.append,
+            answered=lambda number: self.told.append(("answered", number)),
             renamed=lambda prefix: self.told.append(("renamed", prefix)),
         )
         self.connection.open()
@@ -146,6 +150,70 @@ async def test_lines_go_both_ways_byte_for_byte(
         assert len(await bot.has_lines(part)) == 1
     assert await bot.close() == "the test is over"
     assert bot.told == [("opened", prefix), ("closed", "the test is over")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest_twisted.ensureDeferred
+async def test_servers_answer_behind_what_they_refuse(
+    kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
+) -> None:
+    ircd = start_ircd(kind)
+    stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
+    stranger.say("JOIN #shut", "MODE #shut +in", "JOIN #mute", "MODE #mute +m")
+    await deferToThread(stranger.wait_for, rb" MODE #mute :?\+m")
+    bot = active(ircd.address, channels="#c #mute")
+    prefix = await bot.is_told("opened")
+    lines = [
+        b"PRIVMSG #c :one",
+        b"KICK #c anna",
+        b"PRIVMSG nobody :hi",
+        b"PRIVMSG #mute :hi",
+        b"MODE #c +o bot",
+        b"TOPIC #shut :hi",
+        b"JOIN #shut",
+        b"PRIVMSG #c :two",
+    ]
+    answers = Answers()
+    for number, line in enumerate(lines, 1):
+        assert bot.connection.say(line)
+        answers.add(str(number), line, 0.0)
+        bot.connection.ask(number)
+    assert await bot.is_told("answered", len(lines)) == len(lines)
+    assert [value for word, value in bot.told if word == "answered"] == list(range(1, len(lines) + 1))
+    errors = [line for line in bot.lines if refusal_of(line)]
+    assert all(map(answers.refused, errors)), errors
+    refused = {int(one.name or 0): refusal_of(one.refusals[0]) for one in answers.answered(len(lines)) if one.refusals}
+    assert {number: str(text)[:3] for number, text in refused.items()} == {
+        2: "482",
+        3: "401",
+        4: "404",
+        5: "482",
+        6: "442",
+        7: "473",
+    }
+    assert await deferToThread(stranger.wait_for, rb"^:" + prefix.replace(b".", rb"\.") + rb" PRIVMSG #c :", 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest_twisted.ensureDeferred
+async def test_what_is_split_comes_whole(
+    kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active]
+) -> None:
+    ircd = start_ircd(kind)
+    stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
+    bot = active(ircd.address)
+    prefix = await bot.is_told("opened")
+    limits = bot.connection.limits
+    room = room_for(prefix, limits)
+    whole = b"PRIVMSG #c :" + b"x" * (min(room, 510) - 12)
+    assert fit(whole, prefix, limits, split=True) == [whole]
+    long = b"PRIVMSG #c :" + b"y" * 498
+    parts = fit(long, prefix, limits, split=True)
+    assert len(parts) == 1 + (room < 510)
+    for line in (whole, *parts):
+        assert bot.connection.say(line)
+    heard = await deferToThread(stranger.wait_for, rb" PRIVMSG #c :", 1 + len(parts))
+    assert heard == [b":%b %b" % (prefix, line) for line in (whole, *parts)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
+from re import fullmatch
 from typing import Any, ClassVar
 
 from twisted.internet import tcp
@@ -356,7 +357,7 @@ class IrcClient(Protocol):
 
     def _supports(self, line: Line) -> None:
         words = dict(word.partition("=")[::2] for word in line.params[1:-1])
-        numbers = {name: int(text) for name, text in words.items() if text.isascii() and text.isdigit()}
+        numbers = {name: int(text) for name, text in words.items() if fullmatch("[0-9]{1,9}", text)}
         self.limits = IrcLimits(
             numbers.get("LINELEN", self.limits.line),
             numbers.get("TOPICLEN", self.limits.topic),

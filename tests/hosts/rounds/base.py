@@ -103,7 +103,7 @@ class Round(ABC):
                 self.await_fault(fault)
                 self.history.add("harness", "fault", **fault.as_dict())
                 self.result.faults[fault.kind] += 1
-                self._inject(fault)
+                self.inject(fault)
                 self.history.add("harness", "healed", kind=fault.kind, host=fault.host)
             self.history.add("harness", "calm")
             self.settle()
@@ -165,7 +165,8 @@ class Round(ABC):
         others = [name for name in self.bridge.hosts if name != host]
         return [pair for other in others for pair in ((host, other), (other, host))]
 
-    def _inject(self, fault: Fault) -> None:
+    def inject(self, fault: Fault) -> None:
+        """Let a fault begin, last, and end."""
         match fault.kind:
             case "partition":
                 self.bridge.cut(self.isolated(fault.host))

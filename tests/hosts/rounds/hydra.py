@@ -6,12 +6,13 @@ import os
 import re
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from threading import Lock
 
 from hosts.bridge import Deadline, Process
 from hosts.checkers import hydra as checker
 from hosts.control import Control
-from hosts.faults import Fault, draw
+from hosts.faults import KINDS, Fault, draw
 from hosts.history import of_kind
 from hosts.rounds.base import Round
 
@@ -44,10 +45,12 @@ class HydraRound(Round):
 
     protocol = "hydra"
     check = staticmethod(checker.check)
-    kinds: tuple[str, ...] = ("partition", "one-way", "flapping", "loss", "pause", "kill")
+    kinds: tuple[str, ...] = (*KINDS, "deaf", "deaf")
 
     def plan(self) -> list[Fault]:
-        return draw(self.random, NODES, kinds=self.kinds, seconds=6, shortest=1, longest=9)
+        plan = draw(self.random, NODES, kinds=self.kinds, seconds=6, shortest=1, longest=9)
+        # TCP makes up for what is missing for a few seconds only.
+        return [replace(fault, lasts=round(3 * fault.lasts, 2)) if fault.kind == "deaf" else fault for fault in plan]
 
     def begin(self) -> None:
         irc = self.bridge.add("irc")
@@ -87,6 +90,17 @@ class HydraRound(Round):
             *(f"--irc={self.bridge.hosts['irc'].address}:6667", "--channel=#c", "--nick=bot"),
             *("--irc-rate=50", "--irc-burst=20"),
         )
+
+    def inject(self, fault: Fault) -> None:
+        if fault.kind != "deaf":
+            super().inject(fault)
+            return
+        # It is for whoever is on IRC, if somebody is.
+        latest = {entry["client"]: entry["irc"] for entry in of_kind(list(self.history.entries), "status")}
+        host = next((name for name in NODES if latest.get(name) == "open"), fault.host)
+        self.bridge.cut([("irc", host)])
+        self.wait(fault.lasts)
+        self.bridge.cut(())
 
     def settle(self) -> None:
         calm = self.history.now

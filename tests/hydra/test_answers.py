@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from fyrehose_twisted.hydra.answers import Answers
+
+
+def handed(*lines: bytes) -> Answers:
+    answers = Answers()
+    for number, line in enumerate(lines, 1):
+        assert answers.add(f"x.{number}", line, float(number)) == number
+    return answers
+
+
+def refused(answers: Answers) -> dict[str | None, list[bytes]]:
+    return {one.name: one.refusals for one in answers.answered(len(answers)) if one.refusals}
+
+
+def test_an_answer_is_for_all_that_went_before() -> None:
+    answers = handed(b"PRIVMSG #c :one", b"PRIVMSG #c :two")
+    number = answers.ask()
+    answers.add("x.3", b"PRIVMSG #c :three", 3.0)
+    assert answers.oldest == 1.0
+    assert [one.name for one in answers.answered(number)] == ["x.1", "x.2"]
+    assert (len(answers), answers.asked, answers.oldest) == (1, None, 3.0)
+
+
+def test_an_old_answer_leaves_a_later_question_open() -> None:
+    answers = handed(b"PRIVMSG #c :one")
+    first = answers.ask()
+    answers.add("x.2", b"PRIVMSG #c :two", 2.0)
+    second = answers.ask()
+    answers.answered(first)
+    assert answers.asked == second
+
+
+def test_what_was_not_handed_over_after_all() -> None:
+    answers = handed(b"PRIVMSG #c :one", b"PRIVMSG #c :two")
+    answers.remove(1)
+    assert [one.name for one in answers.answered(2)] == ["x.2"]
+
+
+def test_without_a_connection_nothing_is_answered() -> None:
+    answers = handed(b"PRIVMSG #c :one", b"PRIVMSG #c :two")
+    answers.ask()
+    assert answers.clear() == 2
+    assert (len(answers), answers.asked, answers.oldest) == (0, None, inf)
+
+
+@pytest.mark.parametrize(
+    ("numeric", "name"),
+    [
+        (b":irc.x 404 bot #C :Cannot send to channel", "x.3"),
+        (b":irc.x 482 bot #c :You're not channel operator", "x.1"),
+        (b":irc.x 442 bot #c :You're not on that channel", "x.1"),
+        (b":irc.x 441 bot anna #c :They aren't on that channel", "x.1"),
+        (b":irc.x 401 bot nobody :No such nick", "x.4"),
+        (b":irc.x 461 bot MODE :Not enough parameters", "x.2"),
+        (b":irc.x 472 bot y :is unknown mode char to me", "x.2"),
+        (b":irc.x 412 bot :No text to send", "x.3"),
+        (b":irc.x 473 bot #d :Cannot join channel (+i)", "x.5"),
+        (b":irc.x 999 bot #d :Nobody knows that one", "x.5"),
+    ],
+)
+def test_a_refusal_is_for_the_first_line_that_it_can_be_about(numeric: bytes, name: str) -> None:
+    answers = handed(
+        b"KICK #c anna", b"MODE #c +y", b"PRIVMSG #c :hi", b"PRIVMSG nobody :hi", b"JOIN #d", b"PRIVMSG #c :again"
+    )
+    assert answers.refused(numeric)
+    assert refused(answers) == {name: [numeric]}
+
+
+def test_equal_lines_are_refused_one_by_one() -> None:
+    answers = handed(b"PRIVMSG #c :hi", b"PRIVMSG #c :hi")
+    first, second = b":irc.x 404 bot #c :one", b":irc.x 404 bot #c :two"
+    assert answers.refused(first)
+    assert answers.refused(second)
+    assert not answers.refused(b":irc.x 404 bot #c :three")
+    assert refused(answers) == {"x.1": [first], "x.2": [second]}
+
+
+def test_each_of_several_targets_may_refuse() -> None:
+    answers = handed(b"PRIVMSG #a,#b,#c :hi", b"PRIVMSG #c :hi")
+    numerics = [b":irc.x 404 bot #c :no", b":irc.x 404 bot #a :no", b":irc.x 404 bot #c :no"]
+    assert all(map(answers.refused, numerics))
+    assert refused(answers) == {"x.1": numerics[:2], "x.2": numerics[2:]}
+
+
+@pytest.mark.parametrize(
+    "numeric",
+    [
+        b":irc.x 433 bot other :Nickname is already in use",
+        b":irc.x 404 bot #d :Cannot send to channel",
+        b":irc.x 473 bot #c :Cannot join channel (+i)",
+        b":irc.x 404",
+        b":irc.x 404 bot",
+        b"",
+    ],
+)
+def test_what_the_server_says_of_something_else(numeric: bytes) -> None:
+    answers = handed(b"PRIVMSG #c :hi")
+    assert not answers.refused(numeric)
+    assert refused(answers) == {}
