@@ -8,15 +8,15 @@ from random import Random
 from typing import Any
 
 KINDS = ("partition", "one-way", "flapping", "loss", "pause", "kill")
-ALL = (*KINDS, "full-disk")
-"""With the fault for services whose files are on a small disk."""
+ALL = (*KINDS, "full-disk", "deaf")
+"""With those for services whose files are on a small disk, and for nodes that are on IRC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault that begins after a quiet time and ends.
 
-    :ivar kind: one of :data:`ALL`, or one that a protocol alone knows.
+    :ivar kind: one of :data:`ALL`.
     :ivar after: seconds since the end of the previous fault.
     :ivar lasts: seconds.
     :ivar host: the host that it hits; the others are those that it is cut from.

@@ -57,6 +57,8 @@ def test_without_a_connection_nothing_is_answered() -> None:
         (b":irc.x 442 bot #c :You're not on that channel", "x.1"),
         (b":irc.x 441 bot anna #c :They aren't on that channel", "x.1"),
         (b":irc.x 401 bot nobody :No such nick", "x.4"),
+        (b":irc.x 401 bot Anna :No such nick", "x.1"),
+        (b":irc.x 401 bot ghost :No such nick", "x.2"),
         (b":irc.x 461 bot MODE :Not enough parameters", "x.2"),
         (b":irc.x 472 bot y :is unknown mode char to me", "x.2"),
         (b":irc.x 412 bot :No text to send", "x.3"),
@@ -66,7 +68,12 @@ def test_without_a_connection_nothing_is_answered() -> None:
 )
 def test_a_refusal_is_for_the_first_line_that_it_can_be_about(numeric: bytes, name: str) -> None:
     answers = handed(
-        b"KICK #c anna", b"MODE #c +y", b"PRIVMSG #c :hi", b"PRIVMSG nobody :hi", b"JOIN #d", b"PRIVMSG #c :again"
+        b"KICK #c anna",
+        b"MODE #c +yo ghost",
+        b"PRIVMSG #c :hi",
+        b"PRIVMSG nobody :hi",
+        b"JOIN #d",
+        b"PRIVMSG #c :again",
     )
     assert answers.refused(numeric)
     assert refused(answers) == {name: [numeric]}

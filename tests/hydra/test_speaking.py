@@ -45,28 +45,28 @@ def told(speaking: Speaking, standing: Standing, now: float) -> list[Any]:
 
 
 def test_lines_go_as_fast_as_irc_may_have_them() -> None:
-    speaking, standing = make()
+    speaking, standing = make(irc_burst=2)
     for number in range(10):
         assert speaking.put(send(7, number), 0.0) is None
-    assert len(taken(speaking, standing, 0.0)) == 3
+    assert told(speaking, standing, 0.0) == [1, 2]
     assert speaking.next_deadline() == 1.0
-    assert taken(speaking, standing, 0.5) == []
+    assert told(speaking, standing, 0.5) == []
     assert speaking.next_deadline() == 1.0
-    assert taken(speaking, standing, 1.0) == [b"PRIVMSG #c :3 of 7"]
-    assert taken(speaking, standing, 1.5) == []
+    assert told(speaking, standing, 1.0) == [3]
+    assert told(speaking, standing, 1.5) == []
     assert speaking.next_deadline() == 2.0
 
 
 def test_what_irc_is_asked_counts_as_a_line() -> None:
-    speaking, standing = make()
+    speaking, standing = make(irc_burst=2)
     for number in range(10):
         speaking.put(send(7, number), 0.0)
-    assert told(speaking, standing, 0.0) == [1, 2, 3]
-    assert told(speaking, standing, 1.0) == [4]
-    assert told(speaking, standing, 2.0) == [5, AskIrc(5)]
-    speaking.answered(5)
-    assert told(speaking, standing, 3.0) == []
-    assert told(speaking, standing, 4.0) == [6]
+    assert told(speaking, standing, 0.0) == [1, 2]
+    assert told(speaking, standing, 1.0) == [3]
+    assert told(speaking, standing, 2.0) == [AskIrc(3)]
+    speaking.answered(3, 2.1)
+    assert told(speaking, standing, 2.5) == []
+    assert told(speaking, standing, 3.0) == [4]
 
 
 def test_irc_is_asked_once_nothing_is_left_to_say() -> None:
@@ -75,7 +75,7 @@ def test_irc_is_asked_once_nothing_is_left_to_say() -> None:
         speaking.put(send(7, number), 0.0)
     assert told(speaking, standing, 0.0) == [1, 2, 3, AskIrc(3)]
     assert told(speaking, standing, 0.1) == []
-    assert [one.line for one in speaking.answered(3)] == [b"PRIVMSG #c :%d of 7" % number for number in range(3)]
+    assert [one.line for one in speaking.answered(3, 0.1)] == [b"PRIVMSG #c :%d of 7" % number for number in range(3)]
     assert told(speaking, standing, 10.0) == []
     assert speaking.next_deadline() == inf
 
@@ -86,7 +86,7 @@ def test_one_question_at_a_time() -> None:
     assert told(speaking, standing, 0.0) == [1, AskIrc(1)]
     speaking.put(send(7, 2), 0.1)
     assert told(speaking, standing, 0.1) == [2]
-    speaking.answered(1)
+    speaking.answered(1, 0.2)
     assert told(speaking, standing, 0.2) == [AskIrc(2)]
 
 
@@ -97,7 +97,7 @@ def test_a_slow_server_is_not_given_more_than_it_can_read_in_time() -> None:
     numbers = list(range(1, MAX_UNANSWERED + 1))
     assert told(speaking, standing, 0.0) == [*numbers, AskIrc(MAX_UNANSWERED)]
     assert told(speaking, standing, 1.9) == []
-    speaking.answered(MAX_UNANSWERED)
+    speaking.answered(MAX_UNANSWERED, 1.0)
     numbers = [number + MAX_UNANSWERED for number in numbers]
     assert told(speaking, standing, 2.0) == [*numbers, AskIrc(2 * MAX_UNANSWERED)]
 
@@ -108,8 +108,13 @@ def test_while_a_question_is_open_for_long_nothing_is_said() -> None:
     assert told(speaking, standing, 0.0) == [1, AskIrc(1)]
     speaking.put(send(7, 2), 2.0)
     assert told(speaking, standing, 2.0) == []
-    speaking.answered(1)
-    assert told(speaking, standing, 2.1) == [2, AskIrc(2)]
+    for number in range(3, 8):
+        speaking.put(send(7, number), 2.0)
+    speaking.answered(1, 2.1)
+    # It holds back what comes, so it gets less.
+    assert told(speaking, standing, 2.1) == [2, 3, AskIrc(3)]
+    speaking.answered(3, 2.2)
+    assert told(speaking, standing, 2.2) == [4, 5, 6, AskIrc(6)]
 
 
 def silent_at(speaking: Speaking, now: float) -> bool:
@@ -149,7 +154,7 @@ def test_a_process_that_stood_still_reads_first_what_came_meanwhile() -> None:
     taken(speaking, standing, 0.0)
     assert not silent_at(speaking, 20.0)
     assert speaking.next_deadline() == 20.5
-    speaking.answered(1)
+    speaking.answered(1, 20.1)
     assert not silent_at(speaking, 20.5)
     speaking.put(send(7, 2), 21.0)
     taken(speaking, standing, 21.0)
@@ -167,13 +172,13 @@ def test_a_goodbye_goes_behind_a_question() -> None:
     speaking, standing = make(irc_burst=10)
     speaking.put(send(7, 1), 0.0)
     taken(speaking, standing, 0.0)
-    speaking.answered(1)
+    speaking.answered(1, 0.1)
     speaking.put(send(7, 2), 0.1)
     speaking.put(send(7, 3), 0.1)
     assert told(speaking, standing, 0.1) == [2, 3, AskIrc(3)]
     speaking.give_up("over")
     assert list(standing.out.drain().events) == [AskIrc(3), CloseIrc("over")]
-    assert [one.name for one in speaking.answered(3)] == ["7.2", "7.3"]
+    assert [one.name for one in speaking.answered(3, 0.2)] == ["7.2", "7.3"]
 
 
 def test_a_long_message_is_said_in_several_lines() -> None:
@@ -197,7 +202,7 @@ def test_what_is_left_of_a_message_waits_for_its_turn() -> None:
     assert speaking.answers.answered(1)[0].name == "x" * 30 + "/1"
     assert told(speaking, standing, 1.0) == [2]
     speaking.put(Send(7, with_tag("7.2", b"PRIVMSG #c :" + b"word " * 99)), 1.0)
-    speaking.answered(2)
+    speaking.answered(2, 1.1)
     assert told(speaking, standing, 2.0) == [3]
     speaking.give_up("over")
     assert standing.counts["not_said"] == 1
@@ -227,6 +232,7 @@ def test_a_pause_gives_no_more_than_one_burst() -> None:
     for number in range(20):
         speaking.put(send(7, number), 0.0)
     taken(speaking, standing, 0.0)
+    speaking.answered(3, 0.0)
     assert len(taken(speaking, standing, 1_000.0)) == 3
 
 
@@ -236,7 +242,9 @@ def test_who_says_much_leaves_room_for_others() -> None:
         speaking.put(send(7, number), 0.0)
     speaking.put(send(8, 0), 0.0)
     speaking.put(send(9, 0), 0.0)
-    assert taken(speaking, standing, 0.0) == [
+    texts = taken(speaking, standing, 0.0)
+    speaking.answered(3, 0.0)
+    assert texts + taken(speaking, standing, 1.0) == [
         b"PRIVMSG #c :0 of 7",
         b"PRIVMSG #c :0 of 8",
         b"PRIVMSG #c :0 of 9",

@@ -1089,9 +1089,18 @@ log { use_logging = no; };
 """
 
 
-class Ircd:
-    """A real IRC server on loopback that limits nobody; its operator is ``root`` with the password ``secret``.
+HELD_BACK = {
+    "ngircd": ("MaxPenaltyTime=0\n",),
+    "inspircd": (' commandrate="100000" fakelag="no"', 'threshold="1000000"'),
+    "ircd-hybrid": (", can_flood",),
+}
+"""What the configurations above say so that servers take lines as fast as they come."""
 
+
+class Ircd:
+    """A real IRC server on loopback; its operator is ``root`` with the password ``secret``.
+
+    :param holds_back: read from clients as slowly as it does by default, and not as fast as it can.
     :ivar kind: ``ngircd``, ``inspircd`` or ``ircd-hybrid``.
     :ivar tls_port: where it speaks TLS, if it was given a certificate.
     """
@@ -1104,6 +1113,8 @@ class Ircd:
         ports: tuple[int, int],
         root: Path,
         certificate: tuple[Path, Path] | None,
+        *,
+        holds_back: bool,
     ) -> None:
         self._start = start
         self._path = str(path)
@@ -1112,6 +1123,9 @@ class Ircd:
         self.port, self.tls_port = ports
         self.address = f"127.0.0.1:{self.port}"
         text = {"ngircd": NGIRCD, "inspircd": INSPIRCD, "ircd-hybrid": HYBRID}[kind].replace("{port}", str(self.port))
+        for words in HELD_BACK[kind] if holds_back else ():
+            assert words in text
+            text = text.replace(words, "")
         if certificate is not None:
             text += NGIRCD_TLS.format(certificate=certificate[0], key=certificate[1], tls_port=self.tls_port)
         self.config = root / "config"
@@ -1155,13 +1169,14 @@ def start_ircd(
     """Start an IRC server; where it is not installed, the test is skipped."""
     roots: list[Path] = []
 
-    def started(kind: str, certificate: tuple[Path, Path] | None = None) -> Ircd:
+    def started(kind: str, certificate: tuple[Path, Path] | None = None, *, holds_back: bool = False) -> Ircd:
         # The PATH of an ordinary user has no sbin.
         path = shutil.which(kind, path=f"{os.environ['PATH']}:/usr/sbin") or program(kind, kind)
         # Not in pytest's directories: others may not look into these, and ircd-hybrid does not run as root.
         roots.append(Path(tempfile.mkdtemp(prefix="ircd-")))
         roots[-1].chmod(0o777)
-        return Ircd(start, kind, path, (free_port(), free_port()), roots[-1], certificate).start()
+        ports = free_port(), free_port()
+        return Ircd(start, kind, path, ports, roots[-1], certificate, holds_back=holds_back).start()
 
     yield started
     for root in roots:

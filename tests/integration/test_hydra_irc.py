@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_twisted
 from twisted.internet import reactor as installed_reactor
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.error import ConnectError
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import LoopingCall
@@ -19,8 +19,11 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.hydra.active import ActiveConnection, Channel, IrcConfig
 from fyrehose_twisted.hydra.answers import Answers
 from fyrehose_twisted.hydra.carriers.irc import IrcEndpoint
+from fyrehose_twisted.hydra.config import NodeConfig
+from fyrehose_twisted.hydra.events import Outcome
 from fyrehose_twisted.hydra.fitting import fit, room_for
 from fyrehose_twisted.hydra.lines import refusal_of
+from fyrehose_twisted.hydra.service import HydraService
 
 reactor: Any = installed_reactor
 DEADLINE = 120.0
@@ -335,6 +338,30 @@ async def test_tls_with_a_certificate_of_its_own(
     assert await bot.close() == "the test is over"
     trusting_nobody = active(f"tls:127.0.0.1:{ircd.tls_port}", nick="other")
     assert "opened" not in await trusting_nobody.is_told("closed")
+
+
+@pytest.mark.soak(seconds=60)
+@pytest.mark.parametrize("kind", ["ngircd", "inspircd", "ircd-hybrid"])
+@pytest_twisted.ensureDeferred
+async def test_a_server_that_holds_back_who_is_fast_is_not_taken_for_silent(
+    kind: str, start_ircd: Any, irc_stranger: Any
+) -> None:
+    ircd = start_ircd(kind, holds_back=True)
+    stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
+    config = NodeConfig(network_size=1, found=True, irc_rate=100.0, irc_burst=100)
+    irc = IrcConfig((ircd.address,), "bot", (Channel("#c"),))
+    node = HydraService(config, listen=("tcp:0:interface=127.0.0.1",), irc=irc, guardian=False)
+    node.privilegedStartService()
+    node.startService()
+    try:
+        # Enough for each of the three to hold it back.
+        outcomes = await gatherResults([node.say(f"PRIVMSG #c :{number}") for number in range(20)])
+        assert outcomes == [Outcome.SAID] * 20
+        assert node.counts["irc_silent"] == 0
+    finally:
+        await node.stopService()
+    heard = stranger.matching(rb" PRIVMSG #c :")
+    assert [int(line.rpartition(b":")[2]) for line in heard] == list(range(20))
 
 
 class End(Protocol):

@@ -24,6 +24,8 @@ _ABOUT: dict[str, frozenset[str]] = {
     **dict.fromkeys(("467", "472", "478", "501", "502", "696"), frozenset(("MODE",))),
 }
 """Commands that a numeric can be about; those of the others can be about any."""
+_NAMES = {"KICK": 2, "MODE": None}
+"""How many parameters of a command may be channels or nicks; that of others is the first."""
 _WITHOUT_TARGET = frozenset(("411", "412", "417", "472", "501", "502"))
 """Numerics that do not name the channel or the nick."""
 
@@ -115,5 +117,5 @@ def _subject(line: bytes) -> tuple[str, set[str]]:
     parsed = parse_line(line)
     if parsed is None:
         return "", set()
-    targets = parsed.params[0].split(",") if parsed.params else []
-    return parsed.command, {fold(target) for target in targets}
+    names = parsed.params[: _NAMES.get(parsed.command, 1)]
+    return parsed.command, {fold(name) for word in names for name in word.split(",")}

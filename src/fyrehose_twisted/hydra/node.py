@@ -185,7 +185,7 @@ class HydraNode:
 
     def irc_answered(self, number: int, now: float) -> None:
         """IRC answered a question: it has had all lines up to a number, and what it has against them was told."""
-        answered = self._parts.speaking.answered(number)
+        answered = self._parts.speaking.answered(number, now)
         if self.role is not Role.LEADER or not self._course.may_relay(now):
             self._standing.counts["irc_without_lease"] += len(answered)
             return

@@ -28,11 +28,15 @@ _ENOUGH = 0.999
 """What counts as credit for a line: clocks are not exact."""
 MAX_SAID = 4_096
 """Lines of which it is known that they were said."""
-MAX_UNANSWERED = 8
-"""Lines that IRC may have without having answered for them. Servers read a few lines a second, so more would make
-those that work look silent."""
+MAX_UNANSWERED = 3
+"""Lines that IRC may have without having answered for them. Many servers read one line a second from those who are
+fast, so more would make a server look silent that is not."""
 _ASK_WITHIN = 2.0
 """Seconds after a line was handed over until IRC is asked whether it has it, while there is more to say."""
+_SLOW = 1.0
+"""Seconds to answer for a line. A server that takes more holds back what comes."""
+_FEW = 2
+"""What such a server gets instead of :data:`MAX_UNANSWERED`."""
 _LATE = 0.5
 """Seconds. If somebody looks so late at whether IRC answered, this process stood still, and has not read for as long:
 it is looked at once more after as long."""
@@ -71,6 +75,7 @@ class Speaking:
         self._credited = 0.0
         self._is_silent = False
         self._look_at = -inf
+        self._most = MAX_UNANSWERED
         self.lost: str | None = None
         """Why the connection is gone, or cannot be had; whoever sees it makes the node resign."""
         self.unreachable = False
@@ -111,6 +116,7 @@ class Speaking:
         if self.state == "opening":
             self.state, self.prefix, self.limits, self._tries = "open", prefix, limits, 0
             self._credit, self._credited = float(self._standing.config.irc_burst), now
+            self._most = MAX_UNANSWERED
 
     def closed(self, reason: str, now: float) -> None:
         """Its transport is closed."""
@@ -186,9 +192,10 @@ class Speaking:
                 self._standing.out.tell(AskIrc(self.answers.ask()))
         return refused
 
-    def answered(self, number: int) -> list[Handed]:
+    def answered(self, number: int, now: float) -> list[Handed]:
         """IRC has had all lines up to a number; return those."""
         self._look_at = -inf
+        self._most = _FEW if self.answers.oldest + _SLOW < now else MAX_UNANSWERED
         return self.answers.answered(number)
 
     def tick(self, now: float) -> None:
@@ -221,7 +228,7 @@ class Speaking:
     @property
     def _ends_a_batch(self) -> bool:
         """Whether nothing more is said before IRC has answered."""
-        return not len(self) or len(self.answers) >= MAX_UNANSWERED
+        return not len(self) or len(self.answers) >= self._most
 
     @property
     def _silent_at(self) -> float:
@@ -233,7 +240,7 @@ class Speaking:
     def _may_say(self, now: float) -> bool:
         """Return whether IRC has answered for enough to be given more."""
         answers = self.answers
-        return len(answers) < MAX_UNANSWERED and (answers.asked is None or now < answers.oldest + _ASK_WITHIN)
+        return len(answers) < self._most and (answers.asked is None or now < answers.oldest + _ASK_WITHIN)
 
     def _next_line(self, now: float, refused: list[Handed]) -> _Line | None:
         if self._parts:
