@@ -90,16 +90,17 @@ def test_one_question_at_a_time() -> None:
     assert told(speaking, standing, 0.2) == [AskIrc(2)]
 
 
-def test_a_slow_server_is_not_given_more_than_it_can_read_in_time() -> None:
-    speaking, standing = make(irc_burst=100, irc_rate=100.0)
-    for number in range(30):
+@pytest.mark.parametrize(("rate", "most"), [(0.1, 3), (60.0, 3), (100.0, 5), (1e6, MAX_UNANSWERED)])
+def test_a_server_is_not_given_more_than_it_can_read_in_time(rate: float, most: int) -> None:
+    speaking, standing = make(irc_burst=1_000, irc_rate=rate)
+    for number in range(200):
         speaking.put(send(7, number), 0.0)
-    numbers = list(range(1, MAX_UNANSWERED + 1))
-    assert told(speaking, standing, 0.0) == [*numbers, AskIrc(MAX_UNANSWERED)]
-    assert told(speaking, standing, 1.9) == []
-    speaking.answered(MAX_UNANSWERED, 1.0)
-    numbers = [number + MAX_UNANSWERED for number in numbers]
-    assert told(speaking, standing, 2.0) == [*numbers, AskIrc(2 * MAX_UNANSWERED)]
+    numbers = list(range(1, most + 1))
+    assert told(speaking, standing, 0.0) == [*numbers, AskIrc(most)]
+    assert told(speaking, standing, 0.9) == []
+    speaking.answered(most, 1.0)
+    numbers = [number + most for number in numbers]
+    assert told(speaking, standing, 1.0) == [*numbers, AskIrc(2 * most)]
 
 
 def test_while_a_question_is_open_for_long_nothing_is_said() -> None:

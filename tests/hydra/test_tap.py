@@ -13,7 +13,7 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.hydra import tap
 from fyrehose_twisted.hydra.active import Channel
 from fyrehose_twisted.hydra.bots import Bot
-from fyrehose_twisted.hydra.config import NodeConfig, Quorum, Target, Timers
+from fyrehose_twisted.hydra.config import Long, NodeConfig, Quorum, Target, Timers
 from fyrehose_twisted.hydra.keeping import stream_of
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service import HydraService
@@ -76,7 +76,8 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
         "--network trades --network-size 5 --timescale 0.5 --secret-file secret --listen tcp:7000:interface=0.0.0.0"
         " --udp-listen 0.0.0.0:7001 --link tcp:b:6174 --link tcp:b:6174 --link fifo:d --irc irc.example:6667"
         " --irc tls:irc.example:6697 --nick bot --channel #c --channel #d,key --irc-password-file short --irc-rate 2.5"
-        " --irc-burst 7 --sasl-account me --sasl-password-file short --state s --sync --journal j --retention 7d"
+        " --irc-burst 7 --irc-patience 9 --irc-long refuse"
+        " --sasl-account me --sasl-password-file short --state s --sync --journal j --retention 7d"
         " --control unix:c.sock --metrics 9100 --max-links 9 --no-guardian --bot fyrehose_twisted.hydra.bots.Bot"
     )
     config = options["config"]
@@ -87,6 +88,7 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
         Timers(0.5),
     )
     assert (config.irc_rate, config.irc_burst, config.max_links) == (2.5, 7, 9)
+    assert (config.irc_patience, config.irc_long) == (9.0, Long.REFUSE)
     assert options["links"] == ["tcp:b:6174", "fifo:d"]
     assert options["secret"] == SECRET
     assert [one.description for one in options["listening"]] == [
@@ -155,6 +157,8 @@ def test_where_it_listens(text: str, listening: Listening) -> None:
         ("--irc x:1 --channel #c --irc-password-file open", "is open to everybody"),
         ("--irc-rate 0", "--irc-rate 0 is outside"),
         ("--irc-burst 0", "--irc-burst 0 is outside"),
+        ("--irc-patience 0", "--irc-patience 0 is outside"),
+        ("--irc-long cut", "choose split or refuse"),
         ("--sync", "--sync is of no use without --state"),
         ("--retention 7d", "--retention is of no use without --journal"),
         ("--journal j --retention x", "retention 'x'"),

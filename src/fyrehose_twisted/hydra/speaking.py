@@ -28,15 +28,17 @@ _ENOUGH = 0.999
 """What counts as credit for a line: clocks are not exact."""
 MAX_SAID = 4_096
 """Lines of which it is known that they were said."""
-MAX_UNANSWERED = 3
-"""Lines that IRC may have without having answered for them. Many servers read one line a second from those who are
-fast, so more would make a server look silent that is not."""
+MAX_UNANSWERED = 64
+"""Lines that IRC may have without having answered for them, however many it takes a second."""
+_USUAL = 3
+"""The same with an ordinary server. Many read one line a second from those who are fast, so more would make a server
+look silent that is not."""
 _ASK_WITHIN = 2.0
 """Seconds after a line was handed over until IRC is asked whether it has it, while there is more to say."""
 _SLOW = 1.0
 """Seconds to answer for a line. A server that takes more holds back what comes."""
 _FEW = 2
-"""What such a server gets instead of :data:`MAX_UNANSWERED`."""
+"""Lines that such a server may have."""
 _LATE = 0.5
 """Seconds. If somebody looks so late at whether IRC answered, this process stood still, and has not read for as long:
 it is looked at once more after as long."""
@@ -75,7 +77,9 @@ class Speaking:
         self._credited = 0.0
         self._is_silent = False
         self._look_at = -inf
-        self._most = MAX_UNANSWERED
+        # What whoever runs it says that the server takes in 50 ms.
+        self._usual = max(_USUAL, min(MAX_UNANSWERED, int(standing.config.irc_rate / 20)))
+        self._most = self._usual
         self.lost: str | None = None
         """Why the connection is gone, or cannot be had; whoever sees it makes the node resign."""
         self.unreachable = False
@@ -116,7 +120,7 @@ class Speaking:
         if self.state == "opening":
             self.state, self.prefix, self.limits, self._tries = "open", prefix, limits, 0
             self._credit, self._credited = float(self._standing.config.irc_burst), now
-            self._most = MAX_UNANSWERED
+            self._most = self._usual
 
     def closed(self, reason: str, now: float) -> None:
         """Its transport is closed."""
@@ -195,7 +199,7 @@ class Speaking:
     def answered(self, number: int, now: float) -> list[Handed]:
         """IRC has had all lines up to a number; return those."""
         self._look_at = -inf
-        self._most = _FEW if self.answers.oldest + _SLOW < now else MAX_UNANSWERED
+        self._most = _FEW if self.answers.oldest + _SLOW < now else self._usual
         return self.answers.answered(number)
 
     def tick(self, now: float) -> None:
