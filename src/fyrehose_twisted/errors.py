@@ -171,7 +171,8 @@ class TooManyStreams(LocalError):
 class PublishRefused(OperationalError):
     """A packet is not on the tree, as far as is known.
 
-    :ivar why: short stable name of the reason, such as ``no-stream`` or ``timed-out``; after the latter it may be.
+    :ivar why: short stable name of the reason, such as ``no-stream``. After ``timed-out``, ``uncertain`` and
+        ``stopped`` the packet may be published, once at most: published again, it could reach subscribers twice.
     :ivar next: after a collision: a packet number that is free.
     """
 

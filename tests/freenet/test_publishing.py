@@ -10,6 +10,7 @@ from fyrehose_twisted.freenet.events import Delivered, Missed, NotPublished, Pac
 from fyrehose_twisted.freenet.messages import (
     MAX_DATA,
     MAX_PACKET,
+    Dismissed,
     PublishCollision,
     PublishData,
     PublishFailed,
@@ -424,6 +425,132 @@ def test_a_publisher_that_is_gone_is_not_told(relay: Any) -> None:
     relay.say(1, PublishSucceeded(901))
     assert relay.take(3) == []
     assert numbers(relay) == [10]
+
+
+# Repeated to another parent
+
+
+@pytest.fixture
+def repeated(relay: Any) -> Any:
+    """The same relay after it lost parent 1: parent 2 was sent again a packet of its own, and packet 901 of 3.
+
+    Its attributes ``own`` and ``theirs`` are the uids.
+    """
+    relay.call("publish", relay.key, b"own", "token")
+    relay.say(3, data(relay, 901, 20))
+    relay.lose(1)
+    relay.wait(1.0)
+    relay.succeed()
+    sent = relay.take(2)
+    assert [(one.packet, one.data) for one in sent] == [(10, b"own"), (20, b"x")]
+    relay.own, relay.theirs = (one.uid for one in sent)
+    relay.sent.clear()
+    relay.told.clear()
+    return relay
+
+
+def test_a_repeated_packet_gets_no_other_number(repeated: Any) -> None:
+    repeated.say(2, PublishCollision(repeated.own, 99))
+    assert repeated.take() == []
+    assert repeated.of(NotPublished) == [NotPublished("token", repeated.key, "uncertain")]
+    assert repeated.node.counts["uncertain"] == 1
+
+
+def test_the_publisher_of_a_packet_that_a_relay_repeated_gets_no_other_number(repeated: Any) -> None:
+    repeated.say(2, PublishCollision(repeated.theirs, 99))
+    assert repeated.take() == [PublishFailed(901, "uncertain")]
+
+
+def test_a_repeated_packet_whose_number_the_application_insists_on_is_uncertain(relay: Any) -> None:
+    relay.call("publish", relay.key, b"own", "token", number=20)
+    relay.lose(1)
+    relay.wait(1.0)
+    relay.succeed()
+    (sent,) = relay.take(2)
+    relay.say(2, PublishCollision(sent.uid, 31))
+    # A number that is free would invite the application to sign the packet for it.
+    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "uncertain", None)]
+
+
+@pytest.mark.parametrize("reason", ["no-stream", "not-subscribed", "queue-full", "no-subscribers", "loop"])
+def test_a_refusal_of_a_repeated_packet_is_uncertain(repeated: Any, reason: str) -> None:
+    for uid in (repeated.own, repeated.theirs):
+        repeated.say(2, RejectedLoop(uid) if reason == "loop" else PublishFailed(uid, reason))
+    assert repeated.of(NotPublished) == [NotPublished("token", repeated.key, "uncertain")]
+    assert repeated.take() == [PublishFailed(901, "uncertain")]
+
+
+@pytest.mark.parametrize("reason", ["bad-signature", "timed-out"])
+def test_a_reason_that_holds_for_a_repeated_packet_stays(repeated: Any, reason: str) -> None:
+    repeated.say(2, PublishFailed(repeated.own, reason), PublishFailed(repeated.theirs, reason))
+    assert repeated.of(NotPublished) == [NotPublished("token", repeated.key, reason)]
+    assert repeated.take() == [PublishFailed(901, reason)]
+
+
+def test_a_repeated_packet_that_the_root_has_is_published(repeated: Any) -> None:
+    repeated.say(2, PublishSucceeded(repeated.own), PublishSucceeded(repeated.theirs))
+    assert repeated.of(Published) == [Published("token", repeated.key, 10)]
+    assert PublishSucceeded(901) in repeated.take(3)
+
+
+def test_a_packet_stays_repeated_at_a_third_parent(repeated: Any) -> None:
+    repeated.meet(5, 0.12)
+    repeated.lose(2)
+    repeated.wait(1.0)
+    repeated.succeed()
+    own, theirs = repeated.take(5)
+    repeated.sent.clear()
+    repeated.say(5, PublishCollision(own.uid, 99), PublishCollision(theirs.uid, 99))
+    assert repeated.of(NotPublished) == [NotPublished("token", repeated.key, "uncertain")]
+    assert repeated.take() == [PublishFailed(901, "uncertain")]
+
+
+@pytest.mark.parametrize("newest", [10, 10 + 32])
+def test_a_new_root_that_has_given_the_number_of_a_packet_does_not_renumber_it(relay: Any, newest: int) -> None:
+    relay.call("publish", relay.key, b"own", "token")
+    relay.say(3, data(relay, 901, 10, b"theirs"))
+    relay.give(1, newest, b"other")
+    relay.lose(1)
+    relay.wait(1.0)
+    uid = relay.asked_of(2).uid
+    for number in (2, 3, 4):
+        relay.say(number, RejectedLoop(uid))
+    assert relay.stream.is_root
+    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "uncertain")]
+    assert PublishFailed(901, "uncertain") in relay.take(3)
+    assert relay.stream.packets.newest == newest
+
+
+def test_a_packet_that_waited_for_its_first_parent_may_get_another_number(relay: Any) -> None:
+    relay.lose(1)
+    relay.call("publish", relay.key, b"own", "token")
+    relay.say(3, data(relay, 901, 20))
+    relay.wait(1.0)
+    relay.succeed()
+    theirs, own = sorted(relay.take(2), key=lambda one: -one.packet)
+    relay.sent.clear()
+    relay.say(2, PublishCollision(own.uid, 99), PublishCollision(theirs.uid, 99))
+    assert [one.packet for one in relay.take(2)] == [99]
+    assert relay.take(3) == [PublishCollision(901, 99)]
+
+
+def test_a_packet_under_way_is_uncertain_when_the_stream_is_left(relay: Any) -> None:
+    relay.call("publish", relay.key, b"sent", 1)
+    relay.lose(1)
+    relay.call("publish", relay.key, b"not sent", 2)
+    relay.call("leave")
+    reasons = {told.token: told.reason for told in relay.of(NotPublished)}
+    assert reasons == {1: "uncertain", 2: "no-stream"}
+
+
+def test_who_leaves_does_not_answer_for_a_packet_that_its_publisher_will_repeat(relay: Any) -> None:
+    relay.say(3, data(relay, 901, 20))
+    relay.lose(1)
+    relay.say(4, data(relay, 902, 21))
+    relay.take()
+    relay.call("leave")
+    assert relay.take(3) == [Dismissed(relay.key)]
+    assert relay.take(4) == [Dismissed(relay.key), PublishFailed(902, "no-stream")]
 
 
 # On the way down

@@ -87,11 +87,15 @@ class Published(NamedTuple):
     number: int
 
 
+UNCERTAIN = frozenset({"timed-out", "uncertain"})
+"""Reasons of :class:`NotPublished` that leave open whether a root accepted the packet."""
+
+
 class NotPublished(NamedTuple):
     """It is not, or that is not known.
 
-    ``no-stream``, ``no-subscribers``, ``collision``, ``timed-out`` (it may have got to the root), ``queue-full``,
-    ``bad-signature``, or what a node above says.
+    ``no-stream``, ``no-subscribers``, ``collision``, ``queue-full``, ``bad-signature``, or what a node above says.
+    After one of :data:`UNCERTAIN` the packet may be published, once and under the number that it was sent with.
     """
 
     token: Any

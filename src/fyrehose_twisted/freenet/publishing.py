@@ -8,7 +8,15 @@ from typing import Any
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull, UnencodableMessage
 from fyrehose_twisted.freenet.core import Core
-from fyrehose_twisted.freenet.events import Delivered, Missed, NotPublished, Packet, Published, Renumbered
+from fyrehose_twisted.freenet.events import (
+    UNCERTAIN,
+    Delivered,
+    Missed,
+    NotPublished,
+    Packet,
+    Published,
+    Renumbered,
+)
 from fyrehose_twisted.freenet.messages import (
     MAX_DATA,
     PublishCollision,
@@ -29,6 +37,8 @@ MAX_BACKLOG = 4_096
 """Packets of the application that may wait."""
 TRIES = 16
 """How often a packet whose number is taken gets another one."""
+LASTING = frozenset({"bad-signature", "timed-out"})
+"""Reasons for a failure that hold for a repeated packet as well."""
 FIRST_NUMBERS = 2**62
 """The first number of a stream is drawn below this."""
 
@@ -181,7 +191,7 @@ class Publishing:
             fresh = uid
             if upward.sent is not None:
                 # The root that is gone may have given it to subscribers, which look for a parent now.
-                upward = upward._replace(wanted=True)
+                upward = upward._replace(wanted=True, repeated=True)
                 # Who has seen the uid would take it for a loop.
                 fresh = core.new_uid()
                 core.recent.add(fresh)
@@ -281,7 +291,10 @@ class Publishing:
     def _collides(self, stream: Stream, upward: Upward, free: int, now: float) -> None:
         core, own = self._core, upward.own
         core.counts["collisions"] += 1
-        if upward.origin is not None:
+        if upward.repeated:
+            # An earlier root may have accepted it, so another number could publish it twice.
+            self._fails(stream, upward, "uncertain")
+        elif upward.origin is not None:
             core.send(upward.origin, PublishCollision(upward.uid, free))
         elif own is None:
             return
@@ -293,9 +306,14 @@ class Publishing:
     def _fails(self, stream: Stream, upward: Upward, reason: str) -> None:
         core = self._core
         core.counts["publish_failures"] += 1
+        if upward.repeated and reason not in LASTING:
+            # The refusal says nothing of the copy that an earlier parent was sent.
+            reason = "uncertain"
         if upward.origin is not None:
             core.send(upward.origin, PublishFailed(upward.uid, reason))
         elif upward.own is not None:
+            if reason in UNCERTAIN:
+                core.counts["uncertain"] += 1
             core.tell(NotPublished(upward.own.token, stream.key, reason))
 
     # On the way down
@@ -368,7 +386,11 @@ class Publishing:
         """A stream is gone, and whatever waited with it."""
         for uid, upward in tuple(stream.upward.items()):
             self._core.upward.pop(uid, None)
-            self._fails(stream, upward, "no-stream")
+            if upward.sent is None:
+                self._fails(stream, upward, "no-stream")
+            elif upward.origin is None:
+                self._fails(stream, upward, "uncertain")
+            # No answer for a packet of a subscriber: it was dismissed, and repeats the packet to its next parent.
         stream.upward.clear()
         while stream.backlog:
             self._core.tell(NotPublished(stream.backlog.popleft().token, stream.key, "no-stream"))

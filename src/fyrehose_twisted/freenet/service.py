@@ -21,6 +21,7 @@ from fyrehose_twisted.freenet.codec import FreenetCodec
 from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.control import Control
 from fyrehose_twisted.freenet.events import (
+    UNCERTAIN,
     Attached,
     Delivered,
     Dropped,
@@ -70,6 +71,7 @@ REASONS = {
     "not-subscribed": "the node above does not know this one as its subscriber; try again in a moment",
     "collision": "another packet has the number already",
     "timed-out": "the root did not answer in time; the packet may or may not have got there",
+    "uncertain": "the way to the root changed before the root had answered; the packet may or may not have got there",
     "queue-full": "a node on the way to the root has too many packets waiting; try again in a moment",
     "bad-signature": "the stream is signed, and not with this key or not for this number",
     "too-large": "with its signature, the packet is too long",
@@ -486,7 +488,8 @@ class FreenetService(Service):
             case NotPublished(token, key, reason, following):
                 done = self._publishing.pop(token, None)
                 if done is not None:
-                    detail = f"a packet of {key.hex()} was not published ({reason}): {REASONS.get(reason, 'by a peer')}"
+                    outcome = "is not known to be published" if reason in UNCERTAIN else "was not published"
+                    detail = f"a packet of {key.hex()} {outcome} ({reason}): {REASONS.get(reason, 'by a peer')}"
                     done.errback(PublishRefused(reason, detail, following))
                 return
             case Delivered():

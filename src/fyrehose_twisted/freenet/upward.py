@@ -30,6 +30,7 @@ class Upward(NamedTuple):
     :ivar own: what the application asked for, if it came from here.
     :ivar sent: whom it was sent to, ``None`` while there is nobody.
     :ivar wanted: whether a root accepts it that has no other subscriber than ``origin``.
+    :ivar repeated: whether it was sent to an earlier parent, which did not answer: a root may have published it.
     """
 
     uid: int
@@ -40,3 +41,4 @@ class Upward(NamedTuple):
     until: float
     sent: Neighbour | None
     wanted: bool = True
+    repeated: bool = False
