@@ -19,6 +19,7 @@ from fyrehose_twisted.freenet.invariants import (
     NoCycle,
     NothingVanishes,
     OneTree,
+    PublishedOnce,
 )
 from fyrehose_twisted.freenet.meeting import Meeting
 from fyrehose_twisted.freenet.members import Members
@@ -287,6 +288,34 @@ def publishes_where_nobody_hears(patch: Patch) -> None:
     patch.setattr(Publishing, "_is_wanted", lambda self, stream, upward: True)
 
 
+def renumbers_a_repeated_packet(patch: Patch) -> None:
+    original = Publishing._collides
+
+    def collides(self: Any, stream: Stream, upward: Any, free: int, now: float) -> None:
+        original(self, stream, upward._replace(repeated=False), free, now)
+
+    patch.setattr(Publishing, "_collides", collides)
+
+
+def refuses_a_repeated_packet(patch: Patch) -> None:
+    original = Publishing._fails
+
+    def fails(self: Any, stream: Stream, upward: Any, reason: str) -> None:
+        original(self, stream, upward._replace(repeated=False), reason)
+
+    patch.setattr(Publishing, "_fails", fails)
+
+
+def refuses_a_packet_that_is_under_way(patch: Patch) -> None:
+    original = Publishing.closed
+
+    def closed(self: Any, stream: Stream) -> None:
+        stream.upward = {uid: upward._replace(sent=None) for uid, upward in stream.upward.items()}
+        original(self, stream)
+
+    patch.setattr(Publishing, "closed", closed)
+
+
 def lets_others_wait_without_limit(patch: Patch) -> None:
     original = Publishing.publish_received
 
@@ -367,6 +396,9 @@ BUGS = [
     Bug(gives_packets_to_the_first_only, (Arrives.name,), Calm, seed=2),
     Bug(says_that_it_has_published_too_soon, (NothingVanishes.name, Arrives.name), Calm, seed=0),
     Bug(publishes_where_nobody_hears, (Heard.name,), Calm, seed=1),
+    Bug(renumbers_a_repeated_packet, (PublishedOnce.name,), Storm, seed=3, message=" and packet "),
+    Bug(refuses_a_repeated_packet, (PublishedOnce.name,), Islands, seed=1, message="was refused"),
+    Bug(refuses_a_packet_that_is_under_way, (PublishedOnce.name,), Storm, seed=4, message="was refused (no-stream)"),
     Bug(waits_for_greetings_for_good, (Bounded.name,), Callers, seed=1, message="has not greeted for"),
     Bug(keeps_any_number_of_links_that_have_not_greeted, (Bounded.name,), Callers, seed=0, message="have not greeted"),
     Bug(lets_others_wait_without_limit, (Bounded.name,), Strangers, seed=0),
@@ -388,5 +420,5 @@ def test_a_search_finds_a_seed_that_shows_the_bug(bug: Bug, monkeypatch: Patch) 
 
 def test_every_invariant_has_a_bug() -> None:
     found = {name for bug in BUGS for name in bug.invariants}
-    every = NoCycle, NobodyIsStuck, OneTree, DeliveredOnce, NothingVanishes, Heard, Arrives, Bounded, FewRestarts
-    assert {invariant.name for invariant in every} <= found
+    every = {NoCycle, NobodyIsStuck, OneTree, DeliveredOnce, PublishedOnce, NothingVanishes, Heard, Arrives, Bounded}
+    assert {invariant.name for invariant in every | {FewRestarts}} <= found

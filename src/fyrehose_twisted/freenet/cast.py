@@ -148,7 +148,7 @@ class Cast(Observer):
         :param needs_hearer: whether it fails where no other node is subscribed; by default every other packet does.
         """
         self._numbers += 1
-        data = b"packet %d" % self._numbers
+        data = packet_data(self._numbers)
         self.published[data] = host
         if needs_hearer is None:
             needs_hearer = self._numbers % 2 == 0
@@ -203,6 +203,11 @@ class Cast(Observer):
             host: None if stream.parent is None else by_id.get(stream.parent.node)
             for host, stream in self.streams(key).items()
         }
+
+
+def packet_data(token: int) -> bytes:
+    """Return the data of the packet that an application published with a token."""
+    return b"packet %d" % token
 
 
 @implementer(ILinkNode)

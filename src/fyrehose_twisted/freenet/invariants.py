@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, NoReturn
 
-from fyrehose_twisted.freenet.cast import Cast
-from fyrehose_twisted.freenet.events import Attached, Delivered, NotPublished, Published
+from fyrehose_twisted.freenet.cast import Cast, packet_data
+from fyrehose_twisted.freenet.events import UNCERTAIN, Attached, Delivered, NotPublished, Published
 from fyrehose_twisted.freenet.publishing import MAX_BACKLOG
 from fyrehose_twisted.freenet.searching import MAX_PARALLEL
 from fyrehose_twisted.freenet.stream import Stream
@@ -149,6 +149,46 @@ class DeliveredOnce(TreeInvariant):
                 got[event.key, number, data] = None
                 if not self._forged and data not in self.cast.published:
                     self.violated(f"packet {number} was never published: {data!r}", host)
+
+
+class PublishedOnce(TreeInvariant):
+    """All applications are given a packet under one number, which is the number that its publisher was told. A packet
+    that was refused is given to no application."""
+
+    name = "each packet once"
+
+    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
+        super().__init__(cast, keys)
+        self._numbers: dict[tuple[bytes, bytes], int] = {}
+        self._refused: dict[tuple[bytes, bytes], str] = {}
+
+    def told(self, host: Host, event: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        match event:
+            case Delivered(key, packets):
+                for number, data in packets:
+                    self._number(host, key, data, number)
+            case Published(token, key, number):
+                self._number(host, key, packet_data(token), number)
+            case NotPublished(token, key, reason) if reason not in UNCERTAIN:
+                packet = key, packet_data(token)
+                self._refused[packet] = reason
+                if packet in self._numbers:
+                    self._refuse(host, packet)
+
+    def _number(self, host: Host, key: bytes, data: bytes, number: int) -> None:
+        if data not in self.cast.published:
+            return  # Forged: an adversary may repeat it under any number.
+        packet = key, data
+        known = self._numbers.setdefault(packet, number)
+        if known != number:
+            self.violated(f"{data!r} is packet {known} and packet {number}", host)
+        if packet in self._refused:
+            self._refuse(host, packet)
+
+    def _refuse(self, host: Host, packet: tuple[bytes, bytes]) -> NoReturn:
+        reason, number = self._refused[packet], self._numbers[packet]
+        self.violated(f"{packet[1]!r} was refused ({reason}), and is packet {number}", host)
 
 
 class NothingVanishes(TreeInvariant):

@@ -22,6 +22,7 @@ from fyrehose_twisted.freenet.invariants import (
     NoCycle,
     NothingVanishes,
     OneTree,
+    PublishedOnce,
     disagreement,
 )
 from fyrehose_twisted.freenet.node import FreenetNode
@@ -92,6 +93,7 @@ class TreeScenario(Scenario):
             NoCycle(self.cast, self.streams),
             NobodyIsStuck(self.cast, self.streams, self.stuck),
             self.delivered_once(),
+            PublishedOnce(self.cast, self.streams),
             Bounded(self.cast, self.streams),
             OneTree(self.cast, self.streams),
             self.arrives,
