@@ -10,6 +10,7 @@ from suite.planted import Bug, Patch, check_seed, each, search
 from fyrehose_twisted.freenet.core import Core
 from fyrehose_twisted.freenet.events import Published
 from fyrehose_twisted.freenet.invariants import (
+    AnnouncedOnce,
     Arrives,
     Bounded,
     DeliveredOnce,
@@ -196,6 +197,18 @@ def looks_as_often_for_a_busy_node(patch: Patch) -> None:
         original(self, search, reason, now)
 
     patch.setattr(Restarts, "own_ended", own_ended)
+
+
+def announces_a_restart_again(patch: Patch) -> None:
+    original = Restarts.restarted
+
+    def restarted(self: Any, message: Any, neighbour: Any, now: float) -> None:
+        stream = self._core.streams.get(message.key)
+        if stream is not None and stream.parent is neighbour and stream.restart_uid == message.uid:
+            stream.restart_uid = None
+        original(self, message, neighbour, now)
+
+    patch.setattr(Restarts, "restarted", restarted)
 
 
 # Neighbours
@@ -386,6 +399,7 @@ BUGS = [
     Bug(looks_for_a_parent_only_once, (NobodyIsStuck.name, OneTree.name), Deaths, seed=0),
     Bug(never_hears_that_a_restart_is_over, (NobodyIsStuck.name, OneTree.name), Deaths, seed=2),
     Bug(never_ends_its_own_restart, TREE, Islands, seed=0),
+    Bug(announces_a_restart_again, (AnnouncedOnce.name,), Deaths, seed=0),
     Bug(follows_every_hint, (FewRestarts.name,), Hints, seed=0),
     Bug(looks_as_often_for_a_busy_node, (FewRestarts.name,), Hints, seed=0),
     Bug(never_dials_again, (OneTree.name, Arrives.name), Storm, seed=0),
@@ -421,4 +435,4 @@ def test_a_search_finds_a_seed_that_shows_the_bug(bug: Bug, monkeypatch: Patch) 
 def test_every_invariant_has_a_bug() -> None:
     found = {name for bug in BUGS for name in bug.invariants}
     every = {NoCycle, NobodyIsStuck, OneTree, DeliveredOnce, PublishedOnce, NothingVanishes, Heard, Arrives, Bounded}
-    assert {invariant.name for invariant in every | {FewRestarts}} <= found
+    assert {invariant.name for invariant in every | {FewRestarts, AnnouncedOnce}} <= found

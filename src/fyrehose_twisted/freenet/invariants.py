@@ -7,11 +7,21 @@ from typing import Any, NoReturn
 
 from fyrehose_twisted.freenet.cast import Cast, packet_data
 from fyrehose_twisted.freenet.events import UNCERTAIN, Attached, Delivered, NotPublished, Published
+from fyrehose_twisted.freenet.messages import (
+    Dismissed,
+    ResubscribeRequest,
+    SubscribeRequest,
+    SubscribeRestarted,
+    SubscribeSucceeded,
+    SubscribeSucceededNewRoot,
+    Unsubscribe,
+)
 from fyrehose_twisted.freenet.publishing import MAX_BACKLOG
 from fyrehose_twisted.freenet.searching import MAX_PARALLEL
 from fyrehose_twisted.freenet.stream import Stream
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant
+from fyrehose_twisted.sim.observer import Packet
 
 CYCLE_LASTS = 60.0
 """Seconds that a cycle may last."""
@@ -280,6 +290,36 @@ class FewRestarts(TreeInvariant):
                 recent = [when for when in restarts if stream.restarted_at - when < interval]
                 if len(recent) > self.limit:
                     self.violated(f"{key.hex()[:8]} was restarted {len(recent)} times in {interval:g} s", host)
+
+
+class AnnouncedOnce(TreeInvariant):
+    """A node announces a restart to a subscriber once, unless the path between them, or to the root, changed."""
+
+    name = "restarts are announced once"
+
+    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
+        super().__init__(cast, keys)
+        self._announced: dict[tuple[str, str, bytes], int] = {}
+        self._nodes = {host.address[0]: host for host in cast.hosts}
+
+    def sent(self, packet: Packet) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        message, source, to = packet.data, packet.source.address[0], packet.to[0]
+        match message:
+            case SubscribeRestarted(key, uid, _) if source in self._nodes and to in self._nodes:
+                below = self._nodes[to]
+                if not below.running or not _knows(packet.source.node.streams.get(key), below):
+                    return  # A node whose request waits for this one is told the same, and has no subtree yet.
+                path = source, to, key
+                if self._announced.get(path) == uid:
+                    self.violated(f"restart {uid:x} of {key.hex()[:8]} was announced again", packet.source, below)
+                self._announced[path] = uid
+            case SubscribeSucceeded(key) | SubscribeSucceededNewRoot(key) | Dismissed(key):
+                # The restart is over, or the subscriber no longer belongs to the node.
+                self._announced.pop((source, to, key), None)
+            case SubscribeRequest(_, key) | ResubscribeRequest(_, key) | Unsubscribe(key):
+                # The node that asks comes along another path, and is told of the restart that it waits for.
+                self._announced.pop((to, source, key), None)
 
 
 class Bounded(TreeInvariant):

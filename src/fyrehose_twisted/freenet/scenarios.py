@@ -13,6 +13,7 @@ from fyrehose_twisted.freenet.codec import FreenetCodec
 from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.hint_flooder import HintFlooder
 from fyrehose_twisted.freenet.invariants import (
+    AnnouncedOnce,
     Arrives,
     Bounded,
     DeliveredOnce,
@@ -95,6 +96,7 @@ class TreeScenario(Scenario):
             self.delivered_once(),
             PublishedOnce(self.cast, self.streams),
             Bounded(self.cast, self.streams),
+            AnnouncedOnce(self.cast, self.streams),
             OneTree(self.cast, self.streams),
             self.arrives,
         ):
