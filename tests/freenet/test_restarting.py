@@ -63,6 +63,14 @@ def test_a_restart_is_announced_once_unless_the_path_changes(below: Any) -> None
     assert below.take(3) == [news]
 
 
+def test_a_restart_is_announced_once_to_a_subscriber_that_asks_again(below: Any) -> None:
+    below.request(3)
+    below.take()
+    other = SubscribeRestarted(below.key, 78, below.at(0.05))
+    below.say(1, other)
+    assert below.take(3) == [other]
+
+
 # The parent is lost
 
 

@@ -92,11 +92,11 @@ class Restarts:
         core = self._core
         place = core.location if uid == stream.own_uid else stream.restart_place
         message = SubscribeRestarted(stream.key, uid, place)
-        for subscriber in stream.subscribers:
-            core.counts["restarted_sent"] += 1
-            core.send(subscriber, message)
-        for held in stream.held:
-            core.send(held.origin, message)
+        # A subscriber whose link broke and came back may ask again, and be held.
+        for neighbour in dict.fromkeys((*stream.subscribers, *(held.origin for held in stream.held))):
+            if neighbour in stream.subscribers:
+                core.counts["restarted_sent"] += 1
+            core.send(neighbour, message)
 
     # With a parent
 
