@@ -172,6 +172,69 @@ def test_a_packet_that_a_lost_root_may_have_given_out_is_wanted(member: Any) -> 
     assert again.wanted
 
 
+@pytest.fixture
+def regrowing(member: Any) -> Any:
+    """A node that has just become the root, since its parent, the root, is gone; it has no subscriber yet."""
+    member.lose(1)
+    member.wait(1.0)
+    uid = member.asked_of(2).uid
+    for number in (2, 3, 4):
+        member.say(number, RejectedLoop(uid))
+    assert member.stream.is_root
+    member.sent.clear()
+    member.told.clear()
+    return member
+
+
+def test_a_new_root_accepts_a_packet_once_a_subscriber_of_the_old_one_has_found_it(regrowing: Any) -> None:
+    regrowing.call("publish", regrowing.key, b"own", "token", need_subscriber=True)
+    regrowing.wait(8.0)
+    assert regrowing.told == []
+    regrowing.adopt(3)
+    regrowing.wait(0.5)
+    assert [one.token for one in regrowing.of(Published)] == ["token"]
+    assert [one.data for one in regrowing.take(3) if isinstance(one, SubscribeData)] == [b"own"]
+
+
+def test_a_new_root_refuses_a_packet_that_no_subscriber_has_come_for(regrowing: Any) -> None:
+    regrowing.call("publish", regrowing.key, b"own", "token", need_subscriber=True)
+    regrowing.wait(9.9)
+    assert regrowing.told == []
+    regrowing.wait(0.2)
+    assert regrowing.of(NotPublished) == [NotPublished("token", regrowing.key, "no-subscribers")]
+    assert not regrowing.stream.upward
+    regrowing.call("publish", regrowing.key, b"own", "later", need_subscriber=True)
+    assert regrowing.of(NotPublished) == [NotPublished("later", regrowing.key, "no-subscribers")]
+
+
+def test_packets_that_waited_for_a_subscriber_come_before_later_ones(regrowing: Any) -> None:
+    for token in range(3):
+        regrowing.call("publish", regrowing.key, b"%d" % token, token, need_subscriber=True)
+    regrowing.adopt(3)
+    regrowing.call("publish", regrowing.key, b"3", 3, need_subscriber=True)
+    assert [one.data for one in regrowing.take(3)] == [b"0", b"1", b"2", b"3"]
+    assert [one.token for one in regrowing.of(Published)] == [0, 1, 2, 3]
+
+
+def test_packets_that_need_no_subscriber_do_not_wait_for_one(regrowing: Any) -> None:
+    regrowing.call("publish", regrowing.key, b"needs one", 1, need_subscriber=True)
+    regrowing.call("publish", regrowing.key, b"needs none", 2)
+    assert [one.token for one in regrowing.of(Published)] == [2]
+    assert len(regrowing.stream.upward) == 1
+
+
+def test_packets_that_wait_for_a_subscriber_go_to_a_new_parent(regrowing: Any) -> None:
+    regrowing.call("publish", regrowing.key, b"own", "token", need_subscriber=True)
+    regrowing.meet(5, 0.01)
+    number, request = regrowing.asked()
+    regrowing.say(number, SubscribeSucceeded(regrowing.key, request.uid, regrowing.at(0.0)))
+    (sent,) = [one for one in regrowing.take(number) if isinstance(one, PublishData)]
+    assert not sent.wanted
+    regrowing.say(number, PublishCollision(sent.uid, 99))
+    # No parent had it before, so it is no repeated one.
+    assert [one.packet for one in regrowing.take(number)] == [99]
+
+
 # Below the root
 
 

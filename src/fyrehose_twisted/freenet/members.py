@@ -26,6 +26,10 @@ from fyrehose_twisted.freenet.packets import FAR, ahead
 from fyrehose_twisted.freenet.search import Search
 from fyrehose_twisted.freenet.stream import Change, Stream
 
+REGROWTH = 10.0
+"""Seconds in which the members of a tree that lost its root find the new one: it and they look 2 s and 4 s after they
+became roots."""
+
 
 class Members:
     """Parents, subscribers, and streams that come and go with them.
@@ -160,6 +164,8 @@ class Members:
         stream.attempts = 0
         stream.lives += 1
         stream.follow_at, stream.busy_looks = float("inf"), 0
+        regrows = parent is None and search.must_beat is not None
+        stream.regrows_until = now + REGROWTH if regrows else float("-inf")
         if search.must_beat is not None:
             stream.uids.append(search.sent_uid)
         if old is not None and old is not parent:

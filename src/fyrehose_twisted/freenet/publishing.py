@@ -39,6 +39,8 @@ TRIES = 16
 """How often a packet whose number is taken gets another one."""
 LASTING = frozenset({"bad-signature", "timed-out"})
 """Reasons for a failure that hold for a repeated packet as well."""
+SUBSCRIBER_POLL = 0.5
+"""Seconds between two looks of a new root for a subscriber that a packet needs."""
 FIRST_NUMBERS = 2**62
 """The first number of a stream is drawn below this."""
 
@@ -153,11 +155,33 @@ class Publishing:
             core.counts["bad_signatures"] += 1
             self._fails(stream, upward, "bad-signature")
         elif not self._is_wanted(stream, upward):
+            if now < min(stream.regrows_until, upward.until):
+                self._wait_for_subscriber(stream, upward, now)
+                return
             core.counts["without_subscribers"] += 1
             self._fails(stream, upward, "no-subscribers")
         else:
+            self._take_waiting(stream, now)
             self._spread(stream, number, upward.data, upward.origin)
             self._is_published(stream, upward)
+
+    def _wait_for_subscriber(self, stream: Stream, upward: Upward, now: float) -> None:
+        """Hold a packet at a new root, which subscribers of the old root may not have found yet."""
+        core, uid = self._core, upward.uid
+        stream.upward[uid] = upward._replace(sent=None)
+        core.upward[uid] = stream
+        core.at(min(now + SUBSCRIBER_POLL, stream.regrows_until, upward.until), self._look_for_subscriber, stream, uid)
+
+    def _look_for_subscriber(self, stream: Stream, uid: int, now: float) -> None:
+        if self._core.upward.get(uid) is stream and stream.is_root:
+            self._take(stream, self._forget(stream, uid), now)
+            self._from_backlog(stream, now)
+
+    def _take_waiting(self, stream: Stream, now: float) -> None:
+        """Accept the packets that a root holds and that are wanted by now, in their order."""
+        wanted = [uid for uid, upward in stream.upward.items() if self._is_wanted(stream, upward)]
+        for upward in [self._forget(stream, uid) for uid in wanted]:
+            self._take(stream, upward, now)
 
     def _is_wanted(self, stream: Stream, upward: Upward) -> bool:
         """Say whether a subscriber gets the packet here, besides the sender, or the packet is wanted all the same."""

@@ -84,6 +84,7 @@ class Stream:
     :ivar busy_looks: looks of this root, since it is one, that met a nearer node without a parent.
     :ivar recalled: in which of its lives packets were last given to the parent that lacked them.
     :ivar renumbered: whether the next packet is counted from somewhere else.
+    :ivar regrows_until: until when the new root of a tree that lost its old one expects subscribers that look for it.
     :ivar lives: how often it got another parent or became root, so that timers know whether they still matter.
     """
 
@@ -108,6 +109,7 @@ class Stream:
         "parent",
         "phase",
         "recalled",
+        "regrows_until",
         "renumbered",
         "restart_place",
         "restart_uid",
@@ -148,6 +150,7 @@ class Stream:
         self.busy_looks = 0
         self.lives = 0
         self.recalled = -1
+        self.regrows_until = float("-inf")
         self.renumbered = False
 
     def change(self, change: Change) -> None:
