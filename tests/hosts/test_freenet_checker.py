@@ -19,9 +19,13 @@ def read(client: str, *lines: str, number: int | None = None) -> list[Entry]:
     return [entry(30, client, "read", line=line, number=number or ord(line)) for line in lines]
 
 
+def failed(line: str, why: str) -> list[Entry]:
+    return [entry(2, "p", "failed", answer={"id": line, "error": "not published", "why": why})]
+
+
 RENUMBERED = [entry(30, "a/1", "noticed", answer={"change": "Renumbered"})]
 ATTACHED = [entry(30, "a/1", "noticed", answer={"change": "Attached"})]
-TWO = published(1, "x") + published(1, "y")
+ASKED = [entry(1, "p", "asked", line="x"), entry(1, "p", "asked", line="y")]
 BEGAN = [entry(0, "a/1", "began"), entry(0, "b/1", "began")]
 ONE = [entry(20, "harness", "one")]
 
@@ -33,9 +37,12 @@ ONE = [entry(20, "harness", "one")]
         ONE + published(21, "x") + read("a/1", "x") + read("b/1", "x"),
         [*ONE, *published(21, "x"), *read("a/1", "x"), entry(19, "b/1", "ended")],
         [*ONE, entry(21, "p", "asked", line="x"), *read("a/1", "x")],
-        TWO + read("a/1", "x", number=7) + RENUMBERED + read("a/1", "y", number=7),
-        TWO + read("a/1", "x", number=7) + read("b/1", "y", number=7),
-        published(1, "x") + read("a/1", "x", number=7) + ONE,
+        ASKED + read("a/1", "x", number=7) + RENUMBERED + read("a/1", "y", number=7),
+        ASKED + read("a/1", "x", number=7) + read("b/1", "y", number=7),
+        ASKED + read("a/1", "x", number=7) + read("b/1", "x", number=7) + ONE,
+        ASKED + failed("x", "uncertain") + read("a/1", "x"),
+        ASKED + failed("x", "timed-out") + read("a/1", "x"),
+        ASKED + failed("x", "no-subscribers") + read("a/1", "y"),
         [*published(1, "x"), *read("a/1", "x"), entry(2, "a/1", "ended"), entry(3, "a/2", "began"), *read("a/2", "x")],
     ],
 )
@@ -48,12 +55,21 @@ def test_a_right_history_passes(history: list[Entry]) -> None:
     [
         (published(1, "x") + read("a/1", "x", "x"), "read 2 times: a/1 has x"),
         (read("a/1", "x"), "read and never published: x"),
-        (TWO + read("a/1", "x", "y", number=7), "two packets: 7 is x and y at a/1"),
-        (TWO + read("a/1", "x", number=7) + ATTACHED + read("a/1", "y", number=7), "two packets: 7 is x and y at a/1"),
+        (ASKED + read("a/1", "x", "y", number=7), "two packets: 7 is x and y at a/1"),
+        (
+            ASKED + read("a/1", "x", number=7) + ATTACHED + read("a/1", "y", number=7),
+            "two packets: 7 is x and y at a/1",
+        ),
         (
             ONE + published(21, "x") + read("a/1", "x", number=7) + read("b/1", "x"),
-            "renumbered: a/1 has x as 7, told 120",
+            "renumbered: a/1 has x as 7, and it was told as 120",
         ),
+        (published(1, "x") + read("a/1", "x", number=7) + ONE, "renumbered: a/1 has x as 7, and it was told as 120"),
+        (
+            ASKED + read("a/1", "x", number=7) + read("b/1", "x", number=8),
+            "renumbered: b/1 has x as 8, and it was read by a/1 as 7",
+        ),
+        (ASKED + failed("x", "collision") + read("a/1", "x"), "refused and read: x (collision)"),
         (ONE + published(21, "x") + read("a/1", "x"), "lost: b/1 has not x"),
         (
             [*ONE, entry(2, "b/1", "ended"), entry(3, "b/2", "began"), *published(21, "x"), *read("a/1", "x")],

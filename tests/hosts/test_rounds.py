@@ -12,15 +12,13 @@ import pytest
 from hosts.run import ROUNDS, describe, run_round
 from suite.spaces import PROGRAMS, refusal
 
-HELD = [protocol for protocol in ROUNDS if protocol != "freenet"]
-"""Not yet freenet: a packet whose receipt is held up for long may be published under a second number."""
 MOST = 30
 """Rounds of a protocol, however long the soak is."""
 
 
 @pytest.mark.parametrize(
     "protocol",
-    [pytest.param(name, marks=pytest.mark.soak(seconds=30 if name.startswith("hydra") else 0)) for name in HELD],
+    [pytest.param(name, marks=pytest.mark.soak(seconds=30 if name == "hydra-partitions" else 0)) for name in ROUNDS],
 )
 def test_what_clients_were_told_holds_on_several_hosts(protocol: str, program: Callable[[str, str], Path]) -> None:
     for name, package in (*PROGRAMS.items(), ("nft", "nftables"), ("ngircd", "ngircd")):

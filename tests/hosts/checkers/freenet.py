@@ -1,4 +1,5 @@
-"""Checker of freenet histories: each packet at most once and under one number, and one tree in the end.
+"""Checker of freenet histories: each packet at most once and under one number, refused ones never, and one tree in the
+end.
 
 Entries that it reads:
 
@@ -6,6 +7,7 @@ Entries that it reads:
 ``began``      a client subscribed; it lives until an ``ended`` of its own
 ``asked``      a publisher publishes ``line``, a text that it never uses again
 ``told``       ``line`` was published as packet ``number``
+``failed``     the ``answer`` for the line in its ``id`` was no number; its ``why`` says what became of the line
 ``read``       a subscriber was given ``line`` as packet ``number``
 ``noticed``    a subscriber was given another ``answer``; after a change ``Renumbered`` numbers count anew
 ``one``        the harness saw a packet of each publisher at each subscriber after the last fault
@@ -22,6 +24,9 @@ from collections.abc import Sequence
 
 from hosts.history import Entry, of_kind
 
+UNCERTAIN = "timed-out", "uncertain", "stopped"
+"""Reasons after which a packet may be published all the same."""
+
 
 def check(history: Sequence[Entry]) -> list[str]:
     """Return the violations of a history, none if it is right."""
@@ -35,13 +40,15 @@ def check(history: Sequence[Entry]) -> list[str]:
         if count > 1
     ]
     asked = {entry["line"]: entry["at"] for entry in of_kind(history, "asked")}
-    strange = {line for lines in reads.values() for line in lines} - set(asked)
+    read = {line for lines in reads.values() for line in lines}
+    strange = read - set(asked)
     violations += [f"read and never published: {line}" for line in sorted(strange)]
     violations += _one_packet_a_number(history)
+    violations += _one_number_a_packet(history)
+    violations += [f"refused and read: {line} ({why})" for line, why in _refused(history).items() if line in read]
     one = next((entry["at"] for entry in of_kind(history, "one")), None)
     if one is None:
         return violations
-    violations += _told_numbers(history, {line for line, at in asked.items() if at >= one})
     ended = {entry["client"] for entry in of_kind(history, "ended")}
     live = [entry["client"] for entry in of_kind(history, "began") if entry["client"] not in ended]
     return violations + [
@@ -66,10 +73,22 @@ def _one_packet_a_number(history: Sequence[Entry]) -> list[str]:
     return violations
 
 
-def _told_numbers(history: Sequence[Entry], late: set[str]) -> list[str]:
-    told = {entry["line"]: entry["number"] for entry in of_kind(history, "told") if entry["line"] in late}
-    return [
-        f"renumbered: {entry['client']} has {entry['line']} as {entry['number']}, told {told[entry['line']]}"
-        for entry in of_kind(history, "read")
-        if told.get(entry["line"], entry["number"]) != entry["number"]
-    ]
+def _one_number_a_packet(history: Sequence[Entry]) -> list[str]:
+    numbers = {entry["line"]: (entry["number"], "told") for entry in of_kind(history, "told")}
+    violations = []
+    for entry in of_kind(history, "read"):
+        line, number, client = entry["line"], entry["number"], entry["client"]
+        known, where = numbers.setdefault(line, (number, f"read by {client}"))
+        if known != number:
+            violations.append(f"renumbered: {client} has {line} as {number}, and it was {where} as {known}")
+    return violations
+
+
+def _refused(history: Sequence[Entry]) -> dict[str, str]:
+    """Return the lines that are not published, each with the reason; without those of which that is not certain."""
+    answers = [entry["answer"] for entry in of_kind(history, "failed")]
+    return {
+        answer["id"]: answer["why"]
+        for answer in answers
+        if answer.get("why", "stopped") not in UNCERTAIN and answer.get("id")
+    }
