@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any, NoReturn
 
 from fyrehose_twisted.freenet.cast import Cast, packet_data
@@ -293,13 +293,15 @@ class FewRestarts(TreeInvariant):
 
 
 class AnnouncedOnce(TreeInvariant):
-    """A node announces a restart to a subscriber once, unless the path between them, or to the root, changed."""
+    """A node announces a restart to a subscriber once, unless the path between them, or to the root, changed. The
+    answer to a request that belongs to the restart is not counted."""
 
     name = "restarts are announced once"
 
     def __init__(self, cast: Cast, keys: list[bytes]) -> None:
         super().__init__(cast, keys)
         self._announced: dict[tuple[str, str, bytes], int] = {}
+        self._requests: defaultdict[tuple[str, str, bytes], set[int]] = defaultdict(set)
         self._nodes = {host.address[0]: host for host in cast.hosts}
 
     def sent(self, packet: Packet) -> None:
@@ -311,15 +313,26 @@ class AnnouncedOnce(TreeInvariant):
                 if not below.running or not _knows(packet.source.node.streams.get(key), below):
                     return  # A node whose request waits for this one is told the same, and has no subtree yet.
                 path = source, to, key
-                if self._announced.get(path) == uid:
+                if self._announced.get(path) != uid:
+                    self._announced[path] = uid
+                elif uid in self._requests[path]:
+                    self._requests[path].remove(uid)
+                else:
                     self.violated(f"restart {uid:x} of {key.hex()[:8]} was announced again", packet.source, below)
-                self._announced[path] = uid
             case SubscribeSucceeded(key) | SubscribeSucceededNewRoot(key) | Dismissed(key):
                 # The restart is over, or the subscriber no longer belongs to the node.
                 self._announced.pop((source, to, key), None)
-            case SubscribeRequest(_, key) | ResubscribeRequest(_, key) | Unsubscribe(key):
-                # The node that asks comes along another path, and is told of the restart that it waits for.
-                self._announced.pop((to, source, key), None)
+                self._requests.pop((source, to, key), None)
+
+    def arrived(self, packet: Packet, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        below, here = packet.source.address[0], host.address[0]
+        match packet.data:
+            case SubscribeRequest(_, key) | Unsubscribe(key):
+                self._announced.pop((here, below, key), None)
+            case ResubscribeRequest(uid, key):
+                self._announced.pop((here, below, key), None)
+                self._requests[here, below, key].add(uid)
 
 
 class Bounded(TreeInvariant):
