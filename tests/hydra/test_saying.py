@@ -161,3 +161,16 @@ def test_a_line_of_another_term_is_dropped_and_counted(leader: Any, net: Any) ->
     other.send(Ping(0, "v", 7), Send(7, LINE))
     assert leader.host.said == []
     assert leader.node.counts["send_of_another_term"] == 1
+
+
+def test_no_more_is_under_way_than_a_leader_takes_of_each_node(make_cohort: Any, net: Any) -> None:
+    cohort = make_cohort(max_queue=6, network_size=3)
+    for number in range(5):
+        cohort.host.call("say", b"PRIVMSG #c :%d" % number, number)
+    net.run(0.01)
+    first = sent(cohort)
+    assert [text for _, text in first] == [b"PRIVMSG #c :0", b"PRIVMSG #c :1"]
+    cohort.end.send(Recv(0, with_tag(first[0][0], b":bot!u@h PRIVMSG #c :0")))
+    net.run(0.01)
+    assert [text for _, text in sent(cohort)] == [b"PRIVMSG #c :2"]
+    assert said(cohort.host) == [(0, Outcome.SAID, "")]

@@ -322,6 +322,8 @@ class HydraNode:
             name = self._parts.speaking.heard(message.line)
             if name is not None:
                 self._parts.saying.heard(name, untag(message.line)[1])
+                if self._parts.saying.waits:
+                    self._settle(now)
 
     def _send_received(self, message: Send, tie: Tie, now: float) -> None:
         if not tie.carries:

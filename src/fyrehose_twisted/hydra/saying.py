@@ -42,6 +42,11 @@ class Saying:
     def __len__(self) -> int:
         return len(self._waiting) + len(self._under_way)
 
+    @property
+    def waits(self) -> bool:
+        """Whether a line waits for a leader, or for answers to others."""
+        return bool(self._waiting)
+
     def say(self, line: bytes, token: Hashable, now: float, *, retry: bool) -> None:
         """Take a line.
 
@@ -56,13 +61,16 @@ class Saying:
         self._waiting.append(_Wish(f"{self._nonce}.{self._number}", line, token, now, retry))
 
     def take(self, now: float) -> list[tuple[str, Send]]:
-        """Return what can go now, with its name."""
+        """Return what can go now, with its name; the rest waits for answers."""
         standing = self._standing
         me = standing.id
         if me is None or not standing.in_term or not self._waiting:
             return []
         going = []
-        while self._waiting:
+        # A leader's queue has room for so many of each node.
+        nodes = standing.config.network_size or len(standing.registry)
+        room = max(1, standing.config.max_queue // max(2, nodes))
+        while self._waiting and len(self._under_way) < room:
             wish = self._waiting.popleft()
             wish.sent = True
             self._under_way[wish.name] = wish
