@@ -24,7 +24,7 @@ from fyrehose_twisted.errors import ConfigurationError, PublishQueueFull, StateF
 from fyrehose_twisted.hydra.active import Channel, IrcConfig
 from fyrehose_twisted.hydra.bots import Bot, IrcLine
 from fyrehose_twisted.hydra.config import NodeConfig, Timers
-from fyrehose_twisted.hydra.events import LeaderChanged, Missed, Outcome, Received, Role, ToIrc
+from fyrehose_twisted.hydra.events import AskIrc, LeaderChanged, Missed, Outcome, Received, Role, ToIrc
 from fyrehose_twisted.hydra.keeping import Keeping, LineJournal
 from fyrehose_twisted.hydra.lines import untag
 from fyrehose_twisted.hydra.messages import Send
@@ -334,6 +334,32 @@ async def test_a_lease_that_is_over_leaves_no_time_for_a_goodbye(start: Any, irc
     node._close_irc("its time is over", polite=True)
     await ircd.waiting.until(lambda: not ircd.ends)
     assert not any(line.startswith(b"QUIT") for line in ircd.lines)
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_lease_that_is_over_leaves_no_time_for_questions(start: Any, ircd: Ircd) -> None:
+    node = start(ircd)
+    await node.on_irc()
+    lease, node._lease_until = node._lease_until, node.reactor.seconds() - 0.001
+    # It remembers the latest lease that it is told of.
+    node.node._parts.leading.lease.until = node._lease_until
+    node._told(AskIrc(7))
+    node.node._parts.leading.lease.until = lease
+    node._told(AskIrc(8))
+    await ircd.waiting.until(lambda: b"PING :hydra-8" in ircd.lines)
+    assert b"PING :hydra-7" not in ircd.lines
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_was_said_before_a_goodbye_is_known_to_be(start: Any, ircd: Ircd) -> None:
+    node = start(ircd)
+    await node.on_irc()
+    said = [node.say(f"PRIVMSG #c :{number}") for number in range(5)]
+    await ircd.waiting.until(lambda: ircd.said)
+    await node.stopService()
+    outcomes = [await one for one in said]
+    assert outcomes.count(Outcome.SAID) == len(ircd.said)
+    assert ircd.lines[-1].startswith(b"QUIT")
 
 
 @pytest_twisted.ensureDeferred

@@ -131,7 +131,7 @@ class ActiveConnection:
 
     @property
     def limits(self) -> IrcLimits:
-        """What the server says that it takes."""
+        """The limits that the server announced."""
         return IrcLimits() if self._client is None else self._client.limits
 
     def open(self) -> None:

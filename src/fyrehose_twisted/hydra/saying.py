@@ -44,7 +44,7 @@ class Saying:
 
     @property
     def waits(self) -> bool:
-        """Whether a line waits for a leader, or for answers to others."""
+        """Return whether a line waits for a leader, or for answers to others."""
         return bool(self._waiting)
 
     def say(self, line: bytes, token: Hashable, now: float, *, retry: bool) -> None:

@@ -403,7 +403,7 @@ class HydraService(Service):
             case ToIrc():
                 self._to_irc(event)
             case AskIrc(number):
-                if self._irc is not None and self._error is None:
+                if self._irc is not None and self._error is None and self.reactor.seconds() < self._lease_until:
                     self._irc.ask(number)
             case Received() | Missed():
                 self._keep(event)
