@@ -75,6 +75,7 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
         [rules.completion_timeout],
         [rules.hold],
         [rules.publish_timeout],
+        [members.REGROWTH],
         [rules.restart_interval],
         [rules.restart_interval],
         [rules.suspicion],

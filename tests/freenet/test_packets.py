@@ -145,5 +145,15 @@ def test_who_has_packets_does_not_resume() -> None:
     assert packets.newest == 3
 
 
+def test_who_is_older_than_what_is_kept_is_not_taken() -> None:
+    packets = Packets(8)
+    packets.put(100, b"x")
+    with pytest.raises(ValueError, match="packet 92 is older than the 8 that are kept up to 100"):
+        packets.put(92, b"y")
+    assert packets.after(-1) == [Packet(100, b"x")]
+    packets.put(93, b"y")
+    assert packets.after(-1) == [Packet(93, b"y"), Packet(100, b"x")]
+
+
 def test_identity_tells_number_and_data() -> None:
     assert len({identity(1, b"a"), identity(1, b"b"), identity(2, b"a")}) == 3

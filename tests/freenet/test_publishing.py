@@ -22,7 +22,7 @@ from fyrehose_twisted.freenet.messages import (
     SubscribeSucceeded,
     Unsubscribe,
 )
-from fyrehose_twisted.freenet.packets import FAR
+from fyrehose_twisted.freenet.packets import FAR, NUMBERS
 
 
 def data(bench: Any, uid: int, number: int, what: bytes = b"x", key: bytes = bytes(20)) -> PublishData:
@@ -214,6 +214,20 @@ def test_packets_that_waited_for_a_subscriber_come_before_later_ones(regrowing: 
     regrowing.call("publish", regrowing.key, b"3", 3, need_subscriber=True)
     assert [one.data for one in regrowing.take(3)] == [b"0", b"1", b"2", b"3"]
     assert [one.token for one in regrowing.of(Published)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("offset", [0, -100_000, 2**61])
+def test_a_packet_collides_with_one_that_waited_for_a_subscriber(regrowing: Any, offset: int) -> None:
+    regrowing.call("publish", regrowing.key, b"own", "token", need_subscriber=True)
+    (own,) = regrowing.stream.upward.values()
+    regrowing.adopt(3)
+    regrowing.adopt(4)
+    regrowing.sent.clear()
+    regrowing.say(3, data(regrowing, 901, (own.number + offset) % NUMBERS, b"other"))
+    first = SubscribeData(regrowing.key, own.number, b"own")
+    assert regrowing.take(3) == [first, PublishCollision(901, own.number + 1)]
+    assert regrowing.take(4) == [first]
+    assert [one.token for one in regrowing.of(Published)] == ["token"]
 
 
 def test_packets_that_need_no_subscriber_do_not_wait_for_one(regrowing: Any) -> None:

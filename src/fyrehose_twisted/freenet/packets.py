@@ -88,6 +88,7 @@ class Packets:
 
         :returns: first and last of the numbers that make room for it without having come; none if it is more than
             :data:`FAR` ahead.
+        :raises ValueError: it is older than all that are kept.
         """
         newest = self.newest
         if newest is None:
@@ -101,6 +102,8 @@ class Packets:
             self.newest = number
             self._held[number] = data
             return missed
+        elif ahead(number, newest) <= -self._kept:
+            raise ValueError(f"packet {number} is older than the {self._kept} that are kept up to {newest}")
         elif ahead(number, self._base) < 0:
             self._base = number
         self._held[number] = data

@@ -160,8 +160,11 @@ class Publishing:
                 return
             core.counts["without_subscribers"] += 1
             self._fails(stream, upward, "no-subscribers")
+        elif waiting := self._wanted_by_now(stream):
+            # They come first, and one of them may have this number, or numbers far away from it.
+            for one in [*waiting, upward]:
+                self._take(stream, one, now)
         else:
-            self._take_waiting(stream, now)
             self._spread(stream, number, upward.data, upward.origin)
             self._is_published(stream, upward)
 
@@ -177,11 +180,10 @@ class Publishing:
             self._take(stream, self._forget(stream, uid), now)
             self._from_backlog(stream, now)
 
-    def _take_waiting(self, stream: Stream, now: float) -> None:
-        """Accept the packets that a root holds and that are wanted by now, in their order."""
+    def _wanted_by_now(self, stream: Stream) -> list[Upward]:
+        """Take out the packets that a root holds and that are wanted by now, oldest first."""
         wanted = [uid for uid, upward in stream.upward.items() if self._is_wanted(stream, upward)]
-        for upward in [self._forget(stream, uid) for uid in wanted]:
-            self._take(stream, upward, now)
+        return [self._forget(stream, uid) for uid in wanted]
 
     def _is_wanted(self, stream: Stream, upward: Upward) -> bool:
         """Say whether a subscriber gets the packet here, besides the sender, or the packet is wanted all the same."""
