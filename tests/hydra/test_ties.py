@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from fyrehose_twisted.hydra.messages import Keepalive, Knock, Malformed, Ping
+from fyrehose_twisted.hydra.messages import Hello, Keepalive, Knock, Malformed, Meet, Ping, Welcome
 from fyrehose_twisted.hydra.ties import MAX_BAD
 
 
@@ -122,6 +122,29 @@ def test_a_node_says_who_it_is_over_a_link_that_only_the_other_end_takes_for_bou
     end.take()
     end.send(Keepalive())
     assert [one.ind for one in end.take(Knock)] == [cohort.host.id]
+
+
+def test_who_says_again_who_it_is_corrects_a_link_that_was_bound_by_the_hello_of_another(
+    make_cohort: Any, net: Any
+) -> None:
+    cohort = make_cohort(network_size=5)
+    me, ties = cohort.host.id, cohort.node._standing.ties
+    end = net.link(cohort.host)
+    for _ in range(10):
+        cohort.ping()
+        net.run(1.0)
+    end.send(Keepalive())
+    assert [one.ind for one in end.take(Knock)] == [me]
+    end.send(Hello(me, 9), Hello(me, 8))  # Of 9 itself, whom nobody knows yet, and one that it passes on.
+    (tie,) = (tie for tie in ties if tie.knocked == 9)
+    assert tie.node == 8
+    cohort.end.send(Knock(9, "nine"), Meet(9, 7), Welcome(9))
+    end.take()
+    end.send(Knock(9, "nine"))
+    assert tie.node == 9
+    assert [one for one in end.take(Hello) if one.ind == 9] == [Hello(9, me)]
+    end.send(Knock(7, "leader"))  # Somebody else's, passed on.
+    assert tie.node == 9
 
 
 def test_whoever_speaks_of_the_same_network_is_told_who_is_here(cohort: Any, net: Any) -> None:

@@ -406,6 +406,9 @@ class HydraNode:
     def _knock_received(self, message: Knock, tie: Tie, now: float) -> None:
         standing = self._standing
         if tie.carries:
+            if message.ind != tie.node and message.ind == tie.knocked and message.ind in standing.registry:
+                # The other end says who it is: the HELLO that the link was bound by was that of somebody else.
+                self._parts.induction.bind(tie, message.ind, now)
             if message.ind != tie.node:
                 self._parts.induction.knock_received(message, tie, now)
             elif standing.id is not None:
