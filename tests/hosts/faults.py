@@ -8,15 +8,17 @@ from random import Random
 from typing import Any
 
 KINDS = ("partition", "one-way", "flapping", "loss", "pause", "kill")
-ALL = (*KINDS, "full-disk", "deaf")
-"""With those for services whose files are on a small disk, and for nodes that are on IRC."""
+STORING = (*KINDS, "full-disk")
+"""For services whose files are on a small disk."""
+ON_IRC = (*KINDS, "deaf")
+"""For nodes that hold a connection to an IRC server, of which they hear nothing meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault that begins after a quiet time and ends.
 
-    :ivar kind: one of :data:`ALL`.
+    :ivar kind: one of :data:`STORING` or :data:`ON_IRC`.
     :ivar after: seconds since the end of the previous fault.
     :ivar lasts: seconds.
     :ivar host: the host that it hits; the others are those that it is cut from.

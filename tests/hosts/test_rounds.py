@@ -32,3 +32,18 @@ def test_what_clients_were_told_holds_on_several_hosts(protocol: str, program: C
         result = run_round(protocol, seed)
         print(describe(result))
         assert not result.violations, describe(result)
+
+
+@pytest.mark.parametrize("protocol", ROUNDS)
+def test_plans_have_only_faults_that_the_round_injects(protocol: str, tmp_path: Path) -> None:
+    if why := refusal():
+        pytest.skip(why)
+    one = ROUNDS[protocol](0, tmp_path)
+    try:
+        for seed in range(200):
+            one.random.seed(seed)
+            kinds = {fault.kind for fault in one.plan()}
+            assert kinds <= one.injects, f"seed {seed}"
+    finally:
+        one.bridge.close()
+        one.history.close()

@@ -16,7 +16,7 @@ from traceback import format_exc
 from typing import Any
 
 from hosts.bridge import Bridge, Deadline, Process
-from hosts.faults import Fault
+from hosts.faults import STORING, Fault
 from hosts.history import Entry, History
 
 FLAP = 0.4
@@ -49,10 +49,12 @@ class Round(ABC):
 
     :cvar protocol: its name on the command line.
     :cvar check: the checker, a function of the history.
+    :cvar injects: the kinds of faults that :meth:`inject` knows.
     """
 
     protocol: str
     check: Callable[[Sequence[Entry]], list[str]]
+    injects: frozenset[str] = frozenset(STORING)
 
     def __init__(self, seed: int, directory: Path) -> None:
         self.random = Random(seed)

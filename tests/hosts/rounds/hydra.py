@@ -12,7 +12,7 @@ from threading import Lock
 from hosts.bridge import Deadline, Process
 from hosts.checkers import hydra as checker
 from hosts.control import Control
-from hosts.faults import KINDS, Fault, draw
+from hosts.faults import ON_IRC, Fault, draw
 from hosts.history import of_kind
 from hosts.rounds.base import Round
 
@@ -45,7 +45,8 @@ class HydraRound(Round):
 
     protocol = "hydra"
     check = staticmethod(checker.check)
-    kinds: tuple[str, ...] = (*KINDS, "deaf", "deaf")
+    injects = frozenset(ON_IRC)
+    kinds: tuple[str, ...] = (*ON_IRC, "deaf")
 
     def plan(self) -> list[Fault]:
         plan = draw(self.random, NODES, kinds=self.kinds, seconds=6, shortest=1, longest=9)

@@ -9,7 +9,7 @@ from typing import Any
 
 from hosts.bridge import Deadline, Process
 from hosts.checkers import parcels as checker
-from hosts.faults import ALL, Fault, draw
+from hosts.faults import STORING, Fault, draw
 from hosts.history import Entry, of_kind
 from hosts.rounds.base import Round
 
@@ -29,7 +29,7 @@ class ParcelsRound(Round):
     check = staticmethod(checker.check)
 
     def plan(self) -> list[Fault]:
-        return draw(self.random, NODES, kinds=ALL, seconds=7, longest=5)
+        return draw(self.random, NODES, kinds=STORING, seconds=7, longest=5)
 
     def begin(self) -> None:
         self._services: dict[str, Process] = {}
