@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -405,6 +404,16 @@ async def linked(ircd: Any, clock: Any = reactor, **more: Any) -> tuple[Any, Any
     return (await ends[0], await ends[1])
 
 
+async def is_off_irc(stranger: Any, nick: str) -> None:
+    """Wait until the server has let a nick go."""
+
+    def is_off() -> bool:
+        stranger.say(f"ISON {nick}")
+        return any(line.endswith(b" :") for line in stranger.matching(b" 303 "))
+
+    await until(is_off)
+
+
 async def hang_up(*ends: Any) -> None:
     for end in ends:
         if end.lost is None:
@@ -439,14 +448,6 @@ async def test_a_link_over_irc_loses_nothing(kind: str, secret: bytes | None, st
     await hang_up(ivan, boris)
 
 
-def is_off_irc(stranger: Any, nick: str) -> None:
-    """Return once the server has let a nick go."""
-    for asked in count(1):
-        stranger.say(f"ISON {nick}")
-        if nick.encode() not in stranger.wait_for(b" 303 ", asked)[-1].partition(b" 303 ")[2]:
-            return
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest_twisted.ensureDeferred
 async def test_a_link_over_irc_ends_where_one_end_is_gone(
@@ -467,7 +468,7 @@ async def test_a_link_over_irc_ends_where_one_end_is_gone(
     ivan, boris = await linked(ircd, clock)
     boris.transport.abortConnection()
     await boris.is_lost()
-    await deferToThread(is_off_irc, oper, "boris")
+    await is_off_irc(oper, "boris")
     clock.skip(MAX_PING)  # The goodbye goes under where the server sees the abort before it has read that.
     reason = str(await ivan.is_lost())
     assert "cleanly: closed" in reason or "not on IRC" in reason
@@ -491,9 +492,4 @@ async def test_a_nick_of_a_link_that_somebody_has(start_ircd: Any, irc_stranger:
     waiting.cancel()  # It leaves IRC.
     with pytest.raises(CancelledError):
         await waiting
-
-    def is_off() -> Any:
-        stranger.say("ISON ivan")
-        return any(line.endswith(b" :") for line in stranger.matching(b" 303 "))
-
-    await until(is_off)
+    await is_off_irc(stranger, "ivan")
