@@ -562,6 +562,27 @@ def test_what_ends_a_link(line: bytes, reason: str) -> None:
     assert (net.users, net.clock.getDelayedCalls()) == ({}, [])
 
 
+@pytest.mark.parametrize(("goodbye", "reason"), [(True, "closed"), (False, "not on IRC")])
+def test_an_abort_ends_a_link_at_once(goodbye: bool, reason: str) -> None:
+    net = Net()
+    ivan, boris = net.link(max_ping=10.0)
+    connection = net.users["boris"].transport
+    reset = connection.abortConnection
+
+    def abort() -> None:
+        if not goodbye:
+            connection.clear()  # The server sees the reset before it has read that.
+        reset()
+
+    connection.abortConnection = abort
+    boris.transport.abortConnection()
+    net.clock.advance(0)
+    assert "aborted here" in str(boris.lost)
+    assert (ivan.lost is None) is not goodbye
+    net.advance(11)
+    assert reason in str(ivan.lost)
+
+
 def test_silence_ends_a_link() -> None:
     net = Net()
     ivan, boris = net.link(max_ping=1.0)
