@@ -118,7 +118,7 @@ class Demo:
         story.check("numbers nobody has", findings.get("missing/nobody", 0), nobody)
         story.outcome(verdict)
         if nobody:
-            story.detail("numbers nobody has", f"{nobody:,}, the same that nobody got: no flight came under them")
+            story.detail("missing numbers", f"{nobody:,}, those that nobody got: every flight has another number")
 
     def count(self, pipeline: Pipeline, messages: Sequence[bytes]) -> None:
         """Let Spark make tables of the journals, and compare them with what was published."""
