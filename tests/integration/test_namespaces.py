@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -63,10 +64,13 @@ def star(start: Any, program: Callable[[str, str], Path]) -> Iterator[Callable[[
         one.close()
 
 
-@pytest.mark.parametrize("retransmit", [32, 1], ids=["fast", "slowed down"])
+@pytest.mark.parametrize(("retransmit", "given_up"), [(32, 0), (1, 5)], ids=["fast", "slowed down"])
 def test_nothing_is_lost_where_one_packet_in_twenty_is(
-    retransmit: int, star: Callable[[int], Star], tmp_path: Path
+    retransmit: int, given_up: int, star: Callable[[int], Star], tmp_path: Path
 ) -> None:
+    """A memory of 1 MiB is passed in some 0.2 s until publishers are slowed down. A number that all three miss at first
+    is given up where the answers to its first REQUESTs are lost too, and its line comes under another.
+    """
     hosts = star(3)
     backbone = hosts.start_in(
         hosts.middle,
@@ -90,4 +94,5 @@ def test_nothing_is_lost_where_one_packet_in_twenty_is(
     for subscriber in subscribers:
         assert subscriber.finish() == 0, subscriber
         assert sorted(subscriber.outputs[1].splitlines()) == lines
-        assert "lost" not in subscriber.err
+        lost = re.findall(r"lost (\d+) to (\d+)", subscriber.err)
+        assert sum(int(last) + 1 - int(first) for first, last in lost) <= given_up, subscriber.err
