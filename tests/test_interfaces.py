@@ -94,14 +94,13 @@ def journal_reader(directory: Path) -> Any:
 
 
 def remote_reader(directory: Path) -> Any:
-    from fyrehose_twisted.journal.remote import RemoteReader
-    from fyrehose_twisted.journal.wire import StreamInfo
+    from fyrehose_twisted.journal.remote import RemoteReader, Served
 
-    class Served:
-        def streams(self) -> list[StreamInfo]:
-            return [StreamInfo("fyrehose://default", 0, [])]
+    class Remote:
+        def streams(self) -> list[Served]:
+            return [Served("fyrehose://default", 0, (), None, ())]
 
-    remote: Any = Served()
+    remote: Any = Remote()
     return RemoteReader(remote, "fyrehose://default")
 
 

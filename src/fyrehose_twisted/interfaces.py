@@ -339,6 +339,9 @@ class IJournalContents(Interface):
 class IJournalReader(IJournalContents):
     """The records of one stream, in order."""
 
+    tag = Attribute("The journal's own number, drawn when it was made; ``None`` if that is not known.")
+    damages = Attribute("What was found damaged or gone, :class:`~fyrehose_twisted.journal.scan.Damage` each.")
+
     def read(epoch: int, first: int, last: int, on_damage: Any = None) -> Any:
         """Return an iterator of :class:`~fyrehose_twisted.journal.block.Block` with what is held of ``first`` to
         ``last``, in ascending order, each position once. What is not there is left out.
@@ -362,12 +365,17 @@ class IJournal(IJournalReader):
     def begin(epoch: int, sequence: int) -> None:
         """Let an epoch begin at ``sequence``. Without this it begins with its first record. Once begun, it has."""
 
-    def append(records: Sequence[Any]) -> int:
+    def append(records: Sequence[Any], *, again: bool = False) -> int:
         """Take :class:`~fyrehose_twisted.record.Record` objects in, in any order; return how many will be kept.
 
         A number that is held already keeps its payload if it is below the watermark, and gets the new one above it. One
         that is declared lost stays lost. The journal counts all that it does not keep.
 
+        A number below the watermark whose record went missing, because the disk lost it, is spent: nothing gets it but
+        what it stood for.
+
+        :param again: the records are from where their numbers were given, so that they are what these stand for, and
+            may take the place of those that went missing.
         :raises NotForJournal: if one is another stream's or a field is out of range; then none is taken.
         """
 

@@ -20,7 +20,6 @@ from fyrehose_twisted.fyrehose.scenarios import Journals, Rot
 from fyrehose_twisted.interfaces import Drained
 from fyrehose_twisted.journal import recovery, scan, segment
 from fyrehose_twisted.journal.contents import Contents
-from fyrehose_twisted.journal.mark import Mark
 from fyrehose_twisted.journal.segment import Segment
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.sim import mishaps
@@ -73,14 +72,14 @@ def syncs_the_mark_alone(patch: Patch) -> None:
 
 
 def trusts_what_memory_says_after_a_failed_sync(patch: Patch) -> None:
-    original = recovery.read_mark
+    original = recovery._mend_last
 
-    def read_mark(directory: Any) -> Mark | None:
-        mark = original(directory)
-        return None if mark is None else mark._replace(offset=2**40)
+    def mend_last(*what: Any) -> bool:
+        with patch.context() as within:
+            within.setattr(OpenFile, "write", lambda self, offset, data: None)
+            return original(*what)
 
-    patch.setattr(recovery, "read_mark", read_mark)
-    patch.setattr(recovery, "_miss", lambda *what: None)
+    patch.setattr(recovery, "_mend_last", mend_last)
 
 
 def throws_away_what_cannot_be_read_at_the_moment(patch: Patch) -> None:

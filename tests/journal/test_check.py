@@ -22,6 +22,7 @@ from fyrehose_twisted.journal.segment_header import SegmentHeader
 from fyrehose_twisted.journal.segment_header import encode as encode_header
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.record import Record
+from fyrehose_twisted.wording import counted
 
 STREAM = "fyrehose://test"
 TAG = 0x1234_5678
@@ -50,6 +51,10 @@ def path(tmp_path: Path) -> Path:
 
 def look(path: Path, **options: Any) -> Checked:
     return check(LocalDirectory(path), **options)
+
+
+def gone(first: int, last: int) -> str:
+    return f"durable, numbers {first} to {last} of epoch 0: they were readable once, and no segment has them now"
 
 
 def damages(checked: Checked) -> list[str]:
@@ -126,10 +131,13 @@ def test_a_damaged_frame(path: Path, where: str, number: int) -> None:
     first = 1 if number == 1 else 201
     numbers = f", numbers {first} to {first + 49} of epoch 0" if where == "body" or number == 1 else ""
     place = f"{name}, bytes {frame.offset:,} to {frame.offset + frame.size:,}"
-    assert damages(checked) == [f"{place}{numbers}: the checksum of the {where} is wrong"]
+    told = [f"{place}{numbers}: the checksum of the {where} is wrong"]
+    if not numbers:
+        told.append(gone(first, first + 49))
+    assert damages(checked) == told
     assert others(checked) == [f"missing in epoch 0: {first} to {first + 49}"]
     assert missing(checked.catalog, 0) == [(first, first + 49)]
-    assert checked.summary().endswith("50 missing; damage in 1 place")
+    assert checked.summary().endswith(f"50 missing; damage in {counted(len(told), 'place')}")
 
 
 def with_more(path: Path) -> None:
@@ -169,7 +177,9 @@ class TestIndex:
 class TestMark:
     def test_damaged(self, path: Path) -> None:
         flip(path / "durable", 20)
-        assert damages(look(path)) == ["durable, 32 bytes: it is no mark of what is durable; the next start writes it"]
+        assert damages(look(path)) == [
+            "durable, bytes 0 to 180: it is no mark of what is durable; the next start writes it"
+        ]
 
     def test_there_is_none(self, path: Path) -> None:
         (path / "durable").unlink()
@@ -182,7 +192,7 @@ class TestMark:
         other.mkdir()
         Journal(LocalDirectory(other), STREAM).close()
         shutil.copy(other / "durable", path)
-        assert damages(look(path)) == ["durable is that of another journal"]
+        assert damages(look(path)) == ["durable, bytes 0 to 180: it is that of another journal"]
 
     def test_what_was_durable_is_gone(self, path: Path) -> None:
         log = path / "0000000003.log"
@@ -191,10 +201,14 @@ class TestMark:
             file.truncate(frame.offset)
         end = frame.offset + frame.size
         assert damages(look(path)) == [
-            f"0000000003.log, bytes {frame.offset:,} to {end:,}: what was durable there is gone"
+            f"0000000003.log, bytes {frame.offset:,} to {end:,}: they were durable, and the file ends before them",
+            gone(201, 250),
         ]
         log.unlink()
-        assert damages(look(path)) == ["0000000003.log: what was durable there is gone with the file"]
+        assert damages(look(path)) == [
+            f"0000000003.log, bytes 0 to {end:,}: what was durable there is gone with the file",
+            gone(201, 250),
+        ]
 
     def test_a_damaged_end_below_it_is_not_torn(self, path: Path) -> None:
         frame = frames_of(path, 3)[0]

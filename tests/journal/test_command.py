@@ -296,7 +296,7 @@ class TestCheck:
         spoil(path / "durable", 12)
         status, out, _ = run("check", root)
         assert status == 1
-        assert out.startswith(f"{path}: damage: durable, 32 bytes: ")
+        assert out.startswith(f"{path}: damage: durable, bytes 0 to 180: ")
         assert out.endswith("; damage in 1 place\n")
 
     def test_beside_a_writer(self, run: Run, path: Path) -> None:

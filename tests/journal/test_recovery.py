@@ -16,9 +16,10 @@ import pytest
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError, JournalInUse
-from fyrehose_twisted.journal.mark import MARK_NAME, Mark, open_mark, read_mark, write_mark
+from fyrehose_twisted.journal.mark import EPOCHS, MARK_NAME, Mark, latest, open_mark, read_mark, write_mark
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.reserve import RESERVE_NAME
+from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.wording import counted
@@ -31,6 +32,10 @@ NewPath = Callable[[], Path]
 
 def cut(size: int) -> str:
     return f"cut {counted(size, 'byte')} off the end, which the last stop left unfinished"
+
+
+def gone(number: int) -> str:
+    return f"durable, numbers {number} to {number} of epoch 0: they were readable once, and no segment has them now"
 
 
 def record(sequence: int, size: int = 9) -> Record:
@@ -73,7 +78,7 @@ def files(path: Path) -> dict[str, bytes]:
 class TestCut:
     def test_wherever_the_end_is_cut_all_before_is_there(self, tmp_path: Path) -> None:
         ends = fill(tmp_path, range(4))
-        without_mark(tmp_path)
+        restore_mark(tmp_path, ends[0])
         whole = (tmp_path / LOG).read_bytes()
         assert ends[-1] == len(whole)
         for length in range(ends[0], len(whole)):
@@ -90,7 +95,26 @@ class TestCut:
             assert kept(again) == list(range(complete + 2))
             assert again.recovery.messages() == []
             again.close()
+            restore_mark(tmp_path, ends[0])
+
+    @pytest.mark.parametrize("mark", [None, 6])
+    def test_without_a_mark_what_cannot_be_read_stays(self, tmp_path: Path, mark: int | None) -> None:
+        """Nothing says that it was not durable."""
+        ends = fill(tmp_path, range(4))
+        if mark is None:
             without_mark(tmp_path)
+        else:
+            restore_mark(tmp_path, 64, tag=mark)
+        hurt = damaged(tmp_path / LOG, ends[-1] - 1)
+        journal = start(tmp_path)
+        assert kept(journal) == [0, 1, 2]
+        assert [damage for damage in journal.recovery.damages if damage.name == LOG] == [
+            Damage(LOG, ends[3], ends[4] - ends[3], "the checksum of the body is wrong", 0, 3, 3)
+        ]
+        assert journal.recovery.cut == 0
+        journal.append([record(4)])
+        journal.close()
+        assert (tmp_path / LOG).read_bytes() == hurt
 
     def test_what_was_only_begun_is_made_anew(self, tmp_path: Path) -> None:
         start(tmp_path).close()
@@ -124,12 +148,17 @@ class TestCut:
         journal = start(tmp_path)
         assert kept(journal) == [0, 1, 2]
         assert journal.recovery.messages() == [
-            f"{LOG}, bytes {ends[3]:,} to {ends[4]:,}: what was durable there is gone or damaged",
-            cut(5),
+            f"{LOG}, bytes {ends[3]:,} to {ends[3] + 5:,}: 5 bytes are too few for a frame's header",
+            f"{LOG}, bytes {ends[3] + 5:,} to {ends[4]:,}: they were durable, and the file ends before them",
+            gone(3),
         ]
         journal.close()
+        assert (tmp_path / LOG).stat().st_size == ends[3] + 5
         again = start(tmp_path)
-        assert again.recovery.messages() == []
+        assert again.recovery.messages() == [
+            f"{LOG}, bytes {ends[3]:,} to {ends[3] + 5:,}: 5 bytes are too few for a frame's header",
+            gone(3),
+        ]
         again.close()
 
     def test_even_if_only_a_header_is_left_of_it(self, tmp_path: Path) -> None:
@@ -138,14 +167,14 @@ class TestCut:
         with (tmp_path / last).open("r+b") as file:
             file.truncate(30)
         journal = start(tmp_path)
-        assert [damage.name for damage in journal.recovery.damages] == [last]
+        assert [damage.name for damage in journal.recovery.damages] == [last, MARK_NAME]
         journal.close()
         assert (tmp_path / last).stat().st_size == 30
 
     def test_several_frames_of_which_the_bodies_are_missing_are_a_torn_end(self, tmp_path: Path) -> None:
         """The headers reached the disk, and the pages with the bodies did not."""
         ends = fill(tmp_path, range(4))
-        without_mark(tmp_path)
+        restore_mark(tmp_path, ends[2])
         data = bytearray((tmp_path / LOG).read_bytes())
         for begin, end in ((ends[2], ends[3]), (ends[3], ends[4])):
             data[begin + 72 : end] = bytes(end - begin - 72)
@@ -170,11 +199,14 @@ class TestDamage:
             hurt = sum(end <= index for end in ends) - 1
             journal = start(tmp_path)
             assert kept(journal) == [number for number in range(4) if number != hurt]
-            (damage,) = journal.recovery.damages
+            damage = journal.recovery.damages[0]
             assert (damage.name, damage.offset, damage.length) == (LOG, ends[hurt], ends[hurt + 1] - ends[hurt])
-            assert bool(journal.recovery.cut) == (hurt == 3)
+            assert [str(one) for one in journal.recovery.damages[1:]] == ([] if damage.epoch == 0 else [gone(hurt)])
+            assert journal.recovery.cut == 0
             journal.close()
-            restore_mark(tmp_path, len(whole))
+            for name in more(tmp_path):
+                (tmp_path / name).unlink()
+            restore_mark(tmp_path, len(whole), watermarks=((0, 4),))
 
     def test_that_of_the_header_is_reported_and_the_frames_are_there(self, tmp_path: Path) -> None:
         fill(tmp_path, range(9), segment_bytes=400)
@@ -210,7 +242,8 @@ class TestDamage:
         (tmp_path / LOG).write_bytes(b"garbage!" * 500)
         journal = start(tmp_path, segment_bytes=400)
         assert [damage.reason for damage in journal.recovery.damages] == [
-            "it does not begin like a segment of a journal"
+            "it does not begin like a segment of a journal",
+            "they were readable once, and no segment has them now",
         ]
         assert (tmp_path / LOG).read_bytes() == b"garbage!" * 500
         journal.close()
@@ -221,8 +254,8 @@ class TestDamage:
         with (tmp_path / LOG).open("r+b") as file:
             file.truncate(size - 3)
         journal = start(tmp_path, segment_bytes=400)
-        (damage,) = journal.recovery.damages
-        assert (damage.name, damage.reason) == (LOG, "no frames end it")
+        damage = journal.recovery.damages[0]
+        assert (damage.name, damage.reason) == (LOG, "29 of 32 bytes of the body are there")
         assert (tmp_path / LOG).stat().st_size == size - 3
         journal.close()
 
@@ -242,31 +275,60 @@ def damaged(path: Path, index: int) -> bytes:
     return bytes(data)
 
 
-def restore_mark(path: Path, offset: int, segment: int = 1, tag: int = 5) -> None:
+def restore_mark(
+    path: Path, offset: int, segment: int = 1, tag: int = 5, watermarks: tuple[tuple[int, int], ...] = ()
+) -> None:
     file = open_mark(LocalDirectory(path))
-    write_mark(file, Mark(segment, offset, tag))
+    write_mark(file, Mark(segment, offset, tag, watermarks))
     file.close()
 
 
 class TestMark:
     def test_it_comes_back_as_it_was(self, tmp_path: Path) -> None:
-        restore_mark(tmp_path, 2**40, 77, 2**32 - 1)
-        assert read_mark(LocalDirectory(tmp_path)) == Mark(77, 2**40, 2**32 - 1)
+        watermarks = tuple((2**63 - 9 + index, 2**64 - index - 1) for index in range(EPOCHS))
+        restore_mark(tmp_path, 2**40, 77, 2**32 - 1, watermarks)
+        assert read_mark(LocalDirectory(tmp_path)) == Mark(77, 2**40, 2**32 - 1, watermarks)
+
+    def test_it_has_room_for_the_latest_epochs(self) -> None:
+        assert latest((epoch, epoch * 10) for epoch in range(99)) == tuple(
+            (epoch, epoch * 10) for epoch in range(91, 99)
+        )
 
     def test_every_damage_is_noticed(self, tmp_path: Path) -> None:
-        restore_mark(tmp_path, 1_000)
+        restore_mark(tmp_path, 1_000, watermarks=((3, 7),))
         data = (tmp_path / MARK_NAME).read_bytes()
         for bit in range(8 * len(data)):
             hurt = bytearray(data)
             hurt[bit // 8] ^= 1 << bit % 8
             (tmp_path / MARK_NAME).write_bytes(hurt)
-            assert read_mark(LocalDirectory(tmp_path)) is None
+            found: list[Damage] = []
+            assert read_mark(LocalDirectory(tmp_path), found) == (Mark(1, 1_000, 5) if bit >= 8 * 32 else None)
+            assert len(found) == 1
+
+    def test_one_that_is_cut_says_less(self, tmp_path: Path) -> None:
+        """As a crash leaves the first one, and as earlier releases wrote it."""
+        restore_mark(tmp_path, 1_000, watermarks=((3, 7),))
+        data = (tmp_path / MARK_NAME).read_bytes()
         for length in range(len(data)):
             (tmp_path / MARK_NAME).write_bytes(data[:length])
-            assert read_mark(LocalDirectory(tmp_path)) is None
+            found: list[Damage] = []
+            assert read_mark(LocalDirectory(tmp_path), found) == (Mark(1, 1_000, 5) if length >= 32 else None)
+            assert not found
 
-    @pytest.mark.parametrize("content", [None, b"", bytes(40), "older", "of another journal"])
-    def test_one_that_says_less_costs_nothing(self, tmp_path: Path, content: bytes | str | None) -> None:
+    @pytest.mark.parametrize(
+        ("content", "told"),
+        [
+            (None, []),
+            (b"", []),
+            (bytes(40), []),
+            (b"x" * 40, ["durable, bytes 0 to 40: it is no mark of what is durable"]),
+            ("older", []),
+            ("of another journal", ["durable, bytes 0 to 180: it is that of another journal"]),
+        ],
+    )
+    def test_one_that_says_less_costs_nothing(
+        self, tmp_path: Path, content: bytes | str | None, told: list[str]
+    ) -> None:
         ends = fill(tmp_path, range(4))
         if isinstance(content, bytes):
             (tmp_path / MARK_NAME).write_bytes(content)
@@ -277,8 +339,8 @@ class TestMark:
         journal = start(tmp_path)
         assert kept(journal) == [0, 1, 2, 3]
         assert journal.bounds(0) == Bounds(0, 4, 3)
-        assert journal.recovery.messages() == []
-        assert read_mark(journal.directory) == Mark(1, ends[-1], 5)
+        assert journal.recovery.messages() == told
+        assert read_mark(journal.directory) == Mark(1, ends[-1], 5, ((0, 4),))
         journal.close()
 
     def test_one_beyond_the_end_is_damage(self, tmp_path: Path) -> None:
@@ -297,7 +359,8 @@ class TestMark:
         (tmp_path / last).unlink()
         journal = start(tmp_path, segment_bytes=400)
         assert journal.recovery.messages() == [
-            f"{last}, bytes 0 to {offset}: what was durable there is gone with the file"
+            f"{last}, bytes 0 to {offset}: what was durable there is gone with the file",
+            gone(8),
         ]
         assert journal.recovery.next_number == int(last[:10]) + 1
         journal.close()

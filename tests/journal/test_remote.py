@@ -23,9 +23,9 @@ from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal import remote as remote_module
 from fyrehose_twisted.journal import wire
 from fyrehose_twisted.journal.disk import LocalDirectory
-from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalReplaced, NotInJournal
 from fyrehose_twisted.journal.memory import MemoryJournal
-from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.remote import RemoteJournal, SecretRefused, UnknownStream, connect
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.serving import JournalServerFactory, ServingLimits
@@ -143,7 +143,7 @@ async def test_what_is_read_is_what_the_journal_has(serve: Served, make_journal:
             [reader.get(*what) for what in [(EPOCH, 9_099), (EPOCH, 8_999), (EPOCH, 9_400), (EPOCH + 1, 9_100)]],
             (reader.epochs(), reader.bounds(EPOCH), reader.bounds(EPOCH + 1), reader.wrap),
             (rows(reader.read(EPOCH + 1, 0, 9)), reader.losses(EPOCH + 1, 0, 9), list(reader.held(EPOCH, 5, 4))),
-            client.streams(),
+            [(*one[:3], one.tag, one.damages) for one in client.streams()],
         )
 
     bounds = journal.bounds(EPOCH)
@@ -157,7 +157,7 @@ async def test_what_is_read_is_what_the_journal_has(serve: Served, make_journal:
         [None] * 4,
         ([EPOCH], bounds, None, WRAP),
         ([], [], []),
-        [wire.StreamInfo(STREAM, WRAP, (wire.EpochInfo(EPOCH, *bounds),))],
+        [(STREAM, WRAP, (wire.EpochInfo(EPOCH, *bounds),), journal.tag, ())],
     )
 
 
@@ -260,6 +260,32 @@ async def test_damage_is_raised_or_left_out_as_on_the_spot(serve: Served, tmp_pa
     assert found == [here.value.damage]
     assert span(blocks) == [*range(1, 10), *range(20, 30)]
     journal.close()
+
+
+@pytest_twisted.ensureDeferred
+async def test_what_is_gone_at_the_end_is_told(serve: Served, tmp_path: Path) -> None:
+    with closing(Journal(LocalDirectory(tmp_path), STREAM, wrap=WRAP)) as journal:
+        for group in records(1, 9), records(10, 19):
+            journal.append(group)
+            journal.commit()
+    (path,) = tmp_path.glob("*.log")
+    path.write_bytes(path.read_bytes().replace(b"15" * 10, b"51" * 10))
+    local = open_reader(tmp_path)
+    reader = await in_thread(serve.client(serve(local)).reader, STREAM)
+    assert reader.damages == local.damages != []
+    assert [(damage.first, damage.last) for damage in reader.damages] == [(10, 19)]
+    assert reader.tag == local.tag
+    local.close()
+
+
+@pytest_twisted.ensureDeferred
+async def test_another_journal_in_its_place_is_an_error(serve: Served) -> None:
+    journal = MemoryJournal(STREAM)
+    reader = await in_thread(serve.client(serve(journal)).reader, STREAM)
+    assert not await in_thread(reader.refresh)
+    journal.tag ^= 1
+    with pytest.raises(JournalReplaced, match=f"for {STREAM}, holds another journal now"):
+        await in_thread(reader.refresh)
 
 
 @pytest_twisted.ensureDeferred

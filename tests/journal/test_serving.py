@@ -155,10 +155,11 @@ def as_told(these: list[Record]) -> list[tuple[int, bytes]]:
 
 def test_streams_are_listed_with_their_bounds(clock: Clock, make_journal: MakeJournal) -> None:
     other = MemoryJournal("test://other", wrap=1_000)
-    factory, _ = server(clock, make_journal(records(5, 9), records(11, 12)), other)
+    journal = make_journal(records(5, 9), records(11, 12))
+    factory, _ = server(clock, journal, other)
     (answer,) = admitted(factory).ask(wire.ListStreams(7))
     infos = wire.StreamInfo("test://other", 1_000, ()), wire.StreamInfo(STREAM, 0, (wire.EpochInfo(EPOCH, 5, 10, 12),))
-    assert answer == wire.Streams(7, infos, True)
+    assert answer == wire.Streams(7, infos, True, (other.tag, journal.tag))
 
 
 def test_many_streams_and_epochs_are_listed_in_several_messages(clock: Clock) -> None:
@@ -352,11 +353,12 @@ def test_a_request_that_fails_does_not_take_others_with_it(clock: Clock) -> None
         def bounds(self, epoch: int) -> Any:
             raise OSError("the disk is on fire")
 
-    caller = admitted(server(clock, Failing(STREAM))[0])
+    journal = Failing(STREAM)
+    caller = admitted(server(clock, journal)[0])
     (refusal,) = caller.read(1, 2)
     assert refusal.name == wire.FAILED
     assert "fire" not in refusal.text
-    assert caller.ask(wire.ListStreams(3)) == [wire.Streams(3, (wire.StreamInfo(STREAM, 0, ()),), True)]
+    assert caller.ask(wire.ListStreams(3)) == [wire.Streams(3, (wire.StreamInfo(STREAM, 0, ()),), True, (journal.tag,))]
 
 
 # Who is served

@@ -267,7 +267,9 @@ class TestDamage:
         assert [(one.first, one.last) for one in damages] == [(1, 1), (3, 3)]
 
     def test_what_is_damaged_may_come_again(self, journal: Journal) -> None:
-        assert journal.append([record(1, b"again"), record(0, b"other")]) == 1
+        assert journal.append([record(1, b"other")]) == 0
+        assert journal.counters.spent == 1
+        assert journal.append([record(1, b"again"), record(0, b"other")], again=True) == 1
         journal.commit()
         record_again = journal.get(0, 1)
         assert record_again is not None

@@ -342,6 +342,10 @@ class TestReader:
         put_mark(tmp_path, Mark(1, ends[-1], 6))
         reader = open_reader(tmp_path)
         assert reader.epochs() == []
+        assert list(map(str, reader.damages)) == [
+            "durable, bytes 0 to 180: it is that of another journal",
+            "0000000001.log: nothing says what of it is durable, so all of it is left out",
+        ]
         reader.close()
         journal.close()
 

@@ -166,6 +166,12 @@ def test_no_tag_is_looked_into() -> None:
                 wire.answer_decoder().feed(packed(head + dumps(CBORTag(tag, value))))
 
 
+def test_a_server_of_an_earlier_release_tells_less() -> None:
+    message = {"kind": "streams", "id": 1, "streams": [["s", 0, []]], "end": True}
+    (answer,) = wire.answer_decoder().feed(packed(message))
+    assert answer == wire.Streams(1, (wire.StreamInfo("s", 0, ()),), True)
+
+
 def test_unknown_keys_are_passed_over() -> None:
     content = {"kind": "welcome", "version": 1, "colour": "green"}
     assert wire.answer_decoder().feed(packed(content)) == [wire.Welcome(1)]
@@ -186,7 +192,9 @@ def test_the_largest_messages_fit() -> None:
     pairs = tuple((high + 2 * i, high + 2 * i) for i in range(wire.MAX_RANGES))
     damage = Damage("n" * 255, 2**63 - 1, 2**63 - 1, "r" * wire.MAX_TEXT, 1, 2, 3)
     told = (damage,) * wire.MAX_DAMAGES
-    for message in wire.Streams(1, infos, True), wire.Records(1, high, wire.HIGHEST, True, pairs, told):
+    damages = (("s" * wire.MAX_URI, damage),) * wire.MAX_DAMAGES
+    streams = wire.Streams(1, infos, True, (2**32 - 1,) * wire.MAX_ENTRIES, damages)
+    for message in streams, wire.Records(1, high, wire.HIGHEST, True, pairs, told):
         assert wire.answer_decoder().feed(wire.encode(message)) == [message]
     request = wire.Read(wire.HIGHEST, "s" * wire.MAX_URI, wire.HIGHEST, 0, wire.HIGHEST, wire.HIGHEST, True)
     assert wire.request_decoder().feed(wire.encode(request)) == [request]

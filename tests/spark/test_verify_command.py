@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pyarrow.dataset
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalDamaged
+from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.spark.session import session_options
 from fyrehose_twisted.spark.verify import command
 from fyrehose_twisted.spark.verify.output import Output
@@ -55,6 +59,30 @@ def test_journals_that_agree(run: Run, write_journal: Any, capsys: pytest.Captur
         "All is well: 10 of 10 numbers are there, and no payloads differ.",
     ]
     assert err == ""
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_loss_at_the_end_of_the_open_segment(
+    run: Run, write_journal: Any, capsys: pytest.CaptureFixture[str], beside: bool
+) -> None:
+    path = write_journal(range(1, 5_001))
+    (file,) = path.glob("*.log")
+    data = bytearray(file.read_bytes())
+    data[-500] ^= 4
+    file.write_bytes(data)
+    replica = [f"good={write_journal(range(1, 5_001))}"] if beside else []
+    assert run(f"bad={path}", *replica) == 1
+    (told,) = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["bad"]]
+    assert told == ["bad", "1", "to", "5,000", "4,000", "0", "1,000", "0", "0"]
+
+
+def test_a_journal_of_which_nobody_can_say_how_far_it_goes(run: Run, write_journal: Any) -> None:
+    path = write_journal(range(1, 11))
+    with closing(Journal(LocalDirectory(path), STREAM)) as journal:
+        journal.roll()
+    (path / "durable").unlink()
+    with pytest.raises(JournalDamaged, match=r"0000000002\.log: nothing says what of it is durable"):
+        run(f"one={path}")
 
 
 def test_tables_and_their_replacement(

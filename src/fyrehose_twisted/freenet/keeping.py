@@ -60,7 +60,8 @@ class PacketJournal:
             case Delivered(_, packets):
                 now = int(self._clock() * 1_000_000)
                 journal.append(
-                    [Record(journal.stream, self._epoch_of(one.number), one.number, now, one.data) for one in packets]
+                    [Record(journal.stream, self._epoch_of(one.number), one.number, now, one.data) for one in packets],
+                    again=True,
                 )
             case Missed(_, first, last) if first <= last:
                 journal.lose(self._epoch, first, last)

@@ -10,6 +10,7 @@ from fyrehose_twisted.fyrehose.keepers import Keeper
 from fyrehose_twisted.fyrehose.outbox import Published
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.loading import GONE, NOWHERE, WITH_FILE
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.sim.host import Host
@@ -71,7 +72,7 @@ class Durable(_OfJournals):
         if keeper.forgot > self._forgot[keeper.host]:
             self._forgot[keeper.host] = keeper.forgot
             self._durable[keeper.host].clear()
-        damages = list(keeper.journal.recovery.damages)
+        damages = _causes(keeper.journal.recovery.damages, keeper)
         found = _payloads(keeper.journal, damages)
         for number, payload in self._durable[keeper.host].items():
             if number not in found and not damages:
@@ -161,7 +162,7 @@ class Unchanged(_OfJournals):
         bounds = reader.bounds(EPOCH)
         if bounds is None:
             return
-        damages = list(reader.damages)
+        damages = _causes(reader.damages, keeper)
         now: dict[int, bytes | None] = {**_payloads(reader, damages)}
         for first, last in reader.losses(EPOCH, bounds.first, bounds.next - 1):
             now |= dict.fromkeys(range(first, last + 1))
@@ -173,6 +174,13 @@ class Unchanged(_OfJournals):
             if number >= bounds.first and (number not in now or now[number] != payload):
                 self.violated(f"{number} was {payload!r}, and is {now.get(number, 'gone')!r}", host)
         self._seen[host] |= now
+
+
+def _causes(damages: list[Damage], keeper: Keeper) -> list[Damage]:
+    """Return the damage that the disk of a host explains: it flipped bits, or cannot be read at the moment."""
+    if keeper.disk.rotten:
+        return [damage for damage in damages if damage.reason not in (NOWHERE, GONE, WITH_FILE)]
+    return [damage for damage in damages if damage.reason.startswith("it cannot be read")]
 
 
 def _payloads(journal: IJournalReader, damages: list[Damage]) -> dict[int, bytes]:

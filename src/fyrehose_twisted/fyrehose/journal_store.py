@@ -39,7 +39,7 @@ class Unsaved(NamedTuple):
         """
         if self.begins is not None:
             journal.begin(EPOCH, self.begins)
-        journal.append(self.records)
+        journal.append(self.records, again=True)
         for first, last in self.lost:
             journal.lose(EPOCH, first, last)
         journal.commit(sync)

@@ -58,7 +58,9 @@ class LineJournal:
         else:
             now = int(self._clock() * 1_000_000)
             numbered = enumerate(event.lines, event.first)
-            journal.append([Record(journal.stream, term, number, now, bytes(line)) for number, line in numbered])
+            journal.append(
+                [Record(journal.stream, term, number, now, bytes(line)) for number, line in numbered], again=True
+            )
         journal.commit(False)
 
     def events(self, on_damage: Callable[[Damage], object]) -> Iterator[Told]:

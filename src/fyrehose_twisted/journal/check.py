@@ -13,8 +13,18 @@ from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.findings import Checked, Finding, in_words, missing
 from fyrehose_twisted.journal.frames import DENSE, Header, Kind, read_records
 from fyrehose_twisted.journal.index import restore
-from fyrehose_twisted.journal.loading import Opened, files_of, open_segment, same_journal
-from fyrehose_twisted.journal.mark import MARK_NAME, Mark, read_mark
+from fyrehose_twisted.journal.loading import (
+    OTHER,
+    Opened,
+    cut_short,
+    files_of,
+    gone,
+    gone_with_file,
+    is_gone_with_file,
+    open_segment,
+    same_journal,
+)
+from fyrehose_twisted.journal.mark import MARK_BYTES, MARK_NAME, Mark, read_mark
 from fyrehose_twisted.journal.scan import Damage, Found
 from fyrehose_twisted.journal.segment import Segment
 from fyrehose_twisted.journal.segment_header import FULL_SUFFIX, INDEX_SUFFIX, MAX_HEADER, OPEN_SUFFIX, segment_name
@@ -83,17 +93,12 @@ class _Check:
             self._tell(finding)
 
     def _read_mark(self) -> Mark | None:
-        mark = read_mark(self.directory)
-        if mark is None:
-            try:
-                file: IFile = self.directory.open(MARK_NAME)
-            except FileNotFoundError:
-                self._find(f"{MARK_NAME} is not there, as after a power failure; the next start writes it", False)
-                return None
-            size = file.size()
-            file.close()
-            if size:
-                self._find(f"{MARK_NAME}, {size:,} bytes: it is no mark of what is durable; the next start writes it")
+        damages: list[Damage] = []
+        mark = read_mark(self.directory, damages)
+        for damage in damages:
+            self._find(f"{damage}; the next start writes it")
+        if mark is None and not damages:
+            self._find(f"{MARK_NAME} is not there, as after a power failure; the next start writes it", False)
         return mark
 
     def _open(self, number: int, suffix: str) -> None:
@@ -161,6 +166,8 @@ class _Check:
             damages = damages[: -len(ends)]
         if segment.ordered:
             damages = self._check_index(segment, damages)
+        elif mark is not None and self._is_ours(mark) and mark.segment == number:
+            damages += cut_short(segment, size, mark.offset)
         segment.damages += damages
         for damage in damages:
             self._find(str(damage))
@@ -169,8 +176,12 @@ class _Check:
         if self._writing or segment.ordered or segment.number != self._last:
             return False
         mark = self.checked.mark
-        durable = mark is not None and (mark.segment, mark.tag) == (segment.number, segment.header.tag)
-        return mark is None or not durable or damage.offset >= mark.offset
+        if mark is None or not self._is_ours(mark):
+            return not segment.frames  # What cannot be read may have been durable.
+        return (mark.segment, mark.offset) <= (segment.number, damage.offset)
+
+    def _is_ours(self, mark: Mark) -> bool:
+        return mark.tag == self.checked.catalog.tag
 
     def _take(self, segment: Segment, found: Found) -> None:
         header, body = found
@@ -230,15 +241,12 @@ class _Check:
         mark, catalog = self.checked.mark, self.checked.catalog
         if mark is None or not catalog.stream:
             return
-        if mark.tag != catalog.tag:
-            self._find(f"{MARK_NAME} is that of another journal")
+        if not self._is_ours(mark):
+            self._find(str(Damage(MARK_NAME, 0, MARK_BYTES, OTHER)))
             return
-        segment = self.checked.segments.get(mark.segment)
-        if segment is None and mark.segment > max(suffixes):  # One below may be old, and retention was there.
-            self._find(f"{segment_name(mark.segment, OPEN_SUFFIX)}: what was durable there is gone with the file")
-        elif segment is not None and not segment.ordered and segment.end < mark.offset and not segment.damages:
-            gone = Damage(segment.name, segment.end, mark.offset - segment.end, "what was durable there is gone")
-            self._find(str(gone))
+        catalog.floors = dict(mark.watermarks)
+        if is_gone_with_file(mark, suffixes):
+            self._find(str(gone_with_file(mark)))
 
     def _find_leftovers(self, names: list[str], suffixes: dict[int, str]) -> None:
         if self._writing:
@@ -257,6 +265,11 @@ class _Check:
         catalog.segments = checked.segments
         catalog.unite()
         catalog.settle()
+        known = [damage for segment in checked.segments.values() for damage in segment.damages]
+        nowhere = gone(catalog, [*known, *checked.unreadable])
+        if not (self._writing and read_mark(self.directory) != checked.mark):  # Retention may have taken them just now.
+            for damage in nowhere:
+                self._find(str(damage))
         for epoch, twice in sorted(self._twice.items()):
             self._find(f"twice in epoch {epoch}, the later counts: {in_words(twice)}", False)
         for epoch in catalog.epochs():

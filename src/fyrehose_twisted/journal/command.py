@@ -60,6 +60,9 @@ def add_parser(commands: Any, bare: Bare, envelopes: Callable[[str], FindEnvelop
     repair.add_argument(
         "--from", dest="others", type=Path, action="append", default=[], metavar="DIR", help="another journal"
     )
+    repair.add_argument(
+        "--declare-lost", action="store_true", help="declare lost for good what is missing then, so that readers go on"
+    )
     repair.add_argument("--wrap", type=_whole, metavar="N", help="numbers wrap at N; only if no header says so")
     repair.add_argument("--dry-run", action="store_true", help="change nothing, and tell what would be done")
     seal = command("seal", _seal, "Write all segments in order.")
@@ -134,7 +137,9 @@ def _ls(options: argparse.Namespace, path: Path) -> int:
 
     with _reading(options, path) as reader:
         options.rows += rows(reader, path)
-    return 0
+        for damage in reader.damages:
+            complain(f"{path}: {damage}")
+        return 1 if reader.damages else 0
 
 
 def _print_rows(options: argparse.Namespace) -> None:
@@ -175,12 +180,14 @@ def _cat(options: argparse.Namespace, path: Path) -> int:
             as_json=options.format == "json",
         )
         try:
-            while cat.run() and options.follow:
+            while (more := cat.run()) and options.follow:
+                cat.tell_damages()
                 _wait_for_more(reader)
         except KeyboardInterrupt:
             if not options.follow:
                 raise
-        if not options.follow:
+        if more and not options.follow:
+            cat.tell_damages()
             cat.tell_holes()
         return 1 if cat.damaged else 0
 
@@ -244,6 +251,7 @@ def _repair(options: argparse.Namespace, path: Path) -> int:
             stream=stream,
             wrap=wrap,
             others=others,
+            declare_lost=options.declare_lost,
             dry_run=options.dry_run,
             tell=lambda text: say(f"{path}: {text}"),
             progress=progress,

@@ -18,7 +18,8 @@ class Bounds(NamedTuple):
     next: int
     """The durable watermark: all from ``first`` up to here, this not included, are held or declared lost for good."""
     last: int
-    """The highest that is held or lost, durable or not; ``first - 1`` if there is none."""
+    """The highest that is held or lost, durable or not, or was before it went missing; ``first - 1`` if there is none.
+    """
 
 
 class Contents:
@@ -29,6 +30,8 @@ class Contents:
     :ivar lost: positions that are declared lost, by epoch.
     :ivar starts: where each epoch begins.
     :ivar nexts: the durable watermark of each epoch.
+    :ivar floors: the highest watermark of each epoch that was published: numbers below it do not get another payload,
+        whether they can still be read or not.
     :ivar over: where epochs of which nothing is kept would begin again.
     """
 
@@ -39,6 +42,7 @@ class Contents:
         self.lost: dict[int, RangeSet] = {}
         self.starts: dict[int, int] = {}
         self.nexts: dict[int, int] = {}
+        self.floors: dict[int, int] = {}
         self.over: dict[int, int] = {}
 
     def get(self, epoch: int, position: int) -> Record | None:
@@ -55,7 +59,19 @@ class Contents:
         if start is None:
             return None
         here = [ranges.last for ranges in (self.held.get(epoch), self.lost.get(epoch)) if ranges]
-        return Bounds(start, self.nexts[epoch], max([start - 1, *here]))
+        return Bounds(start, self.nexts[epoch], max([start - 1, self.floors.get(epoch, 0) - 1, *here]))
+
+    def gone(self) -> Iterator[tuple[int, int, int]]:
+        """Yield epoch, first and last of those positions below a published watermark that are neither held nor lost."""
+        for epoch, floor in sorted(self.floors.items()):
+            if epoch in self.over:
+                continue  # Retention took it.
+            held, lost = self.held.get(epoch) or RangeSet(), self.lost.get(epoch) or RangeSet()
+            first = self.starts.get(epoch, 0)
+            if first < floor:
+                for gap in held.gaps(first, floor - 1):
+                    for pair in lost.gaps(*gap):
+                        yield epoch, *pair
 
     def settled(self, epoch: int, position: int) -> int:
         """Return the first position from ``position`` on that is neither held nor lost."""
@@ -73,7 +89,7 @@ class Contents:
 
     def forget(self, epoch: int) -> None:
         """Drop an epoch."""
-        for table in (self.held, self.lost, self.starts, self.nexts):
+        for table in (self.held, self.lost, self.starts, self.nexts, self.floors):
             table.pop(epoch, None)
 
     def parts_held(self, epoch: int, first: int, last: int) -> Iterator[tuple[int, int]]:

@@ -34,9 +34,20 @@ class JournalDamaged(JournalError):
 
     def __init__(self, damage: Damage) -> None:
         super().__init__(
-            f"{damage}. `fyrehose journal check` shows all damage, and `fyrehose journal repair` cuts it out"
+            f"{damage}. `fyrehose journal check` shows all damage; `fyrehose journal repair` cuts it out, takes what is"
+            " missing from a copy, or declares it lost"
         )
         self.damage = damage
+
+
+class JournalReplaced(JournalError):
+    """Another journal lies where one was read from."""
+
+    def __init__(self, where: object, before: int, now: int) -> None:
+        super().__init__(
+            f"{where} holds another journal now: its tag is {now:08x}, and that of the one read so far {before:08x}."
+            " Its numbers are not those of the old one: open it anew, from its beginning"
+        )
 
 
 class NotInJournal(LocalError, LookupError):

@@ -87,6 +87,24 @@ class Filling:
         if self._journal is not None:
             self._journal.commit()
 
+    def declare_lost(self) -> None:
+        """Declare lost all that is missing still, so that the watermark can pass it, and make that durable."""
+        catalog = self._catalog
+        for epoch in sorted({*catalog.epochs(), *catalog.floors} - {*catalog.over}):
+            bounds = catalog.bounds(epoch)
+            known = RangeSet([(0, catalog.floors[epoch] - 1)] if bounds is None else missing(catalog, epoch))
+            taken = self._taken.get(epoch, RangeSet())
+            ranges = [gap for first, last in known for gap in taken.gaps(first, last)]
+            if self._journal is not None:
+                if bounds is None:
+                    self._journal.begin(epoch, self._sequence(catalog.floors[epoch]))
+                for first, last in ranges:
+                    self._journal.lose(epoch, self._sequence(first), self._sequence(last))
+            if ranges:
+                self._tell(f"{self._did}: declare lost in epoch {epoch}, for nobody has them: {in_words(ranges)}")
+        if self._journal is not None:
+            self._journal.commit()
+
     @property
     def _did(self) -> str:
         return "to do" if self._journal is None else "done"
@@ -162,7 +180,7 @@ class Filling:
             for first, last in runs_of(block.positions):
                 taken.add(first + one.shift, last + one.shift)
             if self._journal is not None:
-                self._journal.append(list(block.records()))
+                self._journal.append(list(block.records()), again=True)
         lost = other.losses(one.epoch, one.first - one.shift, one.last - one.shift)
         for first, last in lost:
             self._lost.setdefault(one.epoch, RangeSet()).add(first + one.shift, last + one.shift)

@@ -35,6 +35,7 @@ class Counters:
     :ivar replaced: took the place of another under the same number, above the watermark.
     :ivar conflicts: refused: below the watermark, another payload is held under their number.
     :ivar late: refused: their number is declared lost, or lies before the beginning.
+    :ivar spent: refused: their number is below the watermark, and what was held under it went missing.
     """
 
     taken: int = 0
@@ -42,6 +43,7 @@ class Counters:
     replaced: int = 0
     conflicts: int = 0
     late: int = 0
+    spent: int = 0
 
 
 class Group:
@@ -79,19 +81,23 @@ class Group:
         self._contents.starts[epoch] = self.starts[epoch] = position
         self._contents.nexts.setdefault(epoch, position)
 
-    def add(self, records: Sequence[Record]) -> int:
-        """Take records in; return how many of them will be kept."""
+    def add(self, records: Sequence[Record], *, again: bool = False) -> int:
+        """Take records in; return how many of them will be kept.
+
+        :param again: they are what their numbers stood for: they may replace what went missing below the watermark.
+        """
         if not records:
             return 0
         streams, epochs, sequences, times, payloads = zip(*records, strict=True)
         different = set(epochs)
         self._check(streams, different, sequences, times, payloads)
         if len(different) == 1:
-            return self._add(epochs[0], sequences, times, payloads)
+            return self._add(epochs[0], sequences, times, payloads, again)
         taken = 0
         for epoch in sorted(different):
             of_epoch = [record[2:] for record in records if record.epoch == epoch]
-            taken += self._add(epoch, *zip(*of_epoch, strict=True))
+            some_sequences, some_times, some_payloads = zip(*of_epoch, strict=True)
+            taken += self._add(epoch, some_sequences, some_times, some_payloads, again)
         return taken
 
     def lose(self, epoch: int, first: int, last: int) -> None:
@@ -189,7 +195,9 @@ class Group:
         if min(epochs_and_times) < 0 or max(epochs_and_times) > HIGHEST:
             raise NotForJournal("an epoch or a time is below 0 or above 2**63 - 1")
 
-    def _add(self, epoch: int, sequences: Sequence[int], times: Sequence[int], payloads: Sequence[bytes]) -> int:
+    def _add(
+        self, epoch: int, sequences: Sequence[int], times: Sequence[int], payloads: Sequence[bytes], again: bool
+    ) -> int:
         contents = self._contents
         if epoch not in contents.starts:
             first = min(self._unwrapped(sequences, sequences[0]))
@@ -204,7 +212,8 @@ class Group:
         else:
             highest = max(positions)
             try:
-                taken = sum(map(self._take, (epoch,) * taken, positions, times, payloads))
+                rows = zip(positions, times, payloads, strict=True)
+                taken = sum(self._take(epoch, *row, again) for row in rows)
             finally:
                 if not waiting:
                     del self._records[epoch]
@@ -212,12 +221,13 @@ class Group:
         self._highest[epoch] = max(self._highest.get(epoch, 0), highest)
         return taken
 
-    def _take(self, epoch: int, position: int, received_at: int, payload: bytes) -> bool:
+    def _take(self, epoch: int, position: int, received_at: int, payload: bytes, again: bool) -> bool:
         contents, counters, waiting = self._contents, self.counters, self._records[epoch]
         lost = contents.lost.get(epoch), self.lost.get(epoch)
         if position < contents.starts[epoch] or any(ranges and position in ranges for ranges in lost):
             counters.late += 1
             return False
+        settled = position < max(contents.nexts[epoch], contents.floors.get(epoch, 0))
         before = waiting.get(position, (0, None))[1]
         if before is None:
             before = self._held(epoch, position)
@@ -225,11 +235,14 @@ class Group:
             if before == payload:
                 counters.duplicates += 1
                 return False
-            if position < contents.nexts[epoch]:
+            if settled:
                 counters.conflicts += 1
                 return False
             counters.replaced += 1
             self._replacing.setdefault(epoch, set()).add(position)
+        elif settled and not again:
+            counters.spent += 1
+            return False
         waiting[position] = received_at, payload
         self._size += len(payload)
         return True
@@ -248,7 +261,8 @@ class Group:
             for ranges in (contents.held.get(epoch), contents.lost.get(epoch), self.lost.get(epoch))
             if ranges
         ]
-        return max([contents.starts[epoch] - 1, *here, self._highest.get(epoch, 0)])
+        floor = contents.floors.get(epoch, 0)
+        return max([contents.starts[epoch] - 1, floor - 1, *here, self._highest.get(epoch, 0)])
 
     def _positions(self, epoch: int, sequences: Sequence[int]) -> Sequence[int]:
         return self._unwrapped(sequences, self._last(epoch) + 1) if self._contents.wrap else sequences

@@ -7,13 +7,16 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
+from fyrehose_twisted.journal.contents import Contents
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.index import read_index, write_index
+from fyrehose_twisted.journal.mark import MARK_NAME, Mark
 from fyrehose_twisted.journal.scan import Damage, Found, scan
 from fyrehose_twisted.journal.segment import Segment
 from fyrehose_twisted.journal.segment_header import (
     FULL_SUFFIX,
     MAX_HEADER,
+    OPEN_SUFFIX,
     BadHeader,
     OtherVersion,
     SegmentHeader,
@@ -21,6 +24,15 @@ from fyrehose_twisted.journal.segment_header import (
     number_of,
     segment_name,
 )
+from fyrehose_twisted.ranges import RangeSet
+
+GONE = "they were durable, and the file ends before them"
+NOWHERE = "they were readable once, and no segment has them now"
+UNKNOWN = "nothing says what of it is durable, so all of it is left out"
+WITH_FILE = "what was durable there is gone with the file"
+LEFT_OUT = (UNKNOWN, WITH_FILE)
+"""Reasons of damage that ends a journal, nobody knows at which number."""
+OTHER = "it is that of another journal"
 
 
 class Opened(NamedTuple):
@@ -114,6 +126,44 @@ def same_journal(segments: Iterable[Segment], where: object, stream: str | None 
     return agreed
 
 
+def read_to(segment: Segment, file: IFile, limit: int) -> list[Damage]:
+    """Take in what was added, up to ``limit``, all of which was durable; return what is not there any more after the
+    last good frame."""
+    size = file.size()
+    damages = segment.read_on(file, min(size, limit)) if segment.end < min(size, limit) else []
+    return damages + cut_short(segment, size, limit)
+
+
+def cut_short(segment: Segment, size: int, limit: int) -> list[Damage]:
+    """Return the damage that the file of ``segment`` has only ``size`` bytes, and ``limit`` were durable."""
+    return [Damage(segment.name, size, limit - size, GONE)] if size < limit else []
+
+
+def gone_with_file(mark: Mark) -> Damage:
+    """Return the damage that the segment of ``mark`` is not there."""
+    return Damage(segment_name(mark.segment, OPEN_SUFFIX), 0, mark.offset, WITH_FILE)
+
+
+def is_gone_with_file(mark: Mark, numbers: Iterable[int]) -> bool:
+    """Say whether the segment of ``mark`` should be among ``numbers`` and is not. A mark may be older than it should
+    be after a power failure, and retention may have taken a segment before the last."""
+    return mark.segment > max(numbers, default=0)
+
+
+def gone(contents: Contents, damages: Iterable[Damage]) -> list[Damage]:
+    """Return which numbers below the watermarks that were published are not there any more, and of which ``damages``
+    does not say so already."""
+    told: dict[int, RangeSet] = {}
+    for damage in damages:
+        if damage.epoch is not None and damage.first is not None and damage.last is not None:
+            told.setdefault(damage.epoch, RangeSet()).add(damage.first, damage.last)
+    found = []
+    for epoch, first, last in contents.gone():
+        for pair in (told.get(epoch) or RangeSet()).gaps(first, last):
+            found.append(Damage(MARK_NAME, 0, 0, NOWHERE, epoch, *pair))
+    return found
+
+
 def load(opened: Opened, *, keep_index: bool) -> None:
     """Let a segment to which nothing is added any more know all that it holds.
 
@@ -125,9 +175,7 @@ def load(opened: Opened, *, keep_index: bool) -> None:
         size = file.size()
         if segment.ordered and read_index(segment.directory, segment, size):
             return
-        segment.read_on(file, size)
-        if segment.end < size:
-            segment.damages.append(Damage(segment.name, segment.end, size - segment.end, "no frames end it"))
+        segment.damages += segment.read_on(file, size)
     except OSError as error:
         raise JournalError(f"{segment.directory}/{segment.name} cannot be read: {error.strerror}") from error
     if segment.ordered and keep_index and not segment.damages:

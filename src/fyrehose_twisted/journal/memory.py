@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -14,6 +15,7 @@ from fyrehose_twisted.journal.contents import Bounds, Contents
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.group import Counters, Group
 from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.record import Record
 
 RECORD_OVERHEAD = 200
@@ -43,6 +45,8 @@ class MemoryJournal:
 
     :param wrap: how many sequence numbers there are before they begin anew; 0 if they never do.
     :param clock: UTC seconds since 1970.
+    :ivar tag: drawn for each.
+    :ivar damages: nothing.
     :ivar counters: what became of the records that it was given.
     """
 
@@ -61,6 +65,8 @@ class MemoryJournal:
         self._retention = Retention() if retention is None else retention
         self._clock = clock
         self._closed = False
+        self.tag = secrets.randbits(32)
+        self.damages: list[Damage] = []
         self.counters: Counters = self._group.counters
 
     def begin(self, epoch: int, sequence: int) -> None:
@@ -68,8 +74,8 @@ class MemoryJournal:
         self._check()
         self._group.begin(epoch, sequence)
 
-    def append(self, records: Sequence[Record]) -> int:
-        """See :meth:`~fyrehose_twisted.interfaces.IJournal.append`."""
+    def append(self, records: Sequence[Record], *, again: bool = False) -> int:
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.append`. Nothing goes missing here."""
         self._check()
         return self._group.add(records)
 

@@ -17,6 +17,7 @@ _COUNTERS = {
     "replaced": "Records that took the place of another under the same number",
     "conflicts": "Records refused because another is held for good under their number",
     "late": "Records refused because their number is given up, or lies before the beginning",
+    "spent": "Records refused because their number is below the watermark, and what was held under it went missing",
 }
 
 _GAUGES = {

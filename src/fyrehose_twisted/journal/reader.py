@@ -12,12 +12,24 @@ from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.catalog import Catalog, Stored
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.disk import LocalDirectory
-from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.loading import Opened, files_of, load, open_segment, same_journal
-from fyrehose_twisted.journal.mark import Mark, read_mark
+from fyrehose_twisted.journal.errors import JournalError, JournalReplaced
+from fyrehose_twisted.journal.loading import (
+    OTHER,
+    UNKNOWN,
+    Opened,
+    files_of,
+    gone,
+    gone_with_file,
+    is_gone_with_file,
+    load,
+    open_segment,
+    read_to,
+    same_journal,
+)
+from fyrehose_twisted.journal.mark import MARK_BYTES, MARK_NAME, Mark, read_mark
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.segment import Segment
-from fyrehose_twisted.journal.segment_header import segment_name
+from fyrehose_twisted.journal.segment_header import OPEN_SUFFIX, segment_name
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
@@ -32,8 +44,9 @@ class JournalReader:
     What it gives stays the same for ever, but for retention: a range below the watermark reads the same each time.
 
     :param directory: where the files of the journal are.
-    :ivar damages: what was found that is damaged.
+    :ivar damages: what was found that is damaged or gone.
     :raises JournalError: if there is no journal there, or it cannot be read.
+    :raises JournalReplaced: later, if another journal lies there by then; this reader stays as it was.
     """
 
     def __init__(self, directory: IDirectory) -> None:
@@ -41,6 +54,7 @@ class JournalReader:
         self.damages: list[Damage] = []
         self._mark: Mark | None = None
         self._suffixes: dict[int, str] = {}
+        self._ends: dict[int, tuple[Segment, int, int, list[Damage]]] = {}
         self._catalog = _Following(self, directory, "", 0, 0)
         self._load()
         if not self._catalog.stream:
@@ -146,8 +160,9 @@ class JournalReader:
         while tries:
             before = len(found)
             try:
-                self._load_once(found)
-                return
+                if self._load_once(found, last=tries == 1):
+                    return
+                tries -= 1
             except FileNotFoundError:  # A segment was written anew, or retention took it.
                 tries = TRIES if len(found) > before else tries - 1
             except OSError as error:
@@ -159,60 +174,106 @@ class JournalReader:
 
         A list that is made while a file gets its new name can have neither name; two that agree cannot lack the same.
         """
-        suffixes = files_of(self.directory.names())
+        suffixes = files_of(self._names())
         for _ in range(TRIES):
-            before, suffixes = suffixes, files_of(self.directory.names())
+            before, suffixes = suffixes, files_of(self._names())
             if before.keys() == suffixes.keys():
                 return suffixes
         raise FileNotFoundError("the list of segments changes all the time")
 
-    def _load_once(self, found: dict[str, Segment]) -> None:
-        catalog = self._catalog
-        mark = read_mark(self.directory)  # First: what it speaks of is there by now.
+    def _names(self) -> list[str]:
+        try:
+            names: list[str] = self.directory.names()
+        except FileNotFoundError:
+            raise JournalError(f"{self.directory} does not exist: there is no journal to read") from None
+        return names
+
+    def _load_once(self, found: dict[str, Segment], *, last: bool) -> bool:
+        """Look once; say whether that was enough.
+
+        :param found: segments that were opened before, by name.
+        :param last: it has to be, even if numbers are gone and retention may be why.
+        """
+        damages: list[Damage] = []
+        written = read_mark(self.directory, damages)  # First: what it speaks of is there by now.
         suffixes = self._list()
-        durable = max(suffixes, default=0) - 1 if mark is None else mark.segment
+        if not suffixes:
+            raise JournalError(f"{self.directory} holds no journal: there is no file like {segment_name(1, '.log')}")
+        mark = written
+        segments, bad = self._open(suffixes, found, mark)
+        header = same_journal(segments.values(), self.directory)
+        catalog = self._catalog
+        if header is not None and mark is not None and mark.tag != header.tag:
+            damages.append(Damage(MARK_NAME, 0, MARK_BYTES, OTHER))
+            mark = None
+            segments, bad = self._open(suffixes, found, mark)
+        if header is not None:
+            if catalog.stream and header.tag != catalog.tag:
+                raise JournalReplaced(self.directory, catalog.tag, header.tag)
+            catalog.stream, catalog.wrap, catalog.tag = header.stream, header.wrap, header.tag
+        damages += bad
+        if mark is None and max(suffixes) not in segments and suffixes[max(suffixes)] == OPEN_SUFFIX:
+            damages.append(Damage(segment_name(max(suffixes), OPEN_SUFFIX), 0, 0, UNKNOWN))
+        if mark is not None and is_gone_with_file(mark, suffixes):
+            damages.append(gone_with_file(mark))
+        for number, segment in segments.items():
+            if not segment.ordered:
+                damages += self._read_on(segment, mark if mark is not None and mark.segment == number else None)
+            damages += segment.damages
+        for number, segment in catalog.segments.items():
+            if segments.get(number, segment).name != segment.name or number not in segments:
+                catalog.let_go(segment.name)
+                self._ends.pop(number, None)
+        catalog.segments = segments
+        catalog.floors = {} if mark is None else dict(mark.watermarks)
+        catalog.unite()
+        catalog.settle()
+        lost = gone(catalog, damages)
+        if lost and not last and read_mark(self.directory) != written:
+            return False  # Retention may have taken what held them, and says so by now.
+        self._mark, self._suffixes, self.damages = written, suffixes, damages + lost
+        return True
+
+    def _open(
+        self, suffixes: dict[int, str], found: dict[str, Segment], mark: Mark | None
+    ) -> tuple[dict[int, Segment], list[Damage]]:
+        """Return the segments whose headers are known, and what is damaged so that it is none."""
+        durable = max(suffixes) - 1 if mark is None else mark.segment
+        known = self._catalog.segments if mark is not None and mark.tag == self._catalog.tag else {}
         segments: dict[int, Segment] = {}
         damages: list[Damage] = []
         for number, suffix in suffixes.items():
-            known = catalog.segments.get(number)
-            if number > durable and suffix == ".log":
+            if number > durable and suffix == OPEN_SUFFIX:
                 continue  # It is only being made.
-            if known is None or known.suffix != suffix:
-                known = found.get(segment_name(number, suffix))
-            if known is None:
+            segment = known.get(number)
+            if segment is None or segment.suffix != suffix:
+                segment = found.get(segment_name(number, suffix))
+            if segment is None:
+                self._catalog.let_go(segment_name(number, suffix))  # Another file may have had its name.
                 one = open_segment(self.directory, number, suffix)
                 if not isinstance(one, Opened):
                     damages.append(one)
                     continue
-                known = one.segment
-                if mark is None or number != mark.segment or known.ordered:
+                segment = one.segment
+                if segment.ordered:
                     load(one, keep_index=False)
                 one.file.close()
-                found[known.name] = known
-            segments[number] = known
-        header = same_journal(segments.values(), self.directory)
-        if header is not None:
-            catalog.stream, catalog.wrap, catalog.tag = header.stream, header.wrap, header.tag
-        for number, segment in segments.items():
-            if not segment.ordered:
-                self._read_on(segment, mark if mark is not None and mark.segment == number else None)
-            damages += segment.damages
-        for number, segment in catalog.segments.items():
-            if segments.get(number) is not segment:
-                catalog.let_go(segment.name)
-        self._mark, self._suffixes, self.damages = mark, suffixes, damages
-        catalog.segments = segments
-        catalog.unite()
-        catalog.settle()
+                found[segment.name] = segment
+            segments[number] = segment
+        return segments, damages
 
-    def _read_on(self, segment: Segment, mark: Mark | None) -> None:
+    def _read_on(self, segment: Segment, mark: Mark | None) -> list[Damage]:
+        """Take in what was added to a segment that is not in order; return what is damaged after its last good frame.
+
+        :param mark: how far it is durable; ``None`` if all of it is.
+        """
         file = self._catalog.file_of(segment)
         size = file.size()
-        end = size if mark is None else min(size, mark.offset)
-        if mark is not None and mark.tag != segment.header.tag:
-            return  # It is another journal's, and says nothing of this one.
-        if end > segment.end:
-            segment.read_on(file, end)
+        limit = size if mark is None else mark.offset
+        seen = self._ends.get(segment.number)
+        if seen is None or seen[0] is not segment or seen[1:3] != (size, limit):
+            seen = self._ends[segment.number] = segment, size, limit, read_to(segment, file, limit)
+        return seen[3]
 
 
 class _Following(Catalog):

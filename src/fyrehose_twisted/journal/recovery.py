@@ -7,9 +7,20 @@ from dataclasses import dataclass, field
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.loading import Opened, files_of, load, open_segment, same_journal
-from fyrehose_twisted.journal.mark import Mark, read_mark
-from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.loading import (
+    OTHER,
+    Opened,
+    cut_short,
+    files_of,
+    gone_with_file,
+    is_gone_with_file,
+    load,
+    open_segment,
+    read_to,
+    same_journal,
+)
+from fyrehose_twisted.journal.mark import MARK_BYTES, MARK_NAME, Mark, read_mark
+from fyrehose_twisted.journal.scan import Damage, Found
 from fyrehose_twisted.journal.segment import Segment
 from fyrehose_twisted.journal.segment_header import (
     FULL_SUFFIX,
@@ -33,6 +44,7 @@ class Recovery:
     :ivar next_number: the lowest number that no segment ever had, as far as can be known.
     :ivar cut: bytes that were cut off the last segment: frames that a crash left unfinished.
     :ivar damages: what is damaged, or gone.
+    :ivar floors: the highest watermark of each epoch that was published, as far as that is known.
     """
 
     header: SegmentHeader | None = None
@@ -41,6 +53,7 @@ class Recovery:
     next_number: int = 1
     cut: int = 0
     damages: list[Damage] = field(default_factory=list)
+    floors: dict[int, int] = field(default_factory=dict)
 
     def messages(self) -> list[str]:
         """Return what an operator should know, a line each."""
@@ -60,30 +73,32 @@ def recover(directory: IDirectory, stream: str) -> Recovery:
     recovery = Recovery()
     names = directory.names()
     suffixes = files_of(names)
-    mark = read_mark(directory)
+    mark = read_mark(directory, recovery.damages)
     recovery.next_number = max([0, *suffixes, 0 if mark is None else mark.segment]) + 1
     opened, unfinished = _open_all(directory, suffixes, recovery, mark)
     recovery.header = same_journal((one.segment for one in opened), directory, stream)
     if mark is not None and recovery.header is not None and mark.tag != recovery.header.tag:
+        recovery.damages.append(Damage(MARK_NAME, 0, MARK_BYTES, OTHER))
         mark = None
-    if mark is not None and mark.segment > max(suffixes, default=0):  # One below may be old, and retention was there.
-        name = segment_name(mark.segment, OPEN_SUFFIX)
-        recovery.damages.append(Damage(name, 0, mark.offset, "what was durable there is gone with the file"))
+    if mark is not None:
+        recovery.floors = dict(mark.watermarks)
+        if is_gone_with_file(mark, suffixes):
+            recovery.damages.append(gone_with_file(mark))
     for one in opened:
         segment = one.segment
         recovery.segments[segment.number] = segment
         if segment.ordered or segment.number != max(suffixes):
             file: IFile = directory.open(segment.name)
             load(Opened(segment, file), keep_index=True)
+            if mark is not None and mark.segment == segment.number and not segment.ordered:
+                segment.damages += cut_short(segment, file.size(), mark.offset)
             file.close()
-            _miss(recovery, segment, mark)
-        else:
-            _mend_last(one, recovery, mark)
-            if not segment.frames and segment.number > (0 if mark is None else mark.segment):
-                unfinished.append(segment.name)  # Its first frame says where epochs begin, and is not whole.
-                recovery.cut += segment.end
-                del recovery.segments[segment.number]
-                continue
+        elif _is_unfinished(one, mark):
+            unfinished.append(segment.name)
+            recovery.cut += _size_of(segment)
+            del recovery.segments[segment.number]
+            continue
+        elif _mend_last(one, recovery, mark):
             recovery.open = segment
         recovery.damages += segment.damages
     _remove_leftovers(directory, names, suffixes)
@@ -122,37 +137,56 @@ def _is_cut_header(directory: IDirectory, damage: Damage) -> bool:
     return head[: len(MAGIC)] == MAGIC[: len(head)] or not any(head)
 
 
-def _mend_last(one: Opened, recovery: Recovery, mark: Mark | None) -> None:
-    """Take in the segment that was being written, and cut off its torn end.
+def _is_unfinished(one: Opened, mark: Mark | None) -> bool:
+    """Say whether a crash came before the segment was more than begun: its first frame, which says where epochs begin,
+    is not whole."""
+    segment = one.segment
+    if segment.number <= (0 if mark is None else mark.segment):
+        return False
+    file: IFile = segment.directory.open(segment.name)
+    try:
+        return not any(isinstance(what, Found) for what in segment.walk(file, segment.end, file.size()))
+    finally:
+        file.close()
 
-    Damage that good frames follow is not the torn end, and is left where it is.
+
+def _size_of(segment: Segment) -> int:
+    file: IFile = segment.directory.open(segment.name)
+    size: int = file.size()
+    file.close()
+    return size
+
+
+def _mend_last(one: Opened, recovery: Recovery, mark: Mark | None) -> bool:
+    """Take in the segment that was being written, and cut off its torn end; say whether more can be added to it.
+
+    Nothing is cut off that may have been durable: of that the segment keeps what cannot be read, and nothing is added.
+    Damage that good frames follow is left where it is as well.
     """
     segment = one.segment
     file: IFile = segment.directory.open(segment.name, writable=True)
     try:
-        size = file.size()
-        segment.read_on(file, size)
-        _miss(recovery, segment, mark)
+        size, durable = file.size(), 0
+        if mark is not None and mark.segment >= segment.number:
+            durable = mark.offset if mark.segment == segment.number else size
+        damages = read_to(segment, file, max(size, durable))
+        if damages and (mark is None or damages[0].offset < durable):
+            segment.damages += damages
+            file.sync()
+            return False
         if segment.end < size:
             recovery.cut += size - segment.end
             file.truncate(segment.end)
         # After a kill these frames may be in memory only, and whoever reads them must not see them vanish. After a sync
         # that failed they may be in memory and yet count as written: only what is written anew is sure to be synced.
-        start = mark.offset if mark is not None and mark.segment == segment.number else 0
-        if start < segment.end:
-            file.write(start, file.read(start, segment.end - start))
+        if durable < segment.end:
+            file.write(durable, file.read(durable, segment.end - durable))
         file.sync()
     except OSError as error:
         raise JournalError(f"{segment.directory}/{segment.name} cannot be recovered: {error.strerror}") from error
     finally:
         file.close()
-
-
-def _miss(recovery: Recovery, segment: Segment, mark: Mark | None) -> None:
-    """Note it if more was durable than is there."""
-    if mark is not None and not segment.ordered and mark.segment == segment.number and mark.offset > segment.end:
-        gone = mark.offset - segment.end
-        recovery.damages.append(Damage(segment.name, segment.end, gone, "what was durable there is gone or damaged"))
+    return True
 
 
 def _remove_leftovers(directory: IDirectory, names: list[str], suffixes: dict[int, str]) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from zope.interface import implementer
 
@@ -21,7 +21,7 @@ from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal import wire
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalReplaced, NotInJournal
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.secret import check_secret
@@ -54,6 +54,19 @@ def connect(host: str, port: int, secret: bytes | None = None, timeout: float = 
     remote = RemoteJournal(host, port, secret, timeout)
     remote.open()
     return remote
+
+
+class Served(NamedTuple):
+    """A stream that a server has the journal of."""
+
+    stream: str
+    wrap: int
+    """How many sequence numbers there are before they begin anew; 0 if they never do."""
+    epochs: tuple[wire.EpochInfo, ...]
+    tag: int | None
+    """The journal's own number; ``None`` if the server does not tell."""
+    damages: tuple[Damage, ...]
+    """What is damaged or gone in it, as far as the server tells."""
 
 
 class RemoteJournal:
@@ -100,18 +113,24 @@ class RemoteJournal:
             self._connection.close()
             self._connection = None
 
-    def streams(self) -> list[wire.StreamInfo]:
+    def streams(self) -> list[Served]:
         """Return the streams that are served, with their epochs and how far these go."""
-        found: dict[str, wire.StreamInfo] = {}
+        found: dict[str, Served] = {}
         count = 0
         for part in self.ask(wire.ListStreams):
             if not isinstance(part, wire.Streams):
                 raise RemoteError(f"{self} answered the question for streams with something else")
-            for info in part.streams:
+            if part.tags and len(part.tags) != len(part.streams):
+                self.close()
+                raise RemoteError(f"{self} tells of {len(part.tags)} journals of {len(part.streams)} streams")
+            tags = part.tags or (None,) * len(part.streams)
+            for info, tag in zip(part.streams, tags, strict=True):
                 count += 1 + len(info.epochs)
                 known = found.get(info.stream)
                 epochs = info.epochs if known is None else known.epochs + info.epochs
-                found[info.stream] = wire.StreamInfo(info.stream, info.wrap, epochs)
+                damages = () if known is None else known.damages
+                damages += tuple(damage for stream, damage in part.damages if stream == info.stream)
+                found[info.stream] = Served(info.stream, info.wrap, epochs, tag, tuple(dict.fromkeys(damages)))
             if count > MAX_STREAMS:
                 self.close()
                 raise RemoteError(f"{self} tells of more than {MAX_STREAMS:,} streams and epochs")
@@ -358,11 +377,15 @@ class RemoteReader:
     beyond the watermark is read. While one page is used, the next is on its way.
 
     :ivar wrap: how many sequence numbers there are before they begin anew; 0 if they never do.
+    :ivar tag: the journal's own number; ``None`` if the server does not tell.
+    :ivar damages: what is damaged or gone, as far as the server tells.
     """
 
     def __init__(self, remote: RemoteJournal, stream: str) -> None:
         self.stream = stream
         self.wrap = 0
+        self.tag: int | None = None
+        self.damages: list[Damage] = []
         self._remote = remote
         self._bounds: dict[int, Bounds] = {}
         self.refresh()
@@ -371,13 +394,16 @@ class RemoteReader:
         """Ask how far the journal goes now; say whether anything has changed.
 
         :raises UnknownStream: if it is not served any more.
+        :raises JournalReplaced: if it is another journal by now.
         """
         for info in self._remote.streams():
             if info.stream == self.stream:
-                known = self._bounds
+                if self.tag is not None and info.tag is not None and info.tag != self.tag:
+                    raise JournalReplaced(f"{self._remote}, for {self.stream},", self.tag, info.tag)
+                known = self._bounds, self.damages
                 self._bounds = {row.epoch: Bounds(*row[1:]) for row in info.epochs}
-                self.wrap = info.wrap
-                return known != self._bounds
+                self.wrap, self.tag, self.damages = info.wrap, info.tag, list(info.damages)
+                return known != (self._bounds, self.damages)
         raise UnknownStream(f"{self._remote} does not serve {self.stream}")
 
     def epochs(self) -> list[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from errno import EROFS
 from itertools import count
 
@@ -18,7 +19,7 @@ from fyrehose_twisted.journal.errors import JournalError, JournalInUse
 from fyrehose_twisted.journal.fill import Filling
 from fyrehose_twisted.journal.findings import Checked, in_words, missing, summary_of_epoch
 from fyrehose_twisted.journal.index import write_index
-from fyrehose_twisted.journal.loading import same_journal
+from fyrehose_twisted.journal.loading import NOWHERE, same_journal
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.reorder import reorder, temporary_name
 from fyrehose_twisted.journal.segment import Segment
@@ -38,6 +39,7 @@ def repair(
     stream: str | None = None,
     wrap: int = 0,
     others: Sequence[JournalReader] = (),
+    declare_lost: bool = False,
     dry_run: bool = False,
     tell: Tell,
     progress: Callable[[int], object] | None = None,
@@ -47,6 +49,7 @@ def repair(
     :param stream: whose journal it is; needed only if no segment says so.
     :param wrap: how many sequence numbers there are before they begin anew; counts only if no segment says so.
     :param others: journals of the same stream, to take from them what is missing.
+    :param declare_lost: declare lost for good what is missing after that, so that readers go on behind it.
     :param dry_run: only tell what would be done.
     :param tell: called with each thing that was found or done.
     :param progress: called with the number of bytes that were read since the last call.
@@ -60,12 +63,15 @@ def repair(
         mending.run()
     catalog = checked.catalog
     if dry_run:
-        agreed = _fill(catalog, None, others, tell)
+        agreed = _fill(catalog, None, others, tell, declare_lost)
     else:
         with closing(Journal(directory, catalog.stream, wrap=catalog.wrap)) as journal:
-            for line in journal.recovery.messages():
+            found = journal.recovery
+            # What is gone is told below, if nobody has it.
+            found = replace(found, damages=[damage for damage in found.damages if damage.reason != NOWHERE])
+            for line in found.messages():
                 tell(line)
-            agreed = _fill(journal.catalog, journal, others, tell)
+            agreed = _fill(journal.catalog, journal, others, tell, declare_lost)
             catalog = journal.catalog
     for epoch in catalog.epochs():
         gaps = missing(catalog, epoch)
@@ -113,10 +119,14 @@ def _decide_whose(checked: Checked, stream: str | None, wrap: int) -> None:
     catalog.settle()
 
 
-def _fill(catalog: Catalog, journal: Journal | None, others: Sequence[JournalReader], tell: Tell) -> bool:
+def _fill(
+    catalog: Catalog, journal: Journal | None, others: Sequence[JournalReader], tell: Tell, declare_lost: bool
+) -> bool:
     filling = Filling(catalog, journal, tell)
     agreed = [filling.take(other) for other in others]
     filling.finish()
+    if declare_lost:
+        filling.declare_lost()
     return all(agreed)
 
 

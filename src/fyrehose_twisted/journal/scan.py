@@ -18,6 +18,7 @@ class Damage(NamedTuple):
     """Of the file."""
     offset: int
     length: int
+    """0 if no bytes are damaged, but what they should tell of is not there."""
     reason: str
     epoch: int | None = None
     first: int | None = None
@@ -26,7 +27,8 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         what = "" if self.first is None else f", numbers {self.first} to {self.last} of epoch {self.epoch}"
-        return f"{self.name}, bytes {self.offset:,} to {self.offset + self.length:,}{what}: {self.reason}"
+        where = f", bytes {self.offset:,} to {self.offset + self.length:,}" if self.length else ""
+        return f"{self.name}{where}{what}: {self.reason}"
 
 
 class Found(NamedTuple):

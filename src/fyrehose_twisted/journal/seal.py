@@ -16,10 +16,12 @@ def seal(directory: IDirectory, stream: str, wrap: int) -> int:
 
     :returns: how many segments were written in order.
     :raises JournalInUse: if somebody writes to it.
-    :raises JournalDamaged: if a segment is damaged; it stays as it is.
+    :raises JournalDamaged: if something is damaged or gone; it stays as it is.
     :raises JournalError: if the journal cannot be read or written.
     """
     with closing(Journal(directory, stream, wrap=wrap)) as journal:
+        if journal.recovery.damages:
+            raise JournalDamaged(journal.recovery.damages[0])
         active = journal.recovery.open
         if active is not None and (active.shelves or active.lost):
             journal.roll()

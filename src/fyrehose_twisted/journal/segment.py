@@ -112,8 +112,9 @@ class Segment:
         self.frames += 1
         self.end = max(self.end, header.offset + header.size)
 
-    def read_on(self, file: IFile, end: int) -> None:
-        """Take in what was added, up to ``end``; nothing that is damaged at the end."""
+    def read_on(self, file: IFile, end: int) -> list[Damage]:
+        """Take in what was added, up to ``end``; return what is damaged after the last good frame, of which
+        ``damages`` has nothing."""
         damages: list[Damage] = []
         for what in self.walk(file, self.end, end):
             if isinstance(what, Found):
@@ -122,6 +123,7 @@ class Segment:
                 damages = []
             else:
                 damages.append(what)
+        return damages
 
     def walk(
         self, file: IFile, start: int, end: int, progress: Callable[[int], object] | None = None

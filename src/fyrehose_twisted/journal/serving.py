@@ -372,6 +372,12 @@ def _answer(
 def _streams(readers: Mapping[str, IJournalReader], number: int) -> Iterator[wire.Message]:
     found: list[wire.StreamInfo] = []
     entries = 0
+
+    def told(end: bool) -> wire.Streams:
+        tags = tuple(readers[info.stream].tag for info in found)
+        damages = ((info.stream, damage) for info in found for damage in readers[info.stream].damages)
+        return wire.Streams(number, tuple(found), end, tags, tuple(islice(damages, wire.MAX_DAMAGES)))
+
     for stream, reader in sorted(readers.items()):
         rows = _epochs(reader)
         while True:
@@ -379,13 +385,13 @@ def _streams(readers: Mapping[str, IJournalReader], number: int) -> Iterator[wir
             if found and not some and found[-1].stream == stream:
                 break
             if found and entries + len(some) + 1 > wire.MAX_ENTRIES:
-                yield wire.Streams(number, tuple(found), False)
+                yield told(False)
                 found, entries = [], 0
             found.append(wire.StreamInfo(stream, reader.wrap, some))
             entries += len(some) + 1
             if len(some) < wire.MAX_ENTRIES // 2:
                 break
-    yield wire.Streams(number, tuple(found), True)
+    yield told(True)
 
 
 def _epochs(reader: IJournalReader) -> Iterator[wire.EpochInfo]:

@@ -21,6 +21,7 @@ from fyrehose_twisted.journal.disk import LOCK_NAME
 from fyrehose_twisted.journal.errors import JournalDamaged
 from fyrehose_twisted.journal.marking import Marker, Marks, finished
 from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.scan import Damage
 
 Bare = Callable[[str, list[bytes]], list[bytes]]
 """Given the URI of a stream and payloads of it, returns them without what the protocol put before them."""
@@ -151,6 +152,7 @@ class Cat:
         self._epoch, self._start, self._end, self._left = epoch, start, end, count
         self._format = self._as_json if as_json else self._as_lines
         self._at: dict[int, int] = {}
+        self._told: set[Damage] = set()
         known = reader.epochs()
         if epoch is not None and epoch not in known:
             there = f"it has {', '.join(map(str, known))}" if known else "it is empty"
@@ -175,6 +177,12 @@ class Cat:
             if self._left == 0 or self._at[epoch] > last:
                 return False
         return True
+
+    def tell_damages(self) -> None:
+        """Tell what is damaged or gone, and was not told."""
+        for damage in self.reader.damages:
+            if damage not in self._told:
+                self._damage(damage)
 
     def tell_holes(self) -> None:
         """Tell where records are missing, so that what is behind was not printed."""
@@ -265,6 +273,7 @@ class Cat:
             lines.append(json.dumps(fields))
         return "\n".join([*lines, ""]).encode()
 
-    def _damage(self, damage: object) -> None:
+    def _damage(self, damage: Damage) -> None:
         self.damaged += 1
+        self._told.add(damage)
         self._tell(f"{damage}; left out. `fyrehose journal check` shows all damage")

@@ -35,7 +35,8 @@ from fyrehose_twisted.journal.frames import (
 from fyrehose_twisted.journal.group import Counters, Group
 from fyrehose_twisted.journal.index import write_index
 from fyrehose_twisted.journal.layout import directory_name, make_directory
-from fyrehose_twisted.journal.mark import Mark, open_mark, write_mark
+from fyrehose_twisted.journal.loading import gone
+from fyrehose_twisted.journal.mark import Mark, latest, open_mark, write_mark
 from fyrehose_twisted.journal.recovery import Recovery, recover
 from fyrehose_twisted.journal.reorder import FRAME_RECORDS, reorder, temporary_name
 from fyrehose_twisted.journal.reserve import give_reserve, keep_reserve
@@ -127,7 +128,11 @@ class Journal:
             tag = secrets.randbits(32)
         self.catalog = Catalog(self.directory, self.stream, wrap, tag if known is None else known.tag)
         self.catalog.segments = self.recovery.segments
+        self.catalog.floors = self.recovery.floors
         self.catalog.unite()
+        self.catalog.settle()
+        self._damaged = list(self.recovery.damages)
+        self.recovery.damages += gone(self.catalog, self._damaged)
         self._group = Group(self.catalog)
         self.counters: Counters = self._group.counters
         self._mark = open_mark(self.directory)
@@ -137,10 +142,21 @@ class Journal:
         else:
             self._active = self.recovery.open
             self._file: IFile = self.directory.open(self._active.name, writable=True)
-            self._durable()
+            self._durable(lasting=True)
+        self.directory.sync()
 
     def __str__(self) -> str:
         return f"journal of {self.stream} in {self.directory}"
+
+    @property
+    def tag(self) -> int:
+        """The journal's own number, which no other that lies there later has."""
+        return self.catalog.tag
+
+    @property
+    def damages(self) -> list[Damage]:
+        """What was found damaged when it was opened, and what is gone and has not come again since."""
+        return [*self._damaged, *gone(self.catalog, self._damaged)]
 
     # Writing
 
@@ -149,10 +165,10 @@ class Journal:
         self._check()
         self._group.begin(epoch, sequence)
 
-    def append(self, records: Sequence[Record]) -> int:
+    def append(self, records: Sequence[Record], *, again: bool = False) -> int:
         """See :meth:`~fyrehose_twisted.interfaces.IJournal.append`."""
         self._check()
-        taken = self._group.add(records)
+        taken = self._group.add(records, again=again)
         if self._group.full:
             self.write()
         return taken
@@ -229,6 +245,10 @@ class Journal:
         try:
             if self._broken is None:
                 self.commit()
+                try:
+                    self._mark.sync()
+                except OSError as error:
+                    raise self._break(error) from error
         finally:
             self._broken = self._broken or JournalError("it is closed")
             self.catalog.close()
@@ -431,13 +451,22 @@ class Journal:
             self._file.close()
         self._active, self._file = active, file
         catalog.segments[number] = active
-        self._durable()
+        self._durable(lasting=True)
 
-    def _durable(self) -> None:
-        """All that was written is durable: say so."""
-        write_mark(self._mark, Mark(self._active.number, self._active.end, self.catalog.tag))
+    def _durable(self, *, lasting: bool = False) -> None:
+        """All that was written is durable: say so.
+
+        :param lasting: so that a power failure leaves it said. Between segments an older mark does as well.
+        """
+        catalog = self.catalog
         self._unsynced = False
-        self.catalog.settle()
+        catalog.settle()
+        for epoch, position in catalog.nexts.items():
+            catalog.floors[epoch] = max(position, catalog.floors.get(epoch, 0))
+        floors = latest(catalog.floors.items())
+        write_mark(self._mark, Mark(self._active.number, self._active.end, catalog.tag, floors))
+        if lasting:
+            self._mark.sync()
 
     def _check(self) -> None:
         if self._broken is not None:

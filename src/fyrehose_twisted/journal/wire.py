@@ -159,11 +159,17 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Streams that are served; ``end`` with the last of them."""
+    """Streams that are served; ``end`` with the last of them.
+
+    :ivar tags: of their journals, one each; empty if the server does not tell.
+    :ivar damages: what is damaged or gone in these, each with the stream.
+    """
 
     id: int
     streams: tuple[StreamInfo, ...]
     end: bool
+    tags: tuple[int | None, ...] = ()
+    damages: tuple[tuple[str, Damage], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,6 +465,15 @@ def _damages(value: object, name: str) -> tuple[Damage, ...]:
     return tuple(_damage(one, name) for one in _rows(value, name, MAX_DAMAGES))
 
 
+def _tags(value: object, name: str) -> tuple[int | None, ...]:
+    return () if value is None else tuple(_maybe(one, name) for one in _rows(value, name, MAX_ENTRIES))
+
+
+def _streams_damages(value: object, name: str) -> tuple[tuple[str, Damage], ...]:
+    rows = [] if value is None else [_row(row, name, 2) for row in _rows(value, name, MAX_DAMAGES)]
+    return tuple((_uri(stream, name), _damage(damage, name)) for stream, damage in rows)
+
+
 def _maybe_damage(value: object, name: str) -> Damage | None:
     return None if value is None else _damage(value, name)
 
@@ -494,7 +509,10 @@ _PART = {"id": _number, "first": _number, "next": _number, "end": _flag}
 _ANSWERS = {
     "greeting": _Shape(Greeting, {"version": _number, "nonce": _nonce, "secret": _flag}),
     "welcome": _Shape(Welcome, {"version": _number}),
-    "streams": _Shape(Streams, {"id": _number, "streams": _streams, "end": _flag}),
+    "streams": _Shape(
+        Streams,
+        {"id": _number, "streams": _streams, "end": _flag, "tags": _tags, "damages": _streams_damages},
+    ),
     "records": _Shape(Records, {**_PART, "losses": _ranges, "damages": _damages}),
     "ranges": _Shape(Ranges, {**_PART, "ranges": _ranges}),
     "refusal": _Shape(Refusal, {"id": _maybe, "name": _text, "text": _text, "damage": _maybe_damage}),

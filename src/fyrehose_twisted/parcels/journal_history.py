@@ -58,11 +58,13 @@ class JournalHistory:
         self._unsaved: list[Record] = []
         self._lost: list[tuple[int, int]] = []
         self._begun = bounds is not None
-        self._highest = 0 if bounds is None else bounds.last
+        self._highest = 0 if bounds is None else bounds.first - 1
         self._floor = self._highest + 1
         """From here on there is no hole."""
-        if bounds is not None:
+        if bounds is not None:  # Its end may be gone, and comes again from others.
             held = list(journal.held(EPOCH, bounds.first, bounds.last))
+            known = [*held, *journal.losses(EPOCH, bounds.first, bounds.last)]
+            self._highest = max((last for _, last in known), default=self._highest)
             self._floor = held[-1][0] if held else self._highest + 1
         self._window = EventWindow(limit, self._highest)
 
@@ -129,7 +131,7 @@ class JournalHistory:
         if self._unsaved or self._lost:
             records, self._unsaved = self._unsaved, []
             lost, self._lost = self._lost, []
-            self.journal.append(records)
+            self.journal.append(records, again=True)
             for first, last in lost:
                 self.journal.lose(EPOCH, first, last)
             self._begun = self._begun or bool(records)

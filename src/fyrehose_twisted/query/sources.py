@@ -77,7 +77,9 @@ class Source:
         self.described: tuple[object, dict[str, Any]] | None = None
         self._cache = cache
         self._window = NARROWEST
-        self._damaged: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._damaged: OrderedDict[tuple[str, int, int | None, int | None], None] = OrderedDict()
+        for damage in reader.damages:
+            self._damage(damage)
 
     @property
     def stream(self) -> str:
@@ -92,6 +94,8 @@ class Source:
             self.complain(error)
             return False
         self.problem = ""
+        for damage in self.reader.damages:
+            self._damage(damage)
         return changed
 
     def complain(self, error: Exception) -> None:
@@ -220,7 +224,7 @@ class Source:
         self.reader.close()
 
     def _damage(self, damage: Damage) -> None:
-        place = damage.name, damage.offset
+        place = damage.name, damage.offset, damage.epoch, damage.first
         if place in self._damaged:
             return
         self._damaged[place] = None

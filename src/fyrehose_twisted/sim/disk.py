@@ -52,6 +52,7 @@ class Disk:
         after the bytes that could still be paid, anything else before it happens. From then on everything does, until
         :meth:`power_lost`, :meth:`killed` or :meth:`wipe`. ``None`` for never.
     :ivar used: what was spent so far; a test that spends n can cut power at each ``fuse`` from 0 to n - 1.
+    :ivar rotten: whether a bit of what was durable has flipped.
     :ivar age: how many crashes there were; what was opened in an earlier age is of no more use.
     """
 
@@ -66,6 +67,7 @@ class Disk:
         self._troubles: list[Trouble] = []
         self._lock: Lock | None = None
         self._cut = False
+        self.rotten = False
 
     @property
     def held(self) -> int:
@@ -160,6 +162,7 @@ class Disk:
         self.fuse = None
         self.killed()
         self._names = Names()
+        self.rotten = False
 
     def fill(self) -> Trouble:
         """Let no more fit than it holds now."""
@@ -213,6 +216,7 @@ class Disk:
         if not 0 <= offset < len(content.durable) or not 0 < mask < 256:
             raise ValueError(f"byte {offset} of {name} cannot rot by {mask}: {len(content.durable)} bytes are durable")
         content.rot(offset, mask)
+        self.rotten = True
 
     # For what is open
 

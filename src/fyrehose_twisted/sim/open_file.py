@@ -9,7 +9,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.interfaces import IFile
-from fyrehose_twisted.sim.page_cache import Content, Piece, Truncated
+from fyrehose_twisted.sim.page_cache import SECTOR, Content, Piece, Truncated
 
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.disk import Disk
@@ -67,6 +67,9 @@ class OpenFile:
         room = self._disk.room(self._content)
         fits = wanted if room is None else wanted[: max(room - offset, 0)]
         done = self._disk.spend(len(fits))
+        cut = offset + done
+        if done < len(fits) and cut < len(self._content.cached):  # No sector has half of what takes the place of it.
+            done = max(0, cut - cut % SECTOR - offset)
         if done:
             self._content.change(Piece(offset, fits[:done]))
         self._disk.check_power()

@@ -11,6 +11,7 @@ import numpy as np
 from fyrehose_twisted.journal.block import Block, Numbers, joined, merged, runs_of
 from fyrehose_twisted.journal.catalog import Stored
 from fyrehose_twisted.journal.errors import NotInJournal
+from fyrehose_twisted.journal.loading import NOWHERE
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.spark.origins import stored
@@ -183,7 +184,8 @@ class Reading:
             self._runs.add(MISSING, AFTER, self._name, first, end - 1)
 
     def _damaged(self, first: int, last: int) -> None:
-        known = sorted(self._damages, key=lambda damage: damage[:4])
+        # That numbers are gone says nothing of why; what does comes first.
+        known = sorted((one for one in self._damages if one.reason != NOWHERE), key=lambda damage: damage[:4])
         left = RangeSet([(first, last)])
         parts: list[tuple[int, int, str]] = []
         for damage in known:

@@ -26,12 +26,14 @@ class PastDamage(JournalReader):
     What is neither held nor lost below that is damaged, or not repaired yet if somebody still writes to the journal.
     """
 
-    def _load_once(self, found: dict[str, Segment]) -> None:
-        super()._load_once(found)
+    def _load_once(self, found: dict[str, Segment], *, last: bool) -> bool:
+        if not super()._load_once(found, last=last):
+            return False
         for epoch in self._catalog.epochs():
             bounds = self._catalog.bounds(epoch)
             assert bounds is not None, epoch
             self._catalog.nexts[epoch] = max(bounds.next, bounds.last + 1)
+        return True
 
 
 _past_damage: dict[tuple[int, Origin], PastDamage] = {}
