@@ -19,7 +19,7 @@ from fyrehose_twisted.spark.schema import RECORD
 from fyrehose_twisted.spark.sealed import read_with_parquet
 
 
-def options(streaming: bool = False, **given: str) -> Any:
+def options(streaming: bool | None = None, **given: str) -> Any:
     return read_options({"path": "/somewhere", **given}, streaming=streaming)
 
 
@@ -35,6 +35,25 @@ def test_names_are_case_insensitive() -> None:
 
 
 @pytest.mark.parametrize(
+    ("streaming", "name", "value"),
+    [
+        (True, "endingOffsets", "latest"),
+        (True, "endingTimestamp", "2026-01-31"),
+        (False, "maxOffsetsPerTrigger", "5"),
+        (False, "maxBytesPerTrigger", "5"),
+        (False, "minOffsetsPerTrigger", "5"),
+        (False, "maxTriggerDelay", "5s"),
+    ],
+)
+def test_what_does_not_apply_is_refused(streaming: bool, name: str, value: str) -> None:
+    kind = "a stream: it is for a batch" if streaming else "a batch: it is for a stream"
+    with pytest.raises(ConfigurationError, match=f"{name} says nothing to {kind} only"):
+        options(streaming=streaming, **{name: value})
+    options(streaming=None, **{name: value})
+    options(streaming=not streaming, **{name: value})
+
+
+@pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"columns": "sequence,foo"}, "no column 'foo'"),
@@ -45,7 +64,8 @@ def test_names_are_case_insensitive() -> None:
         ({"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "exclude each other"),
         ({"startingOffsets": "first"}, "startingOffsets 'first' is none of"),
         ({"startingOffsets": "[1]"}, "startingOffsets"),
-        ({"startingOffsets": "-1"}, "is no whole number from 0"),
+        ({"startingOffsets": "-1"}, "offset -1 is no whole number from 0"),
+        ({"startingTimestamp": "2", "endingTimestamp": "1"}, "startingTimestamp is later than endingTimestamp"),
         ({"startingOffsets": '{"fyrehose://a": "x"}'}, "is no whole number from 0"),
         ({"startingOffsets": '{"journals": {"here": 5}}'}, "is no offset of a query"),
         ({"startingOffsets": "1", "startingTimestamp": "1"}, "exclude each other"),
@@ -67,15 +87,15 @@ def test_what_is_wrong_is_said(given: dict[str, str], words: str) -> None:
 def test_offsets_may_be_a_number_or_one_for_each_stream_or_epoch() -> None:
     stream, other = "fyrehose://a", "hydra://b"
     at = options(startingOffsets="17").start
-    assert next_at(at, "here", stream, 0) == next_at(at, "there", other, 3) == 17
+    assert next_at(at, ["here"], stream, 0) == next_at(at, ["there"], other, 3) == 17
     at = options(startingOffsets=json.dumps({stream: 5, other: {"3": 9}})).start
-    assert [next_at(at, "here", stream, 0), next_at(at, "here", other, 3), next_at(at, "here", other, 4)] == [
+    assert [next_at(at, ["here"], *what) for what in ((stream, 0), (other, 3), (other, 4))] == [
         5,
         9,
         None,
     ]
     at = options(startingOffsets=json.dumps({"journals": {"here": {stream: {"0": 8}}}})).start
-    assert [next_at(at, "here", stream, 0), next_at(at, "there", stream, 0)] == [8, None]
+    assert [next_at(at, names, stream, 0) for names in (["x", "here"], ["there"])] == [8, None]
 
 
 def test_times() -> None:

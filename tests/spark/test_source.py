@@ -16,7 +16,7 @@ from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.parquet import export
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.seal import seal
-from fyrehose_twisted.spark import read_journal
+from fyrehose_twisted.spark import read_journal, register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -172,7 +172,7 @@ def test_a_stream_reads_each_row_once_though_stopped_and_replayed(
     progress = run()
     assert [one["numInputRows"] for one in progress] == [200, 200, 100]
     latest = json.loads(progress[0]["sources"][0]["latestOffset"])
-    assert latest == {"journals": {str(path): {STREAM: {"0": 501}}}}
+    assert list(latest["journals"].values()) == [{STREAM: {"0": 501}}]
     # The last batch was written, and a crash came before it was committed.
     for commit in (tmp_path / "checkpoint" / "commits").glob("*2*"):
         commit.unlink()
@@ -180,3 +180,90 @@ def test_a_stream_reads_each_row_once_though_stopped_and_replayed(
     run()
     frame = spark.read.parquet(str(seen))
     assert pairs(frame) == [(n, "ok") for n in range(1, 601)]
+
+
+class Query:
+    """A query that keeps what it reads in a directory, and goes on there each time."""
+
+    def __init__(self, spark: SparkSession, tmp_path: Path) -> None:
+        self._spark = spark
+        self._root = tmp_path
+
+    def run(self, path: Path | str, **given: str) -> list[int]:
+        """Read what there is; return all numbers that were read so far."""
+        frame = self._spark.readStream.format("fyrehose").options(startingOffsets="earliest", **given).load(str(path))
+        writer = frame.writeStream.format("parquet").option("checkpointLocation", str(self._root / "checkpoint"))
+        query = writer.trigger(availableNow=True).start(str(self._root / "seen"))
+        query.awaitTermination()
+        rows = self._spark.read.parquet(str(self._root / "seen")).select("sequence").collect()
+        return sorted(row.sequence for row in rows)
+
+
+def test_a_checkpoint_knows_a_journal_by_whatever_path(spark: SparkSession, write_journal: Any, tmp_path: Path) -> None:
+    path = write_journal(range(1, 11))
+    query = Query(spark, tmp_path)
+    assert query.run(path) == list(range(1, 11))
+    (tmp_path / "link").symlink_to(path)
+    write_journal([11, 12], path=path)
+    assert query.run(tmp_path / "link") == list(range(1, 13))
+    write_journal([13], path=path)
+    assert query.run(path.parent, name="mine") == list(range(1, 14))
+
+
+def test_a_checkpoint_of_an_earlier_release_goes_on(spark: SparkSession, write_journal: Any, tmp_path: Path) -> None:
+    path = write_journal(range(1, 11))
+    query = Query(spark, tmp_path)
+    query.run(path)
+    for file in (tmp_path / "checkpoint" / "offsets").glob("[0-9]*"):
+        lines = file.read_text().splitlines()
+        lines[-1] = json.dumps({"journals": {str(path): {STREAM: {"0": 11}}}})
+        file.write_text("\n".join(lines))
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    write_journal([11, 12], path=path)
+    assert query.run(path) == list(range(1, 13))
+
+
+def test_a_checkpoint_does_not_take_another_journal_for_its_own(
+    spark: SparkSession, write_journal: Any, tmp_path: Path
+) -> None:
+    path = write_journal(range(1, 11))
+    query = Query(spark, tmp_path)
+    query.run(path)
+    for file in path.iterdir():
+        file.unlink()
+    write_journal(range(1, 21), path=path)
+    with pytest.raises(PySparkException, match="which is not among the sources any more; there is"):
+        query.run(path)
+
+
+def test_options_that_do_not_apply_are_refused_by_name(spark: SparkSession, write_journal: Any, tmp_path: Path) -> None:
+    path = write_journal(range(1, 11))
+    with pytest.raises(PySparkException, match="endingOffsets says nothing to a stream: it is for a batch only"):
+        Query(spark, tmp_path).run(path, endingOffsets="5")
+    with pytest.raises(PySparkException, match="maxOffsetsPerTrigger says nothing to a batch"):
+        read_journal(spark, str(path), maxOffsetsPerTrigger="5").collect()
+    with pytest.raises(PySparkException, match="startingOffsets 12 lies beyond the end"):
+        read_journal(spark, str(path), startingOffsets="12").collect()
+
+
+def test_a_relative_path_is_that_of_python(
+    spark: SparkSession, write_journal: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_journal(range(1, 4))
+    monkeypatch.chdir(tmp_path)  # Spark's workers were started elsewhere.
+    relative = str(path.relative_to(tmp_path))
+    assert pairs(read_journal(spark, relative)) == [(1, "ok"), (2, "ok"), (3, "ok")]
+    register(spark)
+    assert spark.read.format("fyrehose").load(relative).count() == 3
+
+
+def test_loss_at_the_end_of_the_open_segment_ends_a_read(spark: SparkSession, write_journal: Any) -> None:
+    path = write_journal(range(1, 5_001))
+    (file,) = path.glob("*.log")
+    data = bytearray(file.read_bytes())
+    data[-500] ^= 4
+    file.write_bytes(data)
+    words = "numbers 4001 to 5000 of epoch 0: the checksum of the body is wrong"
+    with pytest.raises(PySparkException, match=words):
+        read_journal(spark, str(path)).count()
+    assert read_journal(spark, str(path), failOnDataLoss="false").count() == 4_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,10 @@ def register(spark: SparkSession) -> None:
     """
     from fyrehose_twisted.spark.source import FyrehoseDataSource
 
-    spark.dataSource.register(FyrehoseDataSource)
+    # Spark's workers, which look up paths, have a working directory of their own. A class that is made here, and cannot
+    # be imported, is pickled with all that it has.
+    made = {"__module__": __name__, "__doc__": FyrehoseDataSource.__doc__, "directory": os.getcwd()}
+    spark.dataSource.register(type("FyrehoseDataSource", (FyrehoseDataSource,), made))
     spark.conf.set(PUSHDOWN, "true")
 
 
@@ -40,6 +44,7 @@ def read_journal(
     from fyrehose_twisted.spark.sealed import read_with_parquet
 
     register(spark)
+    options.setdefault("directory", os.getcwd())
     if paths:
         options["paths"] = json.dumps([str(path) for path in paths])
     if parquet is not None:

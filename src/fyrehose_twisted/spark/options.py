@@ -20,6 +20,17 @@ ROWS_PER_PARTITION = 1_000_000
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0}
 
 
+class Place(NamedTuple):
+    """Where journals are."""
+
+    where: str
+    """``path=PATH`` or ``journal=HOST:PORT``."""
+    name: str = ""
+    """That a user gave; empty for none."""
+    label: str = ""
+    """What the column ``journal`` says if there is no name; empty for the place."""
+
+
 class At(NamedTuple):
     """A place where reading begins or ends.
 
@@ -48,9 +59,10 @@ class ReadOptions:
     :ivar rows_per_partition: numbers that a task reads.
     :ivar fail_on_data_loss: whether what was dropped, or cannot be read, ends the query; else it is given as lost.
     :ivar pushdown: whether filters are looked at before reading.
+    :ivar directory: what relative paths are relative to; empty for the working directory of the process.
     """
 
-    places: tuple[tuple[str, str], ...]
+    places: tuple[Place, ...]
     stream: str = ""
     streams: tuple[str, ...] = ()
     columns: tuple[str, ...] = RECORD
@@ -65,6 +77,7 @@ class ReadOptions:
     pushdown: bool = False
     timeout: float = 10.0
     secret: bytes | None = field(default=None, repr=False)
+    directory: str = ""
 
     def origins(self) -> list[Origin]:
         """Look which journals there are.
@@ -73,12 +86,12 @@ class ReadOptions:
         :raises NotConnected: if a server cannot be reached, or wants another secret.
         """
         found: list[Origin] = []
-        for name, place in self.places:
-            kind, _, where = place.partition("=")
+        for place in self.places:
+            kind, _, where = place.where.partition("=")
             if kind == "path":
-                found += origins_at(where, name)
+                found += origins_at(where, place.name, directory=self.directory, label=place.label)
             else:
-                found += origins_on(where, self.secret, self.timeout, name)
+                found += origins_on(where, self.secret, self.timeout, place.name, place.label)
         distinct = {(origin.journal, origin.stream): origin for origin in found}
         if len(distinct) < len(found):
             twice = next(one for one in found if found.count(one) > 1 or distinct[one.journal, one.stream] != one)
@@ -87,9 +100,11 @@ class ReadOptions:
         return [origin for origin in chosen if origin.stream in self.streams] if self.streams else chosen
 
 
-def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+def read_options(given: Mapping[str, str], *, streaming: bool | None, directory: str = "") -> ReadOptions:
     """Return what options, case-insensitive, mean.
 
+    :param streaming: whether a stream is read, or a batch; ``None`` if that is not known yet.
+    :param directory: what relative paths are relative to, unless an option says so.
     :raises ConfigurationError: if one is unknown, out of range, or contradicts another.
     """
     options = {name.lower(): value for name, value in given.items()}
@@ -98,16 +113,24 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         raise ConfigurationError(f"there is no option {min(unknown)!r}; there are {', '.join(sorted(_NAMES))}")
     if "maxoffsetspertrigger" in options and "maxbytespertrigger" in options:
         raise ConfigurationError("maxOffsetsPerTrigger and maxBytesPerTrigger exclude each other")
+    applies = {True: _ONLY_BATCH, False: _ONLY_STREAM, None: ()}[streaming]
+    for name in applies:
+        if name.lower() in options:
+            kind, other = ("a stream", "a batch") if streaming else ("a batch", "a stream")
+            raise ConfigurationError(f"{name} says nothing to {kind}: it is for {other} only; leave it out")
     columns = options.get("columns")
     streams = json.loads(options["origins"])["streams"] if options.get("origins") else ()
     wait = _duration(options, "maxTriggerDelay", "15m")
+    start, end = _at(options, "starting", LATEST if streaming else EARLIEST), _at(options, "ending", LATEST)
+    if start.time is not None and end.time is not None and start.time > end.time:
+        raise ConfigurationError("startingTimestamp is later than endingTimestamp: nothing lies between")
     return ReadOptions(
         places=_places(options),
         stream=options.get("stream", ""),
         streams=tuple(streams),
         columns=RECORD if columns is None else check_columns([name.strip() for name in columns.split(",")]),
-        start=_at(options, "starting", LATEST if streaming else EARLIEST),
-        end=_at(options, "ending", LATEST),
+        start=start,
+        end=end,
         max_rows=_count(options, "maxOffsetsPerTrigger"),
         max_bytes=_count(options, "maxBytesPerTrigger"),
         min_rows=_count(options, "minOffsetsPerTrigger"),
@@ -117,34 +140,40 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         pushdown=_flag(options, "pushdown", False),
         timeout=_duration(options, "timeout", "10s"),
         secret=read_secret(options["secretfile"]) if options.get("secretfile") else None,
+        directory=options.get("directory", directory),
     )
 
 
 def reader_options(origins: Sequence[Origin], secret_file: str | None = None) -> dict[str, str]:
     """Return options that name just these journals, by the names that they have."""
-    places: dict[tuple[str, str], None] = {}
+    places: dict[Place, None] = {}
     for origin in origins:
         where = f"path={origin.path}" if origin.server is None else f"journal={_written(origin.server)}"
-        places[origin.journal, where] = None
+        places[Place(where, origin.name, origin.journal)] = None
     streams = sorted({origin.stream for origin in origins})
     options = {"origins": json.dumps({"places": list(places), "streams": streams})}
     return options | ({"secretFile": secret_file} if secret_file else {})
 
 
-def next_at(at: At, journal: str, stream: str, epoch: int) -> int | None:
+def next_at(at: At, journals: Sequence[str], stream: str, epoch: int) -> int | None:
     """Return the number that ``at.numbers`` gives for an epoch, ``None`` if it says nothing of it.
 
+    :param journals: what the journal is called there, the first that is found.
     :raises ConfigurationError: if what it says is no number.
     """
     assert at.numbers is not None, at
     said = dict(at.numbers)
-    found = said["journals"].get(journal, {}).get(stream) if "journals" in said else said.get(stream, said.get(""))
+    if "journals" in said:
+        found = next((said["journals"][one].get(stream) for one in journals if one in said["journals"]), None)
+    else:
+        found = said.get(stream, said.get(""))
     if isinstance(found, Mapping):
         found = found.get(str(epoch))
     if found is None:
         return None
     if isinstance(found, bool) or not isinstance(found, int) or found < 0:
-        raise ConfigurationError(f"offset {found!r} of stream {stream}, epoch {epoch}, is no whole number from 0")
+        of = f" of stream {stream}, epoch {epoch}," if stream else ""
+        raise ConfigurationError(f"offset {found!r}{of} is no whole number from 0")
     return found
 
 
@@ -166,18 +195,21 @@ def microseconds(text: str) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def _places(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return a name, or ``""``, and ``path=PATH`` or ``journal=HOST:PORT`` for each."""
+def _places(options: Mapping[str, str]) -> tuple[Place, ...]:
     paths, servers = paths_of(options), options.get("journal", "")
     if options.get("origins"):
-        return tuple((str(name), str(place)) for name, place in json.loads(options["origins"])["places"])
+        return tuple(Place(*map(str, place)) for place in json.loads(options["origins"])["places"])
     if bool(paths) == bool(servers):
         raise ConfigurationError(
             'say where the journals are: .load("/directory"), or .option("journal", "HOST:PORT,HOST:PORT"), not both'
         )
-    return tuple(("", f"path={path}") for path in paths) or tuple(
-        ("", f"journal={server.strip()}") for server in servers.split(",")
-    )
+    where = [f"path={path}" for path in paths] or [f"journal={server.strip()}" for server in servers.split(",")]
+    names = [name.strip() for name in options.get("name", "").split(",")] if options.get("name") else [""] * len(where)
+    if len(names) != len(where) or (any(names) and len({*names, ""}) <= len(names)):
+        raise ConfigurationError(
+            f"name {options['name']!r} has to give each of {len(where)} places a name of its own, with commas between"
+        )
+    return tuple(map(Place, where, names))
 
 
 def _at(options: Mapping[str, str], edge: str, default: str) -> At:
@@ -207,7 +239,7 @@ def _at(options: Mapping[str, str], edge: str, default: str) -> At:
             raise ConfigurationError(f"{edge}Offsets {text!r} is no offset of a query: it has no streams by journal")
     else:
         for stream in said:
-            next_at(at, "", stream, 0)
+            next_at(at, (), stream, 0)
     return at
 
 
@@ -245,10 +277,14 @@ def _written(server: tuple[str, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+_ONLY_BATCH = ("endingOffsets", "endingTimestamp")
+_ONLY_STREAM = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _NAMES = (
     "path",
     "paths",
     "journal",
+    "name",
+    "directory",
     "stream",
     "columns",
     "startingOffsets",

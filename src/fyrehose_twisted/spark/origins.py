@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from glob import glob
 from pathlib import Path
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.catalog import Stored
-from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.errors import JournalError, JournalReplaced
 from fyrehose_twisted.journal.layout import journal_directories
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.remote import RemoteJournal, RemoteReader
@@ -24,6 +24,8 @@ class Origin:
     """One journal of one stream. It is pickled to workers, and each process opens it once.
 
     :ivar journal: what the column ``journal`` says: the directory, or host and port, or a name that a user gave.
+    :ivar name: that a user gave; empty if none was.
+    :ivar tag: the journal's own number when it was found; ``None`` if that is not known.
     :ivar stream: URI of the stream.
     :ivar path: the directory of its files, if it has one here.
     :ivar server: host and port of a server that has it otherwise.
@@ -35,6 +37,8 @@ class Origin:
     server: tuple[str, int] | None = None
     secret: bytes | None = field(default=None, repr=False)
     timeout: float = 10.0
+    name: str = ""
+    tag: int | None = None
 
     def open(self) -> JournalReader | RemoteReader:
         """Return a new reader. :raises JournalError: if it cannot be read any more, and what a connection raises."""
@@ -66,14 +70,37 @@ def _remote(host: str, port: int, secret: bytes | None, timeout: float) -> Remot
 
 
 def reader_of(origin: Origin) -> JournalReader | RemoteReader:
-    """Return this process's reader of a journal, as it was when it was opened or refreshed last."""
+    """Return this process's reader of a journal, as it was when it was opened or refreshed last.
+
+    :raises JournalReplaced: if another journal lies there by now.
+    """
     key = os.getpid(), origin.path or (origin.server, origin.stream, origin.secret)
     reader = _readers.get(key)
+    if reader is not None and _is_other(reader, origin):
+        reader = None
     if reader is None:
         for other in [known for known in _readers if known[0] != key[0]]:
             del _readers[other]
         reader = _readers[key] = origin.open()
+        if _is_other(reader, origin):
+            raise JournalReplaced(origin.journal, origin.tag or 0, reader.tag or 0)
     return reader
+
+
+def _is_other(reader: JournalReader | RemoteReader, origin: Origin) -> bool:
+    return None not in (origin.tag, reader.tag) and reader.tag != origin.tag
+
+
+def _found(journal: str, path: str, name: str) -> Origin:
+    """Return the journal that lies in directory ``path`` now, even if another did when this process looked before."""
+    origin = Origin(journal, "", path, name=name)
+    try:
+        reader = reader_of(origin)
+        reader.refresh()
+    except JournalReplaced:
+        del _readers[os.getpid(), path]
+        reader = reader_of(origin)
+    return replace(origin, stream=reader.stream, tag=reader.tag)
 
 
 def reader_up_to(origin: Origin, epoch: int, next: int) -> JournalReader | RemoteReader:
@@ -111,17 +138,21 @@ def paths_of(options: Mapping[str, str]) -> list[str]:
     return [options["path"]] if options.get("path") else []
 
 
-def origins_at(path: str, name: str = "") -> list[Origin]:
+def origins_at(path: str, name: str = "", *, directory: str = "", label: str = "") -> list[Origin]:
     """Return the journals in the directories that ``path`` names.
 
     :param path: of one stream's journal, or of several, or a pattern for such. What a pattern fits and is no journal,
         or none yet, is passed over.
-    :param name: what to call it instead of by its path.
+    :param name: what to call it instead of by its path, and what it is known by in checkpoints.
+    :param directory: what ``path`` is relative to, if it is; by default this process's working directory.
+    :param label: what to call it otherwise.
     :raises JournalError: if there is none, or one cannot be read.
     """
     path = path.removeprefix("file://")
-    is_pattern = not os.path.exists(path)
-    found = sorted(glob(path)) if is_pattern else [path]
+    base = "" if os.path.isabs(path) else os.path.join(directory, "")
+    is_pattern = not os.path.exists(base + path)
+    matches = sorted(glob(path, root_dir=base or None)) if is_pattern else [path]
+    found = [base + match for match in matches]
     if not found:
         raise JournalError(f"there is no journal at {path}: no such directory")
     origins = []
@@ -136,18 +167,21 @@ def origins_at(path: str, name: str = "") -> list[Origin]:
             raise JournalError(f"{root} may not be read by this user") from None
         if not directories and not is_pattern:
             raise JournalError(f"{root} holds no journal")
-        for directory in directories:
-            stream = reader_of(Origin(str(directory), "", str(directory))).stream
-            origins.append(Origin(name or str(directory), stream, str(directory)))
+        for one in directories:
+            shown = str(one).removeprefix(base)
+            origins.append(_found(name or label or shown, str(one), name))
     if not origins:
         raise JournalError(f"nothing at {path} holds a journal")
     return origins
 
 
-def origins_on(server: str, secret: bytes | None = None, timeout: float = 10.0, name: str = "") -> list[Origin]:
+def origins_on(
+    server: str, secret: bytes | None = None, timeout: float = 10.0, name: str = "", label: str = ""
+) -> list[Origin]:
     """Return the journals that a server serves.
 
     :param server: ``HOST:PORT``.
+    :param name: as for :func:`origins_at`; ``label`` too.
     :raises ConfigurationError: if ``server`` is not of that form.
     :raises NotConnected: if it cannot be reached, or wants another secret.
     """
@@ -155,10 +189,11 @@ def origins_on(server: str, secret: bytes | None = None, timeout: float = 10.0, 
     if address is None:
         raise ConfigurationError(f"journal server {server!r} is not of the form HOST:PORT")
     with RemoteJournal(*address, secret, timeout) as remote:
-        streams = [info.stream for info in remote.streams()]
-    if not streams:
+        served = remote.streams()
+    if not served:
         raise JournalError(f"the journal server {server} has no stream yet")
-    return [Origin(name or server, stream, None, address, secret, timeout) for stream in streams]
+    called = name or label or server
+    return [Origin(called, one.stream, None, address, secret, timeout, name, one.tag) for one in served]
 
 
 def address_of(text: str) -> tuple[str, int] | None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
+from fyrehose_twisted.journal.loading import LEFT_OUT
 from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.remote import RemoteReader
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.segment_header import number_of
+from fyrehose_twisted.spark.offsets import key_of
 from fyrehose_twisted.spark.options import EARLIEST, At, ReadOptions, next_at
 from fyrehose_twisted.spark.origins import Origin, reader_of
 
@@ -47,12 +51,12 @@ def lanes(options: ReadOptions) -> list[Lane]:
 
     :raises NotInJournal: if the start is not kept any more, and that is to be told.
     :raises JournalDamaged: as :func:`check_watermark`.
-    :raises ConfigurationError: if the start or the end names a stream that is not read.
+    :raises ConfigurationError: if the start or the end names a stream that is not read, or the start lies behind the
+        end.
     """
     found = []
     origins = options.origins()
-    for at in (options.start, options.end):
-        _check_streams(at, origins)
+    check_streams(options, origins)
     for origin in origins:
         reader = reader_of(origin)
         reader.refresh()
@@ -61,25 +65,55 @@ def lanes(options: ReadOptions) -> list[Lane]:
             if bounds is None:
                 continue
             first = place_of(options.start, origin, reader, epoch)
-            next = min(place_of(options.end, origin, reader, epoch, is_end=True), bounds.next)
+            end = place_of(options.end, origin, reader, epoch, is_end=True)
+            if None not in (options.start.numbers, options.end.numbers) and first > end:
+                raise ConfigurationError(
+                    f"startingOffsets {first} lies beyond endingOffsets {end} for epoch {epoch} of {origin.stream}"
+                )
+            next = min(end, bounds.next)
             if next == bounds.next and options.end.numbers is None:
                 check_watermark(options, origin, epoch)
             if options.start.numbers is not None and first < bounds.first:
                 first = dropped(options, origin, epoch, first, bounds.first)
             if first < next:
                 found.append(Lane(origin, epoch, first, next))
+        if options.end.numbers is None:
+            check_epochs(options, origin)
     return found
 
 
-def _check_streams(at: At, origins: Sequence[Origin]) -> None:
-    if at.numbers is None or "journals" in at.numbers:
-        return
+def check_streams(options: ReadOptions, origins: Sequence[Origin]) -> None:
+    """See that numbers where to begin and to end are those of streams that are read, and that something has them.
+
+    :raises ConfigurationError: if not: if a stream is not read, or all its epochs end before the start.
+    """
     streams = {origin.stream for origin in origins}
-    unknown = at.numbers.keys() - streams - {""}
-    if unknown:
-        raise ConfigurationError(
-            f"there is an offset for stream {min(unknown)}, which is not read; there is {', '.join(sorted(streams))}"
-        )
+    for at in (options.start, options.end):
+        unknown = set() if at.numbers is None or "journals" in at.numbers else at.numbers.keys() - streams - {""}
+        if unknown:
+            there = ", ".join(sorted(streams))
+            raise ConfigurationError(
+                f"there is an offset for stream {min(unknown)}, which is not read; there is {there}"
+            )
+    if options.start.numbers is None:
+        return
+    starts: dict[str, list[tuple[int, int, Origin, int]]] = {}
+    for origin in origins:
+        reader = reader_of(origin)
+        reader.refresh()
+        for epoch in reader.epochs():
+            said = next_at(options.start, (key_of(origin), origin.journal), origin.stream, epoch)
+            bounds = reader.bounds(epoch)
+            if said is not None and bounds is not None:
+                of = "" if "" in options.start.numbers else origin.stream
+                starts.setdefault(of, []).append((said, bounds.next, origin, epoch))
+    for found in starts.values():
+        if all(said > next for said, next, _, _ in found):
+            said, next, origin, epoch = max(found, key=itemgetter(1))
+            raise ConfigurationError(
+                f"startingOffsets {said} lies beyond the end of {origin.stream}: epoch {epoch} of it goes up to"
+                f" {next - 1} in {origin.journal}. To read what comes from now on, say latest"
+            )
 
 
 def place_of(at: At, origin: Origin, reader: IJournalReader, epoch: int, *, is_end: bool = False) -> int:
@@ -90,7 +124,7 @@ def place_of(at: At, origin: Origin, reader: IJournalReader, epoch: int, *, is_e
     bounds: Bounds | None = reader.bounds(epoch)
     assert bounds is not None, epoch
     if at.numbers is not None:
-        said = next_at(at, origin.journal, origin.stream, epoch)
+        said = next_at(at, (key_of(origin), origin.journal), origin.stream, epoch)
         return (bounds.next if is_end else bounds.first) if said is None else said
     if at.time is not None:
         return next_before(reader, epoch, at.time) if is_end else first_since(reader, epoch, at.time)
@@ -219,19 +253,39 @@ def check_watermark(options: ReadOptions, origin: Origin, epoch: int) -> None:
     """
     reader = reader_of(origin)
     bounds = reader.bounds(epoch)
-    if (
-        bounds is None
-        or bounds.last < bounds.next
-        or not (options.fail_on_data_loss and isinstance(reader, JournalReader))
-    ):
+    if bounds is None or not options.fail_on_data_loss:
         return
     for damage in reader.damages:
-        if damage.first is None or damage.last is None:
-            stands = bounds.next <= _reach(reader, epoch, damage) + 1
-        else:
-            stands = damage.epoch == epoch and damage.first <= bounds.next <= damage.last
-        if stands:
-            raise JournalDamaged(damage._replace(name=f"{origin.path}/{damage.name}"))
+        if _stops(reader, epoch, bounds, damage):
+            raise _damaged(origin, damage)
+
+
+def check_epochs(options: ReadOptions, origin: Origin) -> None:
+    """See that no epoch of a journal is gone as a whole.
+
+    :raises JournalDamaged: if one is, unless data loss is to be read over.
+    """
+    reader = reader_of(origin)
+    known = reader.epochs()
+    for damage in reader.damages:
+        if options.fail_on_data_loss and damage.epoch is not None and damage.epoch not in known:
+            raise _damaged(origin, damage)
+
+
+def _damaged(origin: Origin, damage: Damage) -> JournalDamaged:
+    return JournalDamaged(damage._replace(name=f"{origin.path or origin.journal}/{damage.name}"))
+
+
+def _stops(reader: JournalReader | RemoteReader, epoch: int, bounds: Bounds, damage: Damage) -> bool:
+    """Say whether damage may be why an epoch cannot be read further."""
+    if damage.first is not None and damage.last is not None:
+        return damage.epoch == epoch and damage.first <= bounds.next <= damage.last
+    if damage.reason in LEFT_OUT:
+        return True
+    if not isinstance(reader, JournalReader) or bounds.next > _reach(reader, epoch, damage) + 1:
+        return False
+    ends = {segment.number: segment.end for segment in reader.segments}
+    return bounds.last >= bounds.next or damage.offset >= ends.get(number_of(damage.name) or 0, damage.offset + 1)
 
 
 def _reach(reader: JournalReader, epoch: int, damage: Damage) -> int:

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from glob import glob
 from importlib.resources import files
 from pathlib import Path
@@ -90,8 +89,8 @@ def origins_of(options: argparse.Namespace) -> list[Origin]:
         name, place = named(text)
         address = None if _is_there(place) else address_of(place)
         if address is None:
-            # Workers may have another directory to start from.
-            origins += [replace(one, path=os.path.abspath(one.path or "")) for one in origins_at(place, name)]
+            # Workers may have another directory to start from, and the whole path is what they are told.
+            origins += origins_at(place, name, directory=os.getcwd())
         else:
             origins += origins_on(place, secret, name=name)
     origins = of_stream(origins, options.stream)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -35,8 +35,11 @@ class FyrehoseDataSource(DataSource):
     """Journals to read, and a backbone to write to. ``docs/reference/spark.md`` has its options.
 
     Wrong options are raised by :meth:`schema`, which Spark asks for first: from elsewhere Spark would hide the error
-    behind one of its own.
+    behind one of its own. But it cannot know of those that say nothing to a batch, or to a stream.
     """
+
+    directory: ClassVar[str] = ""
+    """What relative paths are relative to; empty for the working directory of Spark's workers."""
 
     @classmethod
     def name(cls) -> str:
@@ -45,7 +48,7 @@ class FyrehoseDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns that options choose. :raises ConfigurationError: if an option is wrong."""
-        return ddl(self._read_options(streaming=False).columns)
+        return ddl(self._read_options(streaming=None).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what plans and reads a batch."""
@@ -71,8 +74,8 @@ class FyrehoseDataSource(DataSource):
 
         return make_stream_writer(dict(self.options), schema, overwrite)
 
-    def _read_options(self, *, streaming: bool) -> ReadOptions:
-        return read_options(dict(self.options), streaming=streaming)
+    def _read_options(self, *, streaming: bool | None) -> ReadOptions:
+        return read_options(dict(self.options), streaming=streaming, directory=self.directory)
 
 
 class Part(InputPartition):

@@ -1,10 +1,4 @@
-"""``spark.readStream.format("fyrehose")``: journals as they grow, in micro-batches.
-
-An offset says how far each epoch of each journal was read: ``{"journals": {JOURNAL: {STREAM: {EPOCH: NEXT}}}}``, where
-NEXT is the first number that was not read. An older epoch may still grow after a newer one has begun, so each is kept.
-Where a batch is the first that has something of an epoch, ``"begins"`` says likewise which number it begins with: the
-journal may have dropped that before the batch is read again.
-"""
+"""``spark.readStream.format("fyrehose")``: journals as they grow, in micro-batches."""
 
 from __future__ import annotations
 
@@ -21,22 +15,32 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.spark.admission import Backlog, admitted, bytes_of, place_after, rows_of
+from fyrehose_twisted.spark.offsets import (
+    Checkpoint,
+    Key,
+    Offset,
+    UnknownJournal,
+    by_journal,
+    check_distinct,
+    key_of,
+    resolved,
+    written,
+)
 from fyrehose_twisted.spark.options import ReadOptions
 from fyrehose_twisted.spark.origins import Origin, reader_of
-from fyrehose_twisted.spark.planning import Lane, check_watermark, dropped, over_at, place_of, ranges
+from fyrehose_twisted.spark.planning import (
+    Lane,
+    check_epochs,
+    check_streams,
+    check_watermark,
+    dropped,
+    over_at,
+    place_of,
+    ranges,
+)
 from fyrehose_twisted.spark.source import Part, read_part
-
-Offset = dict[str, Any]
-Key = tuple[str, str, int]
-"""Journal, stream and epoch."""
-
-
-class UnknownJournal(OperationalError):
-    """A query was reading a journal that is not among those that it is to read now."""
 
 
 class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -51,11 +55,10 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         """Return where a new query begins."""
         start = self._options.start
-        found = {
-            (origin.journal, origin.stream, epoch): place_of(start, origin, reader_of(origin), epoch)
-            for origin, epoch, _ in self._journals()
-        }
-        return _written(found)
+        origins, known = self._look()
+        check_streams(self._options, origins)
+        found = {key: place_of(start, origin, reader_of(origin), key[2]) for key, origin, _ in known}
+        return written(found, origins)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return what the options say of the size of a batch."""
@@ -67,14 +70,17 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how far journals go now: the query ends there."""
-        self._until = {key: bounds.next for key, _, bounds in self._known()}
+        self._until = {key: bounds.next for key, _, bounds in self._look()[1]}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Return where the next batch ends, which is ``start`` if it has to wait for more.
 
         :raises JournalDamaged: if all was read up to damage, and ``failOnDataLoss`` is true.
+        :raises UnknownJournal: if a journal of ``start`` is not there any more, or is another, likewise.
         """
-        backlogs = self._backlogs(start)
+        origins, known = self._look()
+        before = self._resolved(start, origins)
+        backlogs = self._backlogs(before.ends, known)
         if not backlogs or self._is_to_wait(backlogs):
             return start
         self._waiting_since = None
@@ -87,22 +93,25 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if size > limit.max_bytes:
                     available = sum(rows_of(backlog) for backlog in backlogs.values())
                     ends = admitted(backlogs, max(1, available * limit.max_bytes // size))
-        before = _read(start)
-        begins = {key: backlog.first for key, backlog in backlogs.items() if key not in before}
-        return _written(before | ends) | ({"begins": _written(begins)["journals"]} if begins else {})
+        begins = {key: backlog.first for key, backlog in backlogs.items() if key not in before.ends}
+        offset = written(before.ends | ends, origins, before)
+        return offset | ({"begins": by_journal(begins)} if begins else {})
 
     def reportLatestOffset(self) -> Offset:
         """Return how far journals go, for the query's progress."""
-        return _written({key: bounds.next for key, _, bounds in self._known()})
+        origins, known = self._look()
+        return written({key: bounds.next for key, _, bounds in known}, origins)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return a partition for each range of numbers between two offsets.
 
         :raises NotInJournal: if something of it is not kept any more, and ``failOnDataLoss`` is true.
         """
-        known = {key: (origin, bounds) for key, origin, bounds in self._known()}
-        begins, parts = _read({"journals": end.get("begins", {})}) | _read(start), []
-        for key, next in _read(end).items():
+        origins, found = self._look()
+        known = {key: (origin, bounds) for key, origin, bounds in found}
+        until = self._resolved(end, origins)
+        begins, parts = until.begins | self._resolved(start, origins).ends, []
+        for key, next in until.ends.items():
             if key not in known:
                 self._missing(key, begins.get(key), next)
                 continue
@@ -121,21 +130,24 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the record batches of a partition."""
         return read_part(partition, self._columns, self._options)
 
-    def _journals(self) -> Iterator[tuple[Origin, int, Bounds]]:
-        for origin in self._options.origins():
+    def _resolved(self, offset: Offset, origins: Sequence[Origin]) -> Checkpoint:
+        return resolved(offset, origins, fail=self._options.fail_on_data_loss)
+
+    def _look(self) -> tuple[list[Origin], list[tuple[Key, Origin, Bounds]]]:
+        """Return the journals, and how far each epoch of each goes now."""
+        found, origins = [], self._options.origins()
+        check_distinct(origins)
+        for origin in origins:
             reader = reader_of(origin)
             reader.refresh()
             for epoch in reader.epochs():
                 bounds = reader.bounds(epoch)
                 if bounds is not None:
-                    yield origin, epoch, bounds
+                    found.append(((key_of(origin), origin.stream, epoch), origin, bounds))
+        return origins, found
 
-    def _known(self) -> list[tuple[Key, Origin, Bounds]]:
-        return [((origin.journal, origin.stream, epoch), origin, bounds) for origin, epoch, bounds in self._journals()]
-
-    def _backlogs(self, start: Offset) -> dict[Key, Backlog]:
-        begins, found = _read(start), {}
-        known = self._known()
+    def _backlogs(self, begins: Mapping[Key, int], known: Sequence[tuple[Key, Origin, Bounds]]) -> dict[Key, Backlog]:
+        found = {}
         self._check_over(begins.keys() - {key for key, _, _ in known}, begins)
         for key, origin, bounds in known:
             next = bounds.next if self._until is None else self._until.get(key, 0)
@@ -144,13 +156,15 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found[key] = Backlog(reader_of(origin), key[2], first, next)
             else:
                 check_watermark(self._options, origin, key[2])
+        for origin in {origin for _, origin, _ in known}:
+            check_epochs(self._options, origin)
         return found
 
     def _check_over(self, gone: Iterable[Key], begins: Mapping[Key, int]) -> None:
         """See that of epochs of which nothing is kept any more all was read; what a server says does not tell."""
         if not gone or not self._options.fail_on_data_loss:
             return
-        origins = {(origin.journal, origin.stream): origin for origin in self._options.origins()}
+        origins = {(key_of(origin), origin.stream): origin for origin in self._options.origins()}
         for key in gone:
             origin = origins.get(key[:2])
             start = None if origin is None else over_at(reader_of(origin), key[2])
@@ -176,22 +190,3 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"epoch {key[2]} of {key[1]} from {key[0]} was to be read up to {next - 1}, and is not there any more."
                 " failOnDataLoss=false goes on without it"
             )
-
-
-def _written(ends: dict[Key, int]) -> Offset:
-    journals: dict[str, dict[str, dict[str, int]]] = {}
-    for (journal, stream, epoch), next in sorted(ends.items()):
-        journals.setdefault(journal, {}).setdefault(stream, {})[str(epoch)] = next
-    return {"journals": journals}
-
-
-def _read(offset: Offset) -> dict[Key, int]:
-    try:
-        return {
-            (journal, stream, int(epoch)): int(next)
-            for journal, streams in offset["journals"].items()
-            for stream, epochs in streams.items()
-            for epoch, next in epochs.items()
-        }
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise JournalError(f"the checkpoint has the offset {offset!r}, which is none of this source") from None

@@ -1,0 +1,250 @@
+"""What a checkpoint keeps: which journals were read, and how far."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.errors import JournalError, JournalReplaced
+from fyrehose_twisted.journal.mark import read_mark
+from fyrehose_twisted.spark.offsets import UnknownJournal, key_of, resolved, taken_apart, written
+from fyrehose_twisted.spark.options import read_options
+from fyrehose_twisted.spark.origins import Origin, origins_at, reader_of
+from fyrehose_twisted.spark.planning import lanes
+from fyrehose_twisted.spark.schema import RECORD
+from fyrehose_twisted.spark.source import FyrehoseReader
+from fyrehose_twisted.spark.streaming import FyrehoseStreamReader
+
+STREAM = "fyrehose://test"
+ALL = ReadAllAvailable()
+
+
+def reader(path: Path | str, **given: str) -> FyrehoseStreamReader:
+    options = {"path": str(path), "startingOffsets": "earliest", **given}
+    return FyrehoseStreamReader(read_options(options, streaming=True), RECORD)
+
+
+def tag_of(path: Path) -> str:
+    mark = read_mark(LocalDirectory(path))
+    assert mark is not None
+    return f"{mark.tag:08x}"
+
+
+def numbers(stream: FyrehoseStreamReader, start: Any, end: Any) -> list[int]:
+    parts = stream.partitions(start, end)
+    return [row["sequence"] for part in parts for batch in stream.read(part) for row in batch.to_pylist()]
+
+
+def read_all(path: Path | str, **given: str) -> Any:
+    """Return the offset of a query that has read everything."""
+    stream = reader(path, **given)
+    return stream.latestOffset(stream.initialOffset(), ALL)
+
+
+def made_anew(path: Path, write_journal: Any, numbers: Any) -> None:
+    """Another journal takes the place of the one in ``path``."""
+    for file in path.iterdir():
+        file.unlink()
+    write_journal(numbers, path=path)
+
+
+class TestSpelling:
+    @pytest.mark.parametrize("spelled", ["symlink", "relative", "dotted", "root", "moved"])
+    def test_how_its_place_is_written_does_not_matter(
+        self, tmp_path: Path, write_journal: Any, monkeypatch: pytest.MonkeyPatch, spelled: str
+    ) -> None:
+        path = write_journal(range(1, 11))
+        end = read_all(path)
+        monkeypatch.chdir(tmp_path)
+        if spelled == "symlink":
+            (tmp_path / "link").symlink_to(path)
+        elif spelled == "moved":
+            path.rename(tmp_path / "moved")
+        other = {
+            "symlink": "link",
+            "relative": str(path.relative_to(tmp_path)),
+            "dotted": f"{path.parent}/../{path.parent.name}/{path.name}",
+            "root": str(path.parent),
+            "moved": str(tmp_path / "moved"),
+        }[spelled]
+        assert reader(other).latestOffset(end, ALL) == end
+
+    def test_nor_whether_it_has_got_a_name_since(self, write_journal: Any) -> None:
+        path = write_journal(range(1, 11))
+        end = read_all(path)
+        named = reader(path, name="mine")
+        assert named.latestOffset(end, ALL) == end
+        write_journal([11], path=path)
+        later = named.latestOffset(end, ALL)
+        assert later == {"journals": {"mine": {STREAM: {"0": 12}}}, "tags": {"mine": {STREAM: tag_of(path)}}}
+        assert numbers(named, end, later) == [11]
+        assert reader(path).latestOffset(later, ALL) == later
+
+    def test_the_server_of_a_journal_may_be_written_in_any_way(self) -> None:
+        served = Origin("127.0.0.1:7", STREAM, None, ("127.0.0.1", 7), tag=5)
+        old = {"journals": {"localhost:7": {STREAM: {"0": 9}}}}
+        assert resolved(old, [served], fail=True).ends == {("00000005", STREAM, 0): 9}
+        for other in ("localhost:8", "elsewhere:7"):
+            with pytest.raises(UnknownJournal):
+                resolved({"journals": {other: {STREAM: {"0": 9}}}}, [served], fail=True)
+
+    def test_one_whose_tag_is_not_told_goes_by_its_place(self) -> None:
+        served = Origin("127.0.0.1:7", STREAM, None, ("127.0.0.1", 7))
+        offset = written({(key_of(served), STREAM, 0): 9}, [served])
+        assert offset == {"journals": {"127.0.0.1:7": {STREAM: {"0": 9}}}, "tags": {}}
+        assert resolved(offset, [served], fail=True).ends == {("127.0.0.1:7", STREAM, 0): 9}
+
+
+class TestEarlierReleases:
+    @pytest.mark.parametrize("spelled", ["as it was", "by a symlink"])
+    def test_a_query_goes_on(self, tmp_path: Path, write_journal: Any, spelled: str) -> None:
+        path = write_journal(range(1, 11))
+        if spelled == "by a symlink":
+            (tmp_path / "link").symlink_to(path)
+        place = path if spelled == "as it was" else tmp_path / "link"
+        old = {"journals": {str(path): {STREAM: {"0": 6}}}, "begins": {str(path): {STREAM: {"0": 1}}}}
+        stream = reader(place)
+        new = stream.latestOffset(old, ALL)
+        assert new == {"journals": {tag_of(path): {STREAM: {"0": 11}}}, "tags": {tag_of(path): {STREAM: tag_of(path)}}}
+        assert numbers(stream, old, new) == [6, 7, 8, 9, 10]
+        assert numbers(stream, {"journals": {}}, old) == [1, 2, 3, 4, 5]
+
+    def test_nothing_new_leaves_the_offset_as_it_is(self, write_journal: Any) -> None:
+        path = write_journal(range(1, 11))
+        old = {"journals": {str(path): {STREAM: {"0": 11}}}}
+        assert reader(path).latestOffset(old, ALL) == old
+
+
+class TestGone:
+    def test_a_journal_of_the_checkpoint_has_to_be_among_the_sources(self, tmp_path: Path, write_journal: Any) -> None:
+        """Though all of it was read."""
+        one, other = write_journal(range(1, 11)), write_journal(range(1, 5))
+        end = read_all(tmp_path / "journal-*")
+        missing = f"journal {tag_of(other)} of {STREAM}, which is not among the sources any more; there is {one} "
+        with pytest.raises(UnknownJournal, match=missing):
+            reader(one).latestOffset(end, ALL)
+        with pytest.raises(UnknownJournal, match=missing):
+            reader(one).partitions(end, end)
+        without = reader(one, failOnDataLoss="false")
+        assert without.latestOffset(end, ALL) == end
+        write_journal([11], path=one)
+        later = without.latestOffset(end, ALL)
+        assert later["journals"][tag_of(other)] == {STREAM: {"0": 5}}
+        assert later["tags"] == end["tags"]
+        assert numbers(without, end, later) == [11]
+
+    def test_copies_of_a_journal_are_not_two(self, tmp_path: Path, write_journal: Any) -> None:
+        path = write_journal(range(1, 11))
+        shutil.copytree(path, tmp_path / "journal-9" / path.name)
+        with pytest.raises(ConfigurationError, match=f"{path} and .* are copies of one journal of {STREAM}"):
+            reader(tmp_path / "journal-*").initialOffset()
+        assert len(lanes(read_options({"path": str(tmp_path / "journal-*")}, streaming=False))) == 2
+
+
+class TestMadeAnew:
+    @pytest.mark.parametrize("given", [{}, {"name": "mine"}])
+    @pytest.mark.parametrize("length", [3, 30])
+    def test_it_is_another_and_the_error_says_what_to_do(
+        self, write_journal: Any, length: int, given: dict[str, str]
+    ) -> None:
+        path = write_journal(range(1, 11))
+        living = reader(path, **given)
+        end = living.latestOffset(living.initialOffset(), ALL)
+        made_anew(path, write_journal, range(1, length + 1))
+        for stream in (living, reader(path, **given)):
+            with pytest.raises(UnknownJournal, match=f"{path}|mine") as found:
+                stream.latestOffset(end, ALL)
+            text = str(found.value)
+            assert "begin with a new checkpointLocation, and with startingOffsets" in text
+            said = text[text.index("{") : text.rindex("}") + 1]
+            assert json.loads(said) == {STREAM: {"0": 11}}
+        stream = reader(path, failOnDataLoss="false", **given)
+        new = stream.latestOffset(end, ALL)
+        assert numbers(stream, end, new) == list(range(1, length + 1))
+        if length > 10:
+            goes_on = reader(path, startingOffsets=said).initialOffset()
+            assert goes_on["journals"] == {tag_of(path): {STREAM: {"0": 11}}}
+
+    def test_a_task_that_was_planned_for_the_old_one_fails(self, write_journal: Any) -> None:
+        path = write_journal(range(1, 11))
+        batch = FyrehoseReader(read_options({"path": str(path)}, streaming=False), RECORD)
+        (part,) = batch.partitions()
+        made_anew(path, write_journal, [(n, b"other") for n in range(1, 11)])
+        reader_of(origins_at(str(path))[0])  # Another query of this process has looked since.
+        with pytest.raises(JournalReplaced, match=f"{path} holds another journal now"):
+            list(batch.read(part))
+
+    def test_a_batch_reads_the_new_one(self, write_journal: Any) -> None:
+        path = write_journal(range(1, 11))
+        options = read_options({"path": str(path)}, streaming=False)
+        assert [lane.next for lane in lanes(options)] == [11]
+        made_anew(path, write_journal, range(1, 4))
+        assert [lane.next for lane in lanes(options)] == [4]
+
+
+def test_an_offset_of_another_source_is_refused() -> None:
+    for wrong in (
+        {},
+        {"journals": 1},
+        {"journals": {"a": {"b": {"c": 1}}}},
+        {"journals": {}, "tags": {"a": {"b": "zz"}}},
+    ):
+        with pytest.raises(JournalError, match="which is none of this source"):
+            taken_apart(wrong)
+
+
+@pytest.mark.parametrize(("paths", "name"), [("ab", "one"), ("ab", "one,one"), ("ab", "one,"), ("a", "one,two")])
+def test_each_place_has_a_name_of_its_own(paths: str, name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"has to give each of \d places a name of its own"):
+        read_options({"paths": json.dumps(list(paths)), "name": name}, streaming=True)
+
+
+class TestBeyondTheEnd:
+    @pytest.mark.parametrize("start", ["12", json.dumps({STREAM: 12}), json.dumps({STREAM: {"0": 12}})])
+    def test_a_start_is_refused(self, write_journal: Any, start: str) -> None:
+        path = write_journal(range(1, 11))
+        words = f"startingOffsets 12 lies beyond the end of {STREAM}: epoch 0 of it goes up to 10 in {path}"
+        with pytest.raises(ConfigurationError, match=words):
+            lanes(read_options({"path": str(path), "startingOffsets": start}, streaming=False))
+        with pytest.raises(ConfigurationError, match=words):
+            reader(path, startingOffsets=start).initialOffset()
+
+    def test_the_next_number_is_none(self, write_journal: Any) -> None:
+        path = write_journal(range(1, 11))
+        assert lanes(read_options({"path": str(path), "startingOffsets": "11"}, streaming=False)) == []
+        assert taken_apart(reader(path, startingOffsets="11").initialOffset()).ends == {(tag_of(path), STREAM, 0): 11}
+
+    def test_a_number_for_all_has_to_fit_one(self, tmp_path: Path, write_journal: Any) -> None:
+        write_journal(range(1, 11))
+        write_journal(range(1, 101), stream="hydra://net")
+        options = {"path": str(tmp_path / "journal-*"), "startingOffsets": "50"}
+        assert [lane.origin.stream for lane in lanes(read_options(options, streaming=False))] == ["hydra://net"]
+        with pytest.raises(ConfigurationError, match="lies beyond the end"):
+            lanes(read_options({**options, "startingOffsets": "102"}, streaming=False))
+
+    def test_a_start_behind_the_end_that_is_asked_for(self, write_journal: Any) -> None:
+        options = {"path": str(write_journal(range(1, 11))), "startingOffsets": "8", "endingOffsets": "5"}
+        with pytest.raises(ConfigurationError, match="startingOffsets 8 lies beyond endingOffsets 5 for epoch 0"):
+            lanes(read_options(options, streaming=False))
+
+
+def test_relative_paths_are_those_of_who_registered_the_source(
+    tmp_path: Path, write_journal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_journal(range(1, 4))
+    monkeypatch.chdir("/")
+    relative = str(path.relative_to(tmp_path))
+    for spelled, label in ((relative, relative), ("journal-*", relative), (str(path), str(path))):
+        options = read_options({"path": spelled}, streaming=False, directory=str(tmp_path))
+        assert [(one.journal, one.path) for one in options.origins()] == [(label, str(path))]
+    options = read_options({"path": path.name, "directory": str(path.parent)}, streaming=False, directory="/nowhere")
+    assert [one.journal for one in options.origins()] == [path.name]
+    with pytest.raises(JournalError, match="there is no journal at"):
+        read_options({"path": relative}, streaming=False).origins()
