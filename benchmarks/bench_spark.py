@@ -31,7 +31,7 @@ from fyrehose_twisted.journal.layout import make_directory
 from fyrehose_twisted.journal.parquet import export
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.seal import seal
-from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.journal.store import Journal, open_journal
 from fyrehose_twisted.progress import ProgressBar
 from fyrehose_twisted.record import Record
 
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HERE = Path(__file__).parent
-KINDS = ("scan", "verify", "start")
+KINDS = ("scan", "small", "verify", "start")
+SMALL_RECORDS = 1_000
+"""Of each of many small streams."""
 STREAM = "fyrehose://bench"
 START = 1_700_000_000_000_000
 GROUP = 4_096
@@ -93,8 +95,8 @@ def swallow(frame: DataFrame) -> None:
 
 
 def scans(options: argparse.Namespace, directory: Path) -> None:
-    """Measure full scans, and scans of sequence numbers only."""
-    from fyrehose_twisted.spark import read_journal
+    """Measure full scans, scans of sequence numbers only, and counting."""
+    from fyrehose_twisted.spark import query_journal, read_journal
 
     path = write(directory / "journal", options.records, options.size)
     with closing(open_reader(path)) as reader:
@@ -121,18 +123,60 @@ def scans(options: argparse.Namespace, directory: Path) -> None:
 
         full = dict(ways)
         full["row tuples"] = lambda columns: spark.read.format("rows").options(path=path, rows=options.records).load()
-        for title, sides, columns in (("full scan", full, RECORD), ("sequence numbers only", ways, ("sequence",))):
-            seconds: dict[str, list[float]] = defaultdict(list)
-            for number in ProgressBar(range(options.rounds + 1), unit=" rounds", desc=title, leave=False):
-                for name, frame in sides.items():
-                    if name == "row tuples" and number > 1:
-                        continue  # It is slow, and its figure does not move the others.
-                    started = time.perf_counter()
-                    swallow(frame(columns))
-                    took = time.perf_counter() - started
-                    if number or options.rounds == 0:
-                        seconds[name].append(took)
+        counting: dict[str, Callable[[tuple[str, ...]], DataFrame]] = {
+            parquet: lambda _: spark.read.parquet(packed.as_uri()).groupBy().count(),
+            "read_journal": lambda _: read_journal(spark, str(path)).groupBy().count(),
+            "the same, columns named": lambda columns: (
+                read_journal(spark, str(path), columns=columns).groupBy().count()
+            ),
+            "query_journal": lambda _: query_journal(spark, "select count(*) from records", str(path)),
+        }
+        for title, sides, columns in (
+            ("full scan", full, RECORD),
+            ("sequence numbers only", ways, ("sequence",)),
+            ("count", counting, ("sequence",)),
+        ):
+            seconds = timed(title, sides, columns, options.rounds)
             show(title, seconds, parquet, options.records, options.records * options.size if columns == RECORD else 0)
+
+
+def timed(
+    title: str, sides: dict[str, Callable[[tuple[str, ...]], DataFrame]], columns: tuple[str, ...], rounds: int
+) -> dict[str, list[float]]:
+    """Return how long each side took, in turn, in each round but the first."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for number in ProgressBar(range(rounds + 1), unit=" rounds", desc=title, leave=False):
+        for name, frame in sides.items():
+            if name == "row tuples" and number > 1:
+                continue  # It is slow, and its figure does not move the others.
+            started = time.perf_counter()
+            swallow(frame(columns))
+            took = time.perf_counter() - started
+            if number or rounds == 0:
+                seconds[name].append(took)
+    return seconds
+
+
+def small(options: argparse.Namespace, directory: Path) -> None:
+    """Measure reading many small streams."""
+    from fyrehose_twisted.spark import read_journal
+    from fyrehose_twisted.spark.schema import RECORD
+
+    root, payload = directory / "small", Random(2).randbytes(options.size)
+    for number in ProgressBar(range(options.streams), unit=" streams", desc="write small streams", leave=False):
+        stream = f"{STREAM}-{number}"
+        with closing(open_journal(root, stream)) as journal:
+            journal.append([Record(stream, 0, one, START + one, payload) for one in range(SMALL_RECORDS)])
+    with session("small") as spark:
+        packed, parquet = directory / "small-packed", "Parquet, a file each"
+        read_journal(spark, str(root)).repartition(options.streams, "stream").write.parquet(packed.as_uri())
+        sides: dict[str, Callable[[tuple[str, ...]], DataFrame]] = {
+            parquet: lambda columns: spark.read.parquet(packed.as_uri()).select(*columns),
+            "source": lambda columns: read_journal(spark, str(root), columns=columns),
+        }
+        rows = options.streams * SMALL_RECORDS
+        title = f"{options.streams} streams of {SMALL_RECORDS:,} records"
+        show(title, timed(title, sides, RECORD, options.rounds), parquet, rows, rows * options.size)
 
 
 def show(title: str, seconds: dict[str, list[float]], base: str, rows: int, size: int) -> None:
@@ -284,6 +328,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="[%(default)s]")
     parser.add_argument("--size", type=int, default=128, help="bytes of payload [%(default)s]")
     parser.add_argument("--records", type=int, default=10_000_000, help="to scan [%(default)s]")
+    parser.add_argument("--streams", type=int, default=200, help="small ones to read together [%(default)s]")
     parser.add_argument("--verify", default="1,10,50", help="millions of records to compare [%(default)s]")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -291,7 +336,7 @@ def main() -> None:
         child(options.child)
         return
     if options.quick:
-        vars(options).update(rounds=1, records=200_000, verify="0.1,0.2")
+        vars(options).update(rounds=1, records=200_000, verify="0.1,0.2", streams=20)
     options.only = options.only.split(",")
     if unknown := set(options.only) - set(KINDS):
         parser.error(f"--only does not know {', '.join(sorted(unknown))}")
@@ -301,7 +346,7 @@ def main() -> None:
         parser.error(f"There is too little space in {options.directory}: {needed / 1e9:.0f} GB are needed")
     print(f"{os.cpu_count()} cores, {options.size}-byte payloads, medians of {options.rounds} rounds.")
     with tempfile.TemporaryDirectory(prefix="bench-spark-", dir=options.directory) as made:
-        for kind, measure in (("scan", scans), ("verify", comparing), ("start", starting)):
+        for kind, measure in (("scan", scans), ("small", small), ("verify", comparing), ("start", starting)):
             if kind in options.only:
                 measure(options, Path(made))
 

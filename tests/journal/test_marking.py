@@ -78,7 +78,7 @@ def test_much_that_was_found_is_forgotten_and_found_again(make: Open, monkeypatc
 def test_of_long_records_only_the_beginning_is_read(make: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = make({number: number % 10 for number in range(1, 31)})
     monkeypatch.setattr(segment, "LONG_RECORDS", 16)
-    (heads,) = list(reader.read(0, 1, 10, heads=True))[:1]
+    (heads,) = list(reader.read(0, 1, 10, take=segment.Take.HEADS))[:1]
     assert {len(payload) for payload in heads.payloads()} == {segment.HEAD}
     assert repeats(reader, Marker(reader, envelopes(STREAM)), 25, 30) == list(range(25, 31))
 

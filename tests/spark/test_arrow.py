@@ -12,7 +12,7 @@ import pyarrow
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, LessThanOrEqual
 
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.disk import LocalDirectory, LocalFile
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.seal import seal
@@ -22,9 +22,9 @@ from fyrehose_twisted.spark import arrow, origins, planning
 from fyrehose_twisted.spark.arrow import batches
 from fyrehose_twisted.spark.options import read_options
 from fyrehose_twisted.spark.origins import Origin, origins_at, reader_of
-from fyrehose_twisted.spark.planning import Lane, Range, ranges
+from fyrehose_twisted.spark.planning import SMALL_TASK, TASKS, Lane, Range, packed, ranges
 from fyrehose_twisted.spark.schema import COLUMNS, RECORD
-from fyrehose_twisted.spark.source import PushdownReader
+from fyrehose_twisted.spark.source import FyrehoseReader, PushdownReader
 
 STREAM = "fyrehose://test"
 START = 1_700_000_000_000_000
@@ -280,7 +280,61 @@ def test_pushed_filters_narrow_what_is_read(write_journal: Any) -> None:
     reader = PushdownReader(read_options({"path": str(path)}, streaming=False), RECORD)
     reader.pushFilters([GreaterThan(("sequence",), 40), LessThanOrEqual(("sequence",), 60)])
     (part,) = reader.partitions()
-    assert (part.value.first, part.value.last) == (41, 60)
+    assert [(one.first, one.last) for one in part.value] == [(41, 60)]
+
+
+def test_small_journals_share_tasks(tmp_path: Path, write_journal: Any) -> None:
+    for number in range(50):
+        write_journal(range(1, 21), stream=f"fyrehose://small-{number}")
+    reader = FyrehoseReader(read_options({"path": str(tmp_path / "journal-*")}, streaming=False), RECORD)
+    (part,) = reader.partitions()
+    assert len(part.value) == 50
+    assert sum(batch.num_rows for batch in reader.read(part)) == 1_000
+
+
+def test_how_ranges_are_put_together(write_journal: Any) -> None:
+    (origin,) = origins_at(str(write_journal([1])))
+
+    def sizes(*counts: int, size: int = 1_000_000) -> list[list[int]]:
+        found = [Range(origin, 0, 1, count, count + 1) for count in counts]
+        return [[one.last for one in some] for some in packed(found, size)]
+
+    assert sizes() == []
+    assert sizes(10, 10, 10) == [[10, 10, 10]]
+    assert sizes(1_000_000, 1_000_000) == [[1_000_000], [1_000_000]]
+    assert sizes(SMALL_TASK - 1, 1, 1) == [[SMALL_TASK - 1, 1], [1]]
+    assert sizes(*[40] * 4, size=100) == [[40, 40], [40, 40]]
+    assert sizes(2**40, 1, size=100) == [[2**40], [1]]
+    many = sizes(*[SMALL_TASK] * 10 * TASKS)
+    assert len(many) == TASKS
+    assert {len(some) for some in many} == {10}
+
+
+@pytest.mark.parametrize("columns", [("sequence",), ("status", "journal"), ("sequence", "received_at"), RECORD])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_only_what_is_asked_for_is_read(
+    write_journal: Any, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...], gaps: bool
+) -> None:
+    path = write_journal([(n, b"x" * 100) for n in range(1, 10_001) if not gaps or n % 50], group=2_000)
+    with closing(Journal(LocalDirectory(path), STREAM)) as journal:
+        if gaps:
+            for number in range(50, 10_001, 50):
+                journal.lose(0, number, number)
+    seal(LocalDirectory(path), STREAM, 0)
+    wanted = [{name: row[name] for name in columns} for row in whole(path, columns=(*RECORD, "journal"))]
+    read: list[int] = []
+    original = LocalFile.read
+
+    def counting(self: LocalFile, offset: int, length: int) -> bytes:
+        read.append(length)
+        return original(self, offset, length)
+
+    reader_of(origins_at(str(path))[0])
+    monkeypatch.setattr(LocalFile, "read", counting)
+    assert whole(path, columns=columns) == wanted
+    size = 10_000 * (100 if "payload" in columns else 16 if "received_at" in columns else 16 if gaps else 0)
+    assert sum(read) < size * 1.5 + 1_000
+    assert sum(read) >= size * 0.5
 
 
 @pytest.mark.parametrize("size", [1, 5, 1_000])

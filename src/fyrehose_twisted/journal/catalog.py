@@ -15,7 +15,7 @@ from fyrehose_twisted.journal.contents import Contents
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError
 from fyrehose_twisted.journal.frames import Header
 from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.segment import Segment, Take
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
@@ -39,7 +39,7 @@ class _How(NamedTuple):
 
     on_damage: Callable[[Damage], object] | None
     since: int = 0
-    heads: bool = False
+    take: Take = Take.ALL
 
 
 class Catalog(Contents):
@@ -107,27 +107,32 @@ class Catalog(Contents):
         on_damage: Callable[[Damage], object] | None = None,
         since: int = 0,
         *,
-        heads: bool = False,
+        take: Take = Take.ALL,
     ) -> Iterator[Block]:
         """Return what is held of ``first`` to ``last``, in order.
 
         :param on_damage: called with what is damaged, which is then left out; without it, damage is raised.
         :param since: UTC microseconds since 1970; what was received before may be left out, and is then not even read.
-        :param heads: of long records give only the beginning, and do not check it: see
-            :meth:`~fyrehose_twisted.journal.segment.Segment.heads`.
+        :param take: what to read of records.
         :raises NotInJournal: if ``first`` lies before the beginning.
         :raises JournalDamaged: while reading.
         """
         self.check_start(epoch, first)
-        return self._read(epoch, first, last, _How(on_damage, since, heads))
+        return self._read(epoch, first, last, _How(on_damage, since, take))
 
     def stored(
-        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
+        self,
+        epoch: int,
+        first: int,
+        last: int,
+        on_damage: Callable[[Damage], object] | None = None,
+        *,
+        take: Take = Take.ALL,
     ) -> Iterator[list[Stored]]:
         """Return what stands in segments of ``first`` to ``last``, also what was replaced later: see
         :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`."""
         self.check_start(epoch, first)
-        return self._stored(epoch, first, last, _How(on_damage))
+        return self._stored(epoch, first, last, _How(on_damage, take=take))
 
     def get(self, epoch: int, position: int) -> Record | None:
         """Return a record, ``None`` if it is not held.
@@ -289,8 +294,7 @@ class Catalog(Contents):
         block = blocks.get(key)
         if block is None:
             try:
-                read = segment.heads if how.heads else segment.block
-                block = blocks[key] = read(self.file_of(segment), header)
+                block = blocks[key] = segment.read(self.file_of(segment), header, how.take)
             except FileNotFoundError:
                 self.moved(segment)
                 return None

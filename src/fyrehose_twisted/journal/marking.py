@@ -11,6 +11,7 @@ from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.errors import NotInJournal
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.segment import Take
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.repeats import WINDOW, Envelopes, Repeats
 
@@ -128,7 +129,7 @@ class Marker:
             last = min(first + width, end) - 1
             read = 0
             try:
-                for block in self._reader.read(epoch, first, last, _pass_over, heads=True):
+                for block in self._reader.read(epoch, first, last, _pass_over, take=Take.HEADS):
                     read += 1
                     for low in range(0, len(block), STEP):
                         yield block.rows(low, min(low + STEP, len(block)))

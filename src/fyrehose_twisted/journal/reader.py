@@ -28,7 +28,7 @@ from fyrehose_twisted.journal.loading import (
 )
 from fyrehose_twisted.journal.mark import MARK_BYTES, MARK_NAME, Mark, read_mark
 from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.segment import Segment, Take
 from fyrehose_twisted.journal.segment_header import OPEN_SUFFIX, segment_name
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
@@ -117,26 +117,33 @@ class JournalReader:
         on_damage: Callable[[Damage], object] | None = None,
         since: int = 0,
         *,
-        heads: bool = False,
+        take: Take = Take.ALL,
     ) -> Iterator[Block]:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.read`; nothing beyond the watermark.
 
-        :param since: see :meth:`~fyrehose_twisted.journal.catalog.Catalog.read`; ``heads`` as well.
+        :param since: see :meth:`~fyrehose_twisted.journal.catalog.Catalog.read`; ``take`` as well.
         """
         last = min(last, self._catalog.nexts.get(epoch, 0) - 1)
-        return self._catalog.read(epoch, first, last, on_damage, since, heads=heads)
+        return self._catalog.read(epoch, first, last, on_damage, since, take=take)
 
     def stored(
-        self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
+        self,
+        epoch: int,
+        first: int,
+        last: int,
+        on_damage: Callable[[Damage], object] | None = None,
+        *,
+        take: Take = Take.ALL,
     ) -> Iterator[list[Stored]]:
         """Return what stands in the segments, a list for each stretch of positions, ascending.
 
         The blocks of one list may overlap, and a position may be in several: the last of them is what :meth:`read`
         gives, and the others are what it replaced.
 
-        :param on_damage: as for :meth:`read`, and so is what is raised.
+        :param on_damage: as for :meth:`read`; so are ``take`` and what is raised.
         """
-        return self._catalog.stored(epoch, first, min(last, self._catalog.nexts.get(epoch, 0) - 1), on_damage)
+        last = min(last, self._catalog.nexts.get(epoch, 0) - 1)
+        return self._catalog.stored(epoch, first, last, on_damage, take=take)
 
     def get(self, epoch: int, position: int) -> Record | None:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.get`; nothing beyond the watermark."""

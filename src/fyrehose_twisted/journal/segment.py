@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from enum import Enum
 
 import numpy as np
 
@@ -31,6 +32,18 @@ HEAD = 64
 
 LONG_RECORDS = 8_192
 """Bytes of a record from which on reading only its beginning is faster."""
+
+
+class Take(Enum):
+    """What of a record is read. Only with all of it is checked that it is what was written."""
+
+    ALL = "all"
+    HEADS = "heads"
+    """Of the payload no more than :data:`HEAD` bytes, where that saves reading."""
+    TIMES = "times"
+    """No payload: its size is given as 0."""
+    NUMBERS = "numbers"
+    """Neither payload nor time, which are given as 0. Most frames are then not even looked at."""
 
 
 class Segment:
@@ -131,6 +144,42 @@ class Segment:
         """Yield its frames and what is damaged: see :func:`~fyrehose_twisted.journal.scan.scan`."""
         header = self.header
         return scan(file, self.name, number=header.number, tag=header.tag, start=start, end=end, progress=progress)
+
+    def read(self, file: IFile, header: Header, take: Take) -> Block:
+        """Return the records of one of its frames.
+
+        :raises JournalDamaged: if they cannot be read, or are not what was written where that is checked.
+        """
+        match take:
+            case Take.ALL:
+                return self.block(file, header)
+            case Take.HEADS:
+                return self.heads(file, header)
+            case _:
+                return self._without_payloads(file, header, times=take is Take.TIMES)
+
+    def _without_payloads(self, file: IFile, header: Header, *, times: bool) -> Block:
+        count, is_dense = header.entries, bool(header.flags & DENSE)
+        received_at = np.zeros(count, np.int64)
+        try:
+            if is_dense:
+                positions: Numbers = np.arange(header.base, header.base + count, dtype=np.uint64)
+                if times:
+                    received_at = np.frombuffer(file.read(header.offset + HEADER.size, 8 * count), "<i8", count)
+            else:
+                columns = file.read(header.offset + HEADER.size, columns_size(header))
+                positions = read_positions(header, columns)
+                if times:
+                    received_at = np.frombuffer(columns, "<i8", count)
+            if int(positions[-1]) != header.last or not (is_dense or bool((positions[1:] > positions[:-1]).all())):
+                raise ValueError("its numbers are not those of its header")
+        except (OSError, ValueError) as error:
+            reason = f"it cannot be read: {error}"
+            place = header.epoch, header.base, header.last
+            raise JournalDamaged(Damage(self.name, header.offset, header.size, reason, *place)) from None
+        offsets = np.zeros(count + 1, np.uint32)
+        wrap = self.header.wrap
+        return Block(self.header.stream, header.epoch, positions, received_at, offsets, memoryview(b""), wrap)
 
     def heads(self, file: IFile, header: Header) -> Block:
         """Return the records of one of its frames, of each no more than :data:`HEAD` bytes where that saves reading.

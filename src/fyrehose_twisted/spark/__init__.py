@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,3 +50,22 @@ def read_journal(
     if parquet is not None:
         return read_with_parquet(spark, options, parquet, columns or RECORD)
     return spark.read.format("fyrehose").options(**options, columns=",".join(columns or RECORD)).load()
+
+
+def query_journal(
+    spark: SparkSession, query: str, *paths: str, columns: Sequence[str] = (), **options: str
+) -> DataFrame:
+    """Return the result of a query in SQL, in which the records of journals are the table ``records``.
+
+    Other than with a table, as :func:`read_journal` returns it, only the columns are read that the query needs: to
+    count records, or to look for the highest number, costs no payload. What is not read is not checked either.
+
+    :param paths: as for :func:`read_journal`; so are ``columns`` and ``options``.
+    """
+    from fyrehose_twisted.spark.pruning import with_needed
+    from fyrehose_twisted.spark.schema import RECORD
+
+    def load(some: Iterable[str]) -> DataFrame:
+        return read_journal(spark, *paths, columns=tuple(some), **{"pushdown": "true", **options})
+
+    return with_needed(spark, query.strip().removesuffix(";"), "records", load, columns or RECORD)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from fyrehose_twisted.journal.errors import JournalError, NotInJournal
 from fyrehose_twisted.journal.parquet import pieces
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.segment import Take
 from fyrehose_twisted.spark.buffers import column, payloads, times
 from fyrehose_twisted.spark.origins import Origin, reader_up_to, stored
 from fyrehose_twisted.spark.planning import Range, is_long, long_gaps
@@ -26,13 +27,19 @@ PIECE_BYTES = 2**28
 """Bytes of payload in one array, so that what is put together stays below the 2**31 that Arrow can count."""
 
 
+def batches_of(parts: Iterable[Range], columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:
+    """Yield what :func:`batches` does of several ranges, one after another."""
+    for part in parts:
+        yield from batches(part, columns, fail_on_data_loss=fail_on_data_loss)
+
+
 def batches(part: Range, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:
     """Yield the rows of a range as record batches, in order, a row for each number.
 
     Numbers that are not there have ``status`` ``lost``; of a gap of more than
     :data:`~fyrehose_twisted.spark.planning.GAP_ROWS` only the first and the last are given. With the column
     ``segment``, rows are as they stand in files: where a number stands twice, so it does here, and rows that overlap
-    are not in order.
+    are not in order. Without the column ``payload``, payloads are not read, so that damage in them is not noticed.
 
     :param fail_on_data_loss: whether damage, and what retention has dropped, is raised. Otherwise it is lost.
     :raises JournalDamaged: if something cannot be read.
@@ -141,6 +148,7 @@ class _Rows:
         self._reader = reader_up_to(part.origin, part.epoch, part.last + 1)
         self.batches = Batches(part.origin, part.epoch, self._reader.wrap, columns)
         self._raw = "segment" in columns
+        self._take = Take.ALL if "payload" in columns else Take.TIMES if "received_at" in columns else Take.NUMBERS
         self._long = long_gaps(self._reader, part)
         self._held = 0
 
@@ -197,7 +205,7 @@ class _Rows:
         """Yield rows, those of lost numbers among them, and up to where."""
         part = self._part
         if self._raw:
-            for window in stored(self._reader, part.epoch, at, part.last, on_damage):
+            for window in stored(self._reader, part.epoch, at, part.last, on_damage, take=self._take):
                 here = np.unique(np.concatenate([one.block.positions for one in window]))
                 self._held += len(here)
                 rows = [_Piece(some, one.segment) for one in window for some in pieces(one.block, PIECE_BYTES)]
@@ -207,7 +215,7 @@ class _Rows:
                 yield [*self._lost(at, int(here[0]) - 1), *rows], int(here[-1])
                 at = int(here[-1]) + 1
             return
-        for block in self._reader.read(part.epoch, at, part.last, on_damage):
+        for block in self._read(at, on_damage):
             self._held += len(block)
             rows = [_Piece(some) for some in pieces(block, PIECE_BYTES)]
             inside = self._lost_inside(block.positions)
@@ -218,6 +226,12 @@ class _Rows:
                 rows = [_Piece(batch=batch.take(pyarrow.array(order)))]
             yield [*self._lost(at, block.first - 1), *rows], block.last
             at = block.last + 1
+
+    def _read(self, at: int, on_damage: Callable[[Damage], object] | None) -> Iterator[Block]:
+        part, reader = self._part, self._reader
+        if isinstance(reader, JournalReader):
+            return reader.read(part.epoch, at, part.last, on_damage, take=self._take)
+        return reader.read(part.epoch, at, part.last, on_damage)  # A server gives all of them.
 
     def _lost_inside(self, positions: Numbers) -> Numbers:
         """Return the numbers between ``positions`` that get a row as lost, not in order."""

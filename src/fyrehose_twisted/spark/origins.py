@@ -17,6 +17,7 @@ from fyrehose_twisted.journal.layout import journal_directories
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.remote import RemoteJournal, RemoteReader
 from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.segment import Take
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +123,18 @@ def reader_up_to(origin: Origin, epoch: int, next: int) -> JournalReader | Remot
 
 
 def stored(
-    reader: IJournalReader, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None = None
+    reader: IJournalReader,
+    epoch: int,
+    first: int,
+    last: int,
+    on_damage: Callable[[Damage], object] | None = None,
+    *,
+    take: Take = Take.ALL,
 ) -> Iterator[list[Stored]]:
     """Return what stands in segments: see :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`. Of a journal
     that a server reads, only what it gives can be seen: its segment is ``""``, and nothing is there twice."""
     if isinstance(reader, JournalReader):
-        return reader.stored(epoch, first, last, on_damage)
+        return reader.stored(epoch, first, last, on_damage, take=take)
     return ([Stored("", block)] for block in reader.read(epoch, first, last, on_damage))
 
 

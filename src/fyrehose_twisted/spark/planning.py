@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
@@ -21,6 +22,13 @@ from fyrehose_twisted.spark.origins import Origin, reader_of
 
 GAP_ROWS = 1_000_000
 """A gap of more numbers is a jump of the numbering: it gets rows for its first and its last number only."""
+
+
+SMALL_TASK = 50_000
+"""Numbers that a task should have at least, since it costs as much to begin one."""
+
+TASKS = 4 * (os.cpu_count() or 1)
+"""So many tasks keep all cores of a machine at work; small ranges are put together to no fewer."""
 
 
 class Lane(NamedTuple):
@@ -217,6 +225,31 @@ def ranges(lane: Lane, size: int) -> Iterator[Range]:
             last = held[0] - 1
         yield Range(lane.origin, lane.epoch, at, last, lane.next)
         at = last + 1
+
+
+def packed(found: Sequence[Range], size: int) -> Iterator[tuple[Range, ...]]:
+    """Yield ranges, several at a time where they are small: each that Spark gives to a task costs as much as to read
+    some ten thousand records.
+
+    :param size: numbers that a task reads at most, if a range has no more.
+    """
+    total = sum(_weight(one, size) for one in found)
+    wanted = min(size, max(SMALL_TASK, -(-total // TASKS)))
+    waiting: list[Range] = []
+    count = 0
+    for one in found:
+        weight = _weight(one, size)
+        if waiting and count + weight > wanted:
+            yield tuple(waiting)
+            waiting, count = [], 0
+        waiting.append(one)
+        count += weight
+    if waiting:
+        yield tuple(waiting)
+
+
+def _weight(one: Range, size: int) -> int:
+    return min(one.last - one.first + 1, size)
 
 
 def long_gaps(reader: IJournalReader, part: Range) -> list[tuple[int, int]]:

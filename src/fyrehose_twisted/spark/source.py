@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.spark.options import ReadOptions, read_options
 from fyrehose_twisted.spark.origins import reader_of
-from fyrehose_twisted.spark.planning import Lane, Range, lanes, ranges
+from fyrehose_twisted.spark.planning import Lane, Range, lanes, packed, ranges
 from fyrehose_twisted.spark.schema import COLUMNS, ddl
 
 if TYPE_CHECKING:
@@ -79,10 +79,17 @@ class FyrehoseDataSource(DataSource):
 
 
 class Part(InputPartition):
-    """A range that one task reads; ``None`` where there is nothing to read, since Spark wants a task all the same."""
+    """Ranges that one task reads; none where there is nothing to read, since Spark wants a task all the same."""
 
-    def __init__(self, value: Range | None) -> None:
+    def __init__(self, value: tuple[Range, ...]) -> None:
         super().__init__(value)
+
+
+def parts_of(lanes: Iterable[Lane], options: ReadOptions) -> list[Part]:
+    """Return what tasks read, one at least."""
+    size = options.rows_per_partition
+    found = [one for lane in lanes for one in ranges(lane, size)]
+    return [Part(some) for some in packed(found, size)] or [Part(())]
 
 
 class FyrehoseReader(DataSourceReader):
@@ -93,12 +100,11 @@ class FyrehoseReader(DataSourceReader):
         self._columns = tuple(columns)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return a partition for each range of numbers.
+        """Return the partitions: a large range of numbers, or several small ones.
 
         :raises FyrehoseError: what :meth:`~fyrehose_twisted.spark.options.ReadOptions.origins` raises.
         """
-        parts = [Part(part) for lane in self._lanes() for part in ranges(lane, self._options.rows_per_partition)]
-        return parts or [Part(None)]
+        return parts_of(self._lanes(), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the record batches of a partition."""
@@ -141,10 +147,9 @@ class PushdownReader(FyrehoseReader):
 
 def read_part(partition: InputPartition, columns: Sequence[str], options: ReadOptions) -> Iterator[Any]:
     """Yield the record batches of a partition; none for an empty one."""
-    from fyrehose_twisted.spark.arrow import batches
+    from fyrehose_twisted.spark.arrow import batches_of
 
-    part = partition.value
-    return iter(()) if part is None else batches(part, columns, fail_on_data_loss=options.fail_on_data_loss)
+    return batches_of(partition.value, columns, fail_on_data_loss=options.fail_on_data_loss)
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:

@@ -83,17 +83,24 @@ def run(options: argparse.Namespace) -> int:
     from fyrehose_twisted.spark.progress import progress
 
     query = sys.stdin.read() if options.sql == "-" else options.sql
+    text = query.strip().removesuffix(";")
     tables, journals = _places(options.journals, options.table)
     # What is wrong with the places is said before Java is started, which takes seconds.
     origins = origins_of(argparse.Namespace(**{**vars(options), "journals": journals})) if journals else []
     with spark_session("fyrehose sql", options) as spark, _views(spark, tables):
         if origins:
             from fyrehose_twisted.spark.options import reader_options
-            from fyrehose_twisted.spark.schema import COLUMNS
+            from fyrehose_twisted.spark.pruning import with_needed
 
-            read = spark.read.format("fyrehose").options(**reader_options(origins, options.secret_file))
-            read.options(columns=",".join(COLUMNS), pushdown="true").load().createOrReplaceTempView(RECORDS)
-        found = spark.sql(query.strip().removesuffix(";"))
+            given = reader_options(origins, options.secret_file)
+
+            def load(columns: Iterable[str]) -> DataFrame:
+                read = spark.read.format("fyrehose").options(**given)
+                return read.options(columns=",".join(columns), pushdown="true").load()
+
+            found = with_needed(spark, text, RECORDS, load)
+        else:
+            found = spark.sql(text)
         if options.out is not None:
             with progress(spark, "sql"):
                 found.write.parquet(os.path.abspath(options.out) if "://" not in options.out else options.out)

@@ -38,9 +38,8 @@ from fyrehose_twisted.spark.planning import (
     dropped,
     over_at,
     place_of,
-    ranges,
 )
-from fyrehose_twisted.spark.source import Part, read_part
+from fyrehose_twisted.spark.source import parts_of, read_part
 
 
 class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -103,14 +102,14 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return written({key: bounds.next for key, _, bounds in known}, origins)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return a partition for each range of numbers between two offsets.
+        """Return the partitions between two offsets: a large range of numbers, or several small ones.
 
         :raises NotInJournal: if something of it is not kept any more, and ``failOnDataLoss`` is true.
         """
         origins, found = self._look()
         known = {key: (origin, bounds) for key, origin, bounds in found}
         until = self._resolved(end, origins)
-        begins, parts = until.begins | self._resolved(start, origins).ends, []
+        begins, lanes = until.begins | self._resolved(start, origins).ends, []
         for key, next in until.ends.items():
             if key not in known:
                 self._missing(key, begins.get(key), next)
@@ -121,10 +120,8 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             if first < bounds.first:
                 first = dropped(self._options, origin, key[2], first, bounds.first)
-            parts += [
-                Part(part) for part in ranges(Lane(origin, key[2], first, next), self._options.rows_per_partition)
-            ]
-        return parts or [Part(None)]
+            lanes.append(Lane(origin, key[2], first, next))
+        return parts_of(lanes, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the record batches of a partition."""

@@ -1,0 +1,69 @@
+"""Which columns a query reads, in a real Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.seal import seal
+from fyrehose_twisted.spark import query_journal, read_journal
+from fyrehose_twisted.spark.pruning import needed_columns
+from fyrehose_twisted.spark.schema import RECORD
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize(
+    ("query", "needed"),
+    [
+        ("select count(*) from records", set()),
+        ("select sequence from records", {"sequence"}),
+        (
+            "select max(sequence), min(received_at) from records where status = 'ok'",
+            {"sequence", "received_at", "status"},
+        ),
+        ("select count(*) from (select sequence, payload from records order by payload)", set()),
+        ("select epoch, count(*) from records group by epoch having count(*) > 1", {"epoch"}),
+        ("select a.sequence from records a join records b on a.sequence = b.epoch", {"sequence", "epoch"}),
+        ("select count(payload) from records", {"payload"}),
+        ("select sequence from records union all select length(payload) from records", {"sequence", "payload"}),
+        ("select * from records", set(RECORD)),
+        ("select * from records where sequence > 5", None),
+        ("select * from records limit 3", None),
+    ],
+)
+def test_what_a_query_needs_is_seen_in_its_plan(
+    spark: SparkSession, write_journal: Any, query: str, needed: set[str] | None
+) -> None:
+    read_journal(spark, str(write_journal([1, 2]))).createOrReplaceTempView("records")
+    found = needed_columns(spark.sql(query))
+    assert found == needed or (found is None and needed == set(RECORD))
+
+
+def test_results_are_those_of_the_whole_table(spark: SparkSession, write_journal: Any) -> None:
+    found = write_journal(range(1, 101), group=10)
+    for query, rows in (
+        ("select count(*) from records", [(100,)]),
+        ("select max(sequence), count(*) from records where sequence % 2 = 1;", [(99, 50)]),
+        ("select sequence from records where status = 'ok' order by sequence desc limit 2", [(100,), (99,)]),
+        ("select length(payload) from records where sequence = 7", [(9,)]),
+    ):
+        assert list(map(tuple, query_journal(spark, query, str(found)).collect())) == rows, query
+
+
+def test_what_is_not_read_is_not_checked(spark: SparkSession, write_journal: Any) -> None:
+    """So it shows that payloads are not read."""
+    path = write_journal(range(1, 101))
+    seal(LocalDirectory(path), "fyrehose://test", 0)
+    (file,) = path.glob("*.seg")
+    data = bytearray(file.read_bytes())
+    data[data.find(b"message 55")] ^= 1
+    file.write_bytes(data)
+    assert query_journal(spark, "select count(*) from records", str(path)).collect() == [(100,)]
+    assert query_journal(spark, "select max(received_at) is null from records", str(path)).collect() == [(False,)]
+    with pytest.raises(PySparkException, match="the checksum of the body is wrong"):
+        query_journal(spark, "select max(payload) from records", str(path)).collect()
