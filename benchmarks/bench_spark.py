@@ -119,7 +119,7 @@ def scans(options: argparse.Namespace, directory: Path) -> None:
             ),
             "source": lambda columns: read_journal(spark, str(path), columns=columns),
         }
-        from fyrehose_twisted.spark.schema import RECORD
+        from fyrehose_twisted.journal.schema import RECORD
 
         full = dict(ways)
         full["row tuples"] = lambda columns: spark.read.format("rows").options(path=path, rows=options.records).load()
@@ -159,8 +159,8 @@ def timed(
 
 def small(options: argparse.Namespace, directory: Path) -> None:
     """Measure reading many small streams."""
+    from fyrehose_twisted.journal.schema import RECORD
     from fyrehose_twisted.spark import read_journal
-    from fyrehose_twisted.spark.schema import RECORD
 
     root, payload = directory / "small", Random(2).randbytes(options.size)
     for number in ProgressBar(range(options.streams), unit=" streams", desc="write small streams", leave=False):

@@ -351,6 +351,16 @@ class IJournalReader(IJournalContents):
         :raises JournalDamaged: if something is damaged and there is no ``on_damage``.
         """
 
+    def to_arrow(
+        columns: Sequence[str] = ...,
+        *,
+        epoch: int | None = None,
+        first: int | None = None,
+        last: int | None = None,
+        fail_on_data_loss: bool = True,
+    ) -> Any:
+        """Return a :class:`pyarrow.RecordBatchReader`, as :class:`~fyrehose_twisted.journal.tabular.Tabular` says."""
+
     def get(epoch: int, position: int) -> Any:
         """Return one :class:`~fyrehose_twisted.record.Record`, ``None`` if it is not held.
 

@@ -35,6 +35,7 @@ from fyrehose_twisted.parcels.state import ClusterState
 from fyrehose_twisted.parcels.web import Callbacks, WebConfig, site
 from fyrehose_twisted.parcels.web.metrics import CallbackCollector, NodeCollector
 from fyrehose_twisted.record import Record
+from fyrehose_twisted.spark.metrics import QueryMetrics
 from fyrehose_twisted.web.metrics import SiteCollector
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,6 +135,13 @@ def freenet(directory: Path) -> Collectors:
     return [FreenetCollector(SimpleNamespace(state=lambda: state))]
 
 
+def spark(directory: Path) -> Collectors:
+    offset = {"journals": {"0a0b0c0d": {"fyrehose://orders": {"0": 5}}}}
+    metrics = QueryMetrics()
+    metrics.note({"id": "1", "sources": [{"endOffset": offset, "latestOffset": offset}]})
+    return [metrics]
+
+
 SERVICES: dict[str, Callable[[Path], Collectors]] = {
     "Backbone": backbone,
     "Client": client,
@@ -141,6 +149,7 @@ SERVICES: dict[str, Callable[[Path], Collectors]] = {
     "Hydra": hydra,
     "Parcels": parcels,
     "Freenet": freenet,
+    "Spark": spark,
 }
 """What each section of the page is about."""
 

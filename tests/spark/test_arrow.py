@@ -12,18 +12,19 @@ import pyarrow
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, LessThanOrEqual
 
+from fyrehose_twisted.journal import arrow, gaps
 from fyrehose_twisted.journal.disk import LocalDirectory, LocalFile
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
 from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.schema import COLUMNS, RECORD
 from fyrehose_twisted.journal.seal import seal
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.spark import arrow, origins, planning
+from fyrehose_twisted.spark import origins, planning
 from fyrehose_twisted.spark.arrow import batches
 from fyrehose_twisted.spark.options import read_options
 from fyrehose_twisted.spark.origins import Origin, origins_at, reader_of
 from fyrehose_twisted.spark.planning import SMALL_TASK, TASKS, Lane, Range, packed, ranges
-from fyrehose_twisted.spark.schema import COLUMNS, RECORD
 from fyrehose_twisted.spark.source import FyrehoseReader, PushdownReader
 
 STREAM = "fyrehose://test"
@@ -129,14 +130,14 @@ def test_a_jump_of_the_numbers_gets_two_rows(write_journal: Any) -> None:
 
 
 def test_gaps_up_to_the_limit_get_a_row_for_each_number(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "GAP_ROWS", 10)
+    monkeypatch.setattr(gaps, "GAP_ROWS", 10)
     path = write_journal([1, 12, 24], lost=[(2, 11), (13, 23)])
     for size in (1, 3, 5, 100):
         assert numbers(whole(path, size), "lost") == [*range(2, 12), 13, 23]
 
 
 def test_what_is_lost_later_does_not_change_a_batch(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "GAP_ROWS", 10)
+    monkeypatch.setattr(gaps, "GAP_ROWS", 10)
     path = write_journal([1], lost=[(2, 9)])
     (origin,) = origins_at(str(path))
     before = [

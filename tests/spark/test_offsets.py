@@ -14,11 +14,11 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError, JournalReplaced
 from fyrehose_twisted.journal.mark import read_mark
+from fyrehose_twisted.journal.schema import RECORD
 from fyrehose_twisted.spark.offsets import UnknownJournal, key_of, resolved, taken_apart, written
 from fyrehose_twisted.spark.options import read_options
 from fyrehose_twisted.spark.origins import Origin, origins_at, reader_of
 from fyrehose_twisted.spark.planning import lanes
-from fyrehose_twisted.spark.schema import RECORD
 from fyrehose_twisted.spark.source import FyrehoseReader
 from fyrehose_twisted.spark.streaming import FyrehoseStreamReader
 

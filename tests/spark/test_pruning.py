@@ -8,10 +8,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.schema import RECORD
 from fyrehose_twisted.journal.seal import seal
 from fyrehose_twisted.spark import query_journal, read_journal
 from fyrehose_twisted.spark.pruning import needed_columns
-from fyrehose_twisted.spark.schema import RECORD
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

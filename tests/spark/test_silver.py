@@ -12,6 +12,7 @@ import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED, wrap
+from fyrehose_twisted.journal.schema import COLUMNS, ddl
 from fyrehose_twisted.repeats import WINDOW, Repeats, Run
 from fyrehose_twisted.spark.pipeline import buckets
 from fyrehose_twisted.spark.pipeline.envelopes import unwrapped, with_repeats
@@ -24,7 +25,6 @@ from fyrehose_twisted.spark.pipeline.messages import (
 )
 from fyrehose_twisted.spark.pipeline.messages import sent_at as sent_micros
 from fyrehose_twisted.spark.pipeline.silver import JUMP_US, quarantine, silver, silver_schema
-from fyrehose_twisted.spark.schema import COLUMNS, ddl
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,11 +17,11 @@ from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJ
 from fyrehose_twisted.journal.mark import read_mark
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.schema import RECORD
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark import streaming
 from fyrehose_twisted.spark.options import read_options
-from fyrehose_twisted.spark.schema import RECORD
 from fyrehose_twisted.spark.source import FyrehoseDataSource, columns_of
 from fyrehose_twisted.spark.streaming import FyrehoseStreamReader, UnknownJournal
 

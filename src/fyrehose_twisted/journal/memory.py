@@ -16,6 +16,7 @@ from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.group import Counters, Group
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.tabular import Tabular
 from fyrehose_twisted.record import Record
 
 RECORD_OVERHEAD = 200
@@ -40,7 +41,7 @@ class _Memory(Contents):
 
 
 @implementer(IJournal)
-class MemoryJournal:
+class MemoryJournal(Tabular):
     """See :class:`~fyrehose_twisted.interfaces.IJournal`. What it calls durable is gone with the process.
 
     :param wrap: how many sequence numbers there are before they begin anew; 0 if they never do.

@@ -30,6 +30,7 @@ from fyrehose_twisted.journal.mark import MARK_BYTES, MARK_NAME, Mark, read_mark
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.segment import Segment, Take
 from fyrehose_twisted.journal.segment_header import OPEN_SUFFIX, segment_name
+from fyrehose_twisted.journal.tabular import Tabular
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
@@ -38,7 +39,7 @@ TRIES = 10
 
 
 @implementer(IJournalReader)
-class JournalReader:
+class JournalReader(Tabular):
     """See :class:`~fyrehose_twisted.interfaces.IJournalReader`. It needs no lock and changes nothing.
 
     What it gives stays the same for ever, but for retention: a range below the watermark reads the same each time.
@@ -303,3 +304,19 @@ def open_reader(path: Path) -> JournalReader:
     :raises JournalError: if there is none, or it cannot be read.
     """
     return JournalReader(LocalDirectory(path))
+
+
+def stored(
+    reader: IJournalReader,
+    epoch: int,
+    first: int,
+    last: int,
+    on_damage: Callable[[Damage], object] | None = None,
+    *,
+    take: Take = Take.ALL,
+) -> Iterator[list[Stored]]:
+    """Return what stands in segments: see :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`. Of a journal
+    that a server reads, only what it gives can be seen: its segment is ``""``, and nothing is there twice."""
+    if isinstance(reader, JournalReader):
+        return reader.stored(epoch, first, last, on_damage, take=take)
+    return ([Stored("", block)] for block in reader.read(epoch, first, last, on_damage))

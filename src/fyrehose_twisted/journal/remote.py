@@ -23,6 +23,7 @@ from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalReplaced, NotInJournal
 from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.tabular import Tabular
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.secret import check_secret
 
@@ -370,7 +371,7 @@ def _raise(refusal: wire.Refusal, name: str) -> NoReturn:
 
 
 @implementer(IJournalReader)
-class RemoteReader:
+class RemoteReader(Tabular):
     """See :class:`~fyrehose_twisted.interfaces.IJournalReader`: one stream of a :class:`RemoteJournal`.
 
     As with a reader of files, what it knows of epochs and bounds stays as it is until :meth:`refresh`, and nothing

@@ -44,6 +44,7 @@ from fyrehose_twisted.journal.retention import Retention, outlived
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.segment import Segment
 from fyrehose_twisted.journal.segment_header import MAX_URI, OPEN_SUFFIX, SegmentHeader, encode, segment_name
+from fyrehose_twisted.journal.tabular import Tabular
 from fyrehose_twisted.record import Record
 
 NO_ROOM = (ENOSPC, EDQUOT, EFBIG)
@@ -66,7 +67,7 @@ class JournalConfig:
 
 
 @implementer(IJournal)
-class Journal:
+class Journal(Tabular):
     """See :class:`~fyrehose_twisted.interfaces.IJournal`.
 
     :param directory: where its files are, and nothing else.

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.spark.planning import GAP_ROWS
+from fyrehose_twisted.journal.gaps import GAP_ROWS
 
 Key = TypeVar("Key", bound=Hashable)
 SAMPLE = 64

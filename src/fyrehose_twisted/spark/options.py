@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal.schema import RECORD, check_columns
 from fyrehose_twisted.secret import read_secret
 from fyrehose_twisted.spark.origins import Origin, of_stream, origins_at, origins_on, paths_of
-from fyrehose_twisted.spark.schema import RECORD, check_columns
 
 EARLIEST, LATEST = "earliest", "latest"
 ROWS_PER_PARTITION = 1_000_000

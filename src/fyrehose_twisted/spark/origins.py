@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from glob import glob
 from pathlib import Path
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.interfaces import IJournalReader
-from fyrehose_twisted.journal.catalog import Stored
 from fyrehose_twisted.journal.errors import JournalError, JournalReplaced
 from fyrehose_twisted.journal.layout import journal_directories
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.remote import RemoteJournal, RemoteReader
-from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.journal.segment import Take
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +116,6 @@ def reader_up_to(origin: Origin, epoch: int, next: int) -> JournalReader | Remot
             f"{origin.journal} is to be read up to {next - 1} of epoch {epoch} of {origin.stream}, and holds {there}"
         )
     return reader
-
-
-def stored(
-    reader: IJournalReader,
-    epoch: int,
-    first: int,
-    last: int,
-    on_damage: Callable[[Damage], object] | None = None,
-    *,
-    take: Take = Take.ALL,
-) -> Iterator[list[Stored]]:
-    """Return what stands in segments: see :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`. Of a journal
-    that a server reads, only what it gives can be seen: its segment is ``""``, and nothing is there twice."""
-    if isinstance(reader, JournalReader):
-        return reader.stored(epoch, first, last, on_damage, take=take)
-    return ([Stored("", block)] for block in reader.read(epoch, first, last, on_damage))
 
 
 def paths_of(options: Mapping[str, str]) -> list[str]:

@@ -10,19 +10,13 @@ from typing import NamedTuple
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.endings import lost_epoch, why_it_ends
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
-from fyrehose_twisted.journal.loading import LEFT_OUT
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.remote import RemoteReader
 from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.journal.segment_header import number_of
 from fyrehose_twisted.spark.offsets import key_of
 from fyrehose_twisted.spark.options import EARLIEST, At, ReadOptions, next_at
 from fyrehose_twisted.spark.origins import Origin, reader_of
-
-GAP_ROWS = 1_000_000
-"""A gap of more numbers is a jump of the numbering: it gets rows for its first and its last number only."""
-
 
 SMALL_TASK = 50_000
 """Numbers that a task should have at least, since it costs as much to begin one."""
@@ -252,21 +246,6 @@ def _weight(one: Range, size: int) -> int:
     return min(one.last - one.first + 1, size)
 
 
-def long_gaps(reader: IJournalReader, part: Range) -> list[tuple[int, int]]:
-    """Return those gaps that reach into a range and have more than :data:`GAP_ROWS` numbers.
-
-    One that reaches further than that beyond the range is given as far as it was looked at.
-    """
-    bounds = reader.bounds(part.epoch)
-    assert bounds is not None, part
-    first = max(bounds.first, part.first - GAP_ROWS - 1)
-    last = min(part.next - 1, part.last + GAP_ROWS + 1)
-    if last - first < GAP_ROWS:
-        return []
-    gaps = reader.losses(part.epoch, first, last)
-    return [(low, high) for low, high in gaps if is_long(low, high) and low <= part.last and high >= part.first]
-
-
 def over_at(reader: IJournalReader, epoch: int) -> int | None:
     """Return where an epoch of which nothing is kept any more would go on, ``None`` if that is not known."""
     if not isinstance(reader, JournalReader):
@@ -274,23 +253,14 @@ def over_at(reader: IJournalReader, epoch: int) -> int | None:
     return max((segment.starts[epoch] for segment in reader.segments if epoch in segment.starts), default=None)
 
 
-def is_long(first: int, last: int) -> bool:
-    """Say whether a gap is so long that it has a row for its first and its last number only."""
-    return last - first >= GAP_ROWS
-
-
 def check_watermark(options: ReadOptions, origin: Origin, epoch: int) -> None:
     """See that a journal does not end too early because damage makes its watermark stand still.
 
     :raises JournalDamaged: if it does, unless data loss is to be read over.
     """
-    reader = reader_of(origin)
-    bounds = reader.bounds(epoch)
-    if bounds is None or not options.fail_on_data_loss:
-        return
-    for damage in reader.damages:
-        if _stops(reader, epoch, bounds, damage):
-            raise _damaged(origin, damage)
+    damage = why_it_ends(reader_of(origin), epoch)
+    if damage is not None and options.fail_on_data_loss:
+        raise _damaged(origin, damage)
 
 
 def check_epochs(options: ReadOptions, origin: Origin) -> None:
@@ -298,37 +268,10 @@ def check_epochs(options: ReadOptions, origin: Origin) -> None:
 
     :raises JournalDamaged: if one is, unless data loss is to be read over.
     """
-    reader = reader_of(origin)
-    known = reader.epochs()
-    for damage in reader.damages:
-        if options.fail_on_data_loss and damage.epoch is not None and damage.epoch not in known:
-            raise _damaged(origin, damage)
+    damage = lost_epoch(reader_of(origin))
+    if damage is not None and options.fail_on_data_loss:
+        raise _damaged(origin, damage)
 
 
 def _damaged(origin: Origin, damage: Damage) -> JournalDamaged:
     return JournalDamaged(damage._replace(name=f"{origin.path or origin.journal}/{damage.name}"))
-
-
-def _stops(reader: JournalReader | RemoteReader, epoch: int, bounds: Bounds, damage: Damage) -> bool:
-    """Say whether damage may be why an epoch cannot be read further."""
-    if damage.first is not None and damage.last is not None:
-        return damage.epoch == epoch and damage.first <= bounds.next <= damage.last
-    if damage.reason in LEFT_OUT:
-        return True
-    if not isinstance(reader, JournalReader) or bounds.next > _reach(reader, epoch, damage) + 1:
-        return False
-    ends = {segment.number: segment.end for segment in reader.segments}
-    return bounds.last >= bounds.next or damage.offset >= ends.get(number_of(damage.name) or 0, damage.offset + 1)
-
-
-def _reach(reader: JournalReader, epoch: int, damage: Damage) -> int:
-    """Return the highest number of what is known of a damaged segment and those before it."""
-    damaged = number_of(damage.name)
-    shelves = [
-        segment.shelves[epoch].last
-        for segment in reader.segments
-        if epoch in segment.shelves and (damaged is None or segment.number <= damaged)
-    ]
-    bounds = reader.bounds(epoch)
-    assert bounds is not None, epoch
-    return max([bounds.first - 1, *shelves])

@@ -11,9 +11,9 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.errors import NotInJournal
 from fyrehose_twisted.journal.layout import directory_name
 from fyrehose_twisted.journal.parquet import ExportedFile, exported
+from fyrehose_twisted.journal.schema import RECORD, ddl
 from fyrehose_twisted.spark.options import EARLIEST, At, read_options
 from fyrehose_twisted.spark.origins import Origin, reader_of
-from fyrehose_twisted.spark.schema import RECORD, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

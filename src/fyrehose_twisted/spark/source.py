@@ -18,10 +18,10 @@ from pyspark.sql.datasource import (
 )
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal.schema import COLUMNS, ddl
 from fyrehose_twisted.spark.options import ReadOptions, read_options
 from fyrehose_twisted.spark.origins import reader_of
 from fyrehose_twisted.spark.planning import Lane, Range, lanes, packed, ranges
-from fyrehose_twisted.spark.schema import COLUMNS, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

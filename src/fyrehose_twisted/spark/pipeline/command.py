@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError
@@ -40,6 +41,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         default="fail",
         help="what was dropped before it was read, or is damaged: end, or count it as lost and go on [%(default)s]",
     )
+    add("--metrics", type=_port, metavar="PORT", help="serve on this host at /metrics how far it is, for Prometheus")
     add("--sql", metavar="DIR", help="directory of queries NAME.sql, each of which makes the table gold/NAME")
     tables = parser.add_argument_group("tables", "What is said here is kept with the tables, and need not be repeated.")
     add = tables.add_argument
@@ -95,11 +97,23 @@ def run(options: argparse.Namespace) -> int:
             queries=read_queries(spark, options.sql) if options.sql else {},
         )
         pipeline = Pipeline(spark, plan)
-        with stopped_by_signals(pipeline), stream_progress(spark):
+        with ExitStack() as around:
+            if options.metrics is not None:
+                from fyrehose_twisted.spark.metrics import query_metrics
+
+                around.enter_context(query_metrics(spark, options.metrics))
+            around.enter_context(stopped_by_signals(pipeline))
+            around.enter_context(stream_progress(spark))
             summary = pipeline.run()
     for line in described(summary):
         print(line)
     return 0
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65_536:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 1 to 65535")
+    return int(text)
 
 
 def described(summary: Summary) -> list[str]:

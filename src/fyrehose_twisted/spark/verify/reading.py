@@ -12,9 +12,9 @@ from fyrehose_twisted.journal.block import Block, Numbers, joined, merged, runs_
 from fyrehose_twisted.journal.catalog import Stored
 from fyrehose_twisted.journal.errors import NotInJournal
 from fyrehose_twisted.journal.loading import NOWHERE
+from fyrehose_twisted.journal.reader import stored
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.ranges import RangeSet
-from fyrehose_twisted.spark.origins import stored
 from fyrehose_twisted.spark.verify.agreement import Rows, unlike
 from fyrehose_twisted.spark.verify.planning import Part, Share
 from fyrehose_twisted.spark.verify.runs import (

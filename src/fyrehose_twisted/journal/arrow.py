@@ -1,0 +1,338 @@
+"""From blocks of a journal to Arrow record batches: columns stay columns, and no record becomes an object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.interfaces import IJournalReader
+from fyrehose_twisted.journal.block import Block, Numbers, joined
+from fyrehose_twisted.journal.buffers import column, payloads, times
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.endings import lost_epoch, why_it_ends
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
+from fyrehose_twisted.journal.gaps import is_long, long_gaps
+from fyrehose_twisted.journal.parquet import pieces
+from fyrehose_twisted.journal.reader import JournalReader, stored
+from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.schema import LOST, OK, RECORD, arrow_schema, check_columns
+from fyrehose_twisted.journal.segment import Take
+
+BATCH_ROWS, BATCH_BYTES = 65_536, 16 * 2**20
+"""Rows, and bytes of payload, after which a batch is given out. Batches of single frames cost several times as much."""
+
+PIECE_BYTES = 2**28
+"""Bytes of payload in one array, so that what is put together stays below the 2**31 that Arrow can count."""
+
+
+class Span(NamedTuple):
+    """Numbers ``first`` to ``last`` of an epoch of a journal, both inclusive."""
+
+    reader: IJournalReader
+    epoch: int
+    first: int
+    last: int
+    next: int
+    """Where the whole read ends: a gap is looked at as far as there, so that what is given of it does not depend on
+    what is declared lost later."""
+    journal: str = ""
+    """What the column ``journal`` says."""
+
+
+def to_arrow(
+    reader: IJournalReader,
+    columns: Sequence[str] = RECORD,
+    *,
+    epoch: int | None = None,
+    first: int | None = None,
+    last: int | None = None,
+    journal: str = "",
+    fail_on_data_loss: bool = True,
+) -> Any:
+    """Return what a journal has below its watermarks, as :meth:`~fyrehose_twisted.journal.tabular.Tabular.to_arrow`
+    has it."""
+    names = check_columns(columns)
+    epochs = reader.epochs() if epoch is None else [epoch]
+    if epoch is None and len(epochs) > 1 and (first, last) != (None, None):
+        raise ConfigurationError(f"{reader.stream} has epochs {', '.join(map(str, epochs))}: say which")
+    if fail_on_data_loss and last is None:
+        for damage in [*map(partial(why_it_ends, reader), epochs), lost_epoch(reader)]:
+            if damage is not None:
+                raise JournalDamaged(damage)
+    spans = []
+    for one in epochs:
+        bounds: Bounds | None = reader.bounds(one)
+        if bounds is None:
+            continue
+        low = bounds.first if first is None else first
+        high = bounds.next - 1 if last is None else min(last, bounds.next - 1)
+        if low <= high:
+            spans.append(Span(reader, one, low, high, bounds.next, journal))
+    found = (batch for span in spans for batch in batches(span, names, fail_on_data_loss=fail_on_data_loss))
+    return pyarrow.RecordBatchReader.from_batches(arrow_schema(names), found)
+
+
+def batches(part: Span, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:
+    """Yield the rows of a range as record batches, in order, a row for each number.
+
+    Numbers that are not there have ``status`` ``lost``; of a gap of more than
+    :data:`~fyrehose_twisted.journal.gaps.GAP_ROWS` only the first and the last are given. With the column ``segment``,
+    rows are as they stand in files: where a number stands twice, so it does here, and rows that overlap are not in
+    order. Without the column ``payload``, payloads are not read, so that damage in them is not noticed.
+
+    :param fail_on_data_loss: whether damage, and what retention has dropped, is raised. Otherwise it is lost.
+    :raises JournalDamaged: if something cannot be read.
+    :raises NotInJournal: if something is not kept any more.
+    :raises JournalError: if files of the journal are gone.
+    """
+    rows = _Rows(part, columns, fail_on_data_loss)
+    waiting: list[_Piece] = []
+    count = size = 0
+    try:
+        for piece in rows.run():
+            waiting.append(piece)
+            count, size = count + len(piece.block or piece.batch), size + piece.size
+            if count >= BATCH_ROWS or size >= BATCH_BYTES:
+                yield rows.batches.joined(waiting)
+                waiting, count, size = [], 0, 0
+        if waiting:
+            yield rows.batches.joined(waiting)
+    finally:
+        rows.close()
+
+
+class _Piece(NamedTuple):
+    """Some rows: records that are to be put together with others, or a batch."""
+
+    block: Block | None = None
+    segment: str = ""
+    batch: Any = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of payload."""
+        return int(self.block.offsets[-1]) - int(self.block.offsets[0]) if self.block else self.batch.nbytes
+
+
+class Batches:
+    """Makes record batches of one journal's records.
+
+    :param columns: names of :data:`~fyrehose_twisted.journal.schema.COLUMNS`.
+    """
+
+    def __init__(self, part: Span, columns: Sequence[str]) -> None:
+        self.schema = arrow_schema(columns)
+        self._columns = columns
+        self._stream, self._journal = part.reader.stream, part.journal
+        self._epoch, self._wrap = part.epoch, part.reader.wrap
+        self._constants: dict[object, Any] = {}
+
+    def joined(self, parts: list[_Piece]) -> Any:
+        """Return all rows as one batch. What is the same in all rows is not copied."""
+        made = []
+        for segment, same in groupby(parts, key=lambda part: part.segment if part.block is not None else None):
+            if segment is None:
+                made += [part.batch for part in same]
+            else:
+                blocks = [part.block for part in same if part.block is not None]
+                made.append(self.held(joined(blocks, payload="payload" in self._columns), segment))
+        return made[0] if len(made) == 1 else pyarrow.concat_batches(made)
+
+    def held(self, block: Block, segment: str = "") -> Any:
+        """Return the records of a block, which shares its memory."""
+        return self._batch(len(block), block.sequences, segment, OK, block)
+
+    def lost(self, positions: Numbers) -> Any:
+        """Return a row for each number that is lost."""
+        sequences = positions % np.uint64(self._wrap) if self._wrap else positions
+        return self._batch(len(positions), sequences, "", LOST, None)
+
+    def _batch(self, count: int, sequences: Numbers, segment: str, status: str, block: Block | None) -> Any:
+        arrays = []
+        for name in self._columns:
+            match name:
+                case "stream":
+                    arrays.append(self._text(self._stream, count))
+                case "epoch":
+                    arrays.append(self._constant(pyarrow.scalar(self._epoch, pyarrow.int64()), count))
+                case "sequence":
+                    arrays.append(column(pyarrow.int64(), count, sequences.view(np.int64)))
+                case "received_at":
+                    arrays.append(times(count, block))
+                case "payload":
+                    arrays.append(payloads(count, block))
+                case "status":
+                    arrays.append(self._text(status, count))
+                case "journal":
+                    arrays.append(self._text(self._journal, count))
+                case _:
+                    arrays.append(self._text(segment or None, count))
+        return pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _text(self, value: str | None, count: int) -> Any:
+        return self._constant(pyarrow.scalar(value, pyarrow.string()), count)
+
+    def _constant(self, value: Any, count: int) -> Any:
+        known = self._constants.get(value)
+        if known is None or len(known) < count:
+            known = self._constants[value] = pyarrow.repeat(value, max(count, BATCH_ROWS))
+        return known.slice(0, count)
+
+
+class _Rows:
+    """The rows of one range, in pieces."""
+
+    def __init__(self, part: Span, columns: Sequence[str], fail_on_data_loss: bool) -> None:
+        self._part, self._fail = part, fail_on_data_loss
+        self._reader = part.reader
+        self._name = part.journal or part.reader.stream
+        self.batches = Batches(part, columns)
+        self._raw = "segment" in columns
+        self._take = Take.ALL if "payload" in columns else Take.TIMES if "received_at" in columns else Take.NUMBERS
+        self._long = long_gaps(self._reader, *part[1:5])
+        self._held = 0
+
+    def run(self) -> Iterator[_Piece]:
+        """Yield all of them."""
+        at, last = self._part.first, self._part.last
+        on_damage = None if self._fail else _pass_over
+        while at <= last:
+            first = self._kept(at)
+            yield from self._dropped(at, min(first - 1, last))
+            at = first
+            try:
+                for rows, end in self._windows(at, on_damage):
+                    yield from rows
+                    at = end + 1
+                break
+            except NotInJournal:
+                if self._fail:
+                    raise
+                if hasattr(self._reader, "refresh"):
+                    self._reader.refresh()  # Retention has dropped some of it meanwhile.
+        yield from self._lost(at, last)
+        self._check_lost()
+
+    def close(self) -> None:
+        """Let go of files: a worker that reads many journals one after another may not keep all of them open."""
+        if isinstance(self._reader, JournalReader):
+            self._reader.close()
+
+    def _kept(self, first: int) -> int:
+        bounds = self._reader.bounds(self._part.epoch)
+        kept = self._part.last + 1 if bounds is None else bounds.first
+        if first < kept and self._fail:
+            raise NotInJournal(f"{first} of epoch {self._part.epoch} is not kept any more by {self._name}")
+        return max(first, kept)
+
+    def _check_lost(self) -> None:
+        """See that what was given as lost is declared lost, for else its files have gone."""
+        part, bounds = self._part, self._reader.bounds(self._part.epoch)
+        missing = part.last - part.first + 1 - self._held
+        if not (self._fail and missing) or bounds is None or bounds.first > part.first:
+            return
+        losses = self._reader.losses(part.epoch, part.first, part.last)
+        missing -= sum(high - low + 1 for low, high in losses)
+        if missing > 0:
+            raise JournalError(
+                f"{self._name} had all from {part.first} to {part.last} of epoch {part.epoch} of"
+                f" {self._reader.stream}, and now lacks {missing} of them; `fyrehose journal check` tells what became"
+                " of it, and failOnDataLoss=false reads on, with rows of status lost for them"
+            )
+
+    def _windows(self, at: int, on_damage: Callable[[Damage], object] | None) -> Iterator[tuple[list[_Piece], int]]:
+        """Yield rows, those of lost numbers among them, and up to where."""
+        part = self._part
+        if self._raw:
+            for window in stored(self._reader, part.epoch, at, part.last, on_damage, take=self._take):
+                here = np.unique(np.concatenate([one.block.positions for one in window]))
+                self._held += len(here)
+                rows = [_Piece(some, one.segment) for one in window for some in pieces(one.block, PIECE_BYTES)]
+                inside = self._lost_inside(here)
+                if len(inside):
+                    rows.append(_Piece(batch=self.batches.lost(inside)))
+                yield [*self._lost(at, int(here[0]) - 1), *rows], int(here[-1])
+                at = int(here[-1]) + 1
+            return
+        for block in self._read(at, on_damage):
+            self._held += len(block)
+            rows = [_Piece(some) for some in pieces(block, PIECE_BYTES)]
+            inside = self._lost_inside(block.positions)
+            if len(inside):
+                batch = self.batches.joined([*rows, _Piece(batch=self.batches.lost(inside))])
+                # By positions: sequence numbers begin anew where they wrap.
+                order = np.concatenate([block.positions, inside]).argsort(kind="stable")
+                rows = [_Piece(batch=batch.take(pyarrow.array(order)))]
+            yield [*self._lost(at, block.first - 1), *rows], block.last
+            at = block.last + 1
+
+    def _read(self, at: int, on_damage: Callable[[Damage], object] | None) -> Iterator[Block]:
+        part, reader = self._part, self._reader
+        if isinstance(reader, JournalReader):
+            return reader.read(part.epoch, at, part.last, on_damage, take=self._take)
+        found: Iterator[Block] = reader.read(part.epoch, at, part.last, on_damage)  # A server gives all of a record.
+        return found
+
+    def _lost_inside(self, positions: Numbers) -> Numbers:
+        """Return the numbers between ``positions`` that get a row as lost, not in order."""
+        if int(positions[-1]) - int(positions[0]) == len(positions) - 1:
+            return _NONE
+        jumps = np.flatnonzero(np.diff(positions) != 1)
+        lows, highs = positions[jumps] + np.uint64(1), positions[jumps + 1] - np.uint64(1)
+        is_long = np.zeros(len(jumps), bool)
+        for low, high in self._long:
+            is_long |= (lows <= high) & (highs >= low)
+        found = [
+            numbers
+            for low, high in zip(lows[is_long].tolist(), highs[is_long].tolist(), strict=True)
+            for numbers in self._listed(low, high)
+        ]
+        return np.concatenate([_numbers(lows[~is_long], highs[~is_long]), *found])
+
+    def _dropped(self, first: int, last: int) -> Iterator[_Piece]:
+        """Yield rows for what is not kept any more."""
+        if is_long(first, last):
+            yield _Piece(batch=self.batches.lost(np.array([first, last], np.uint64)))
+        else:
+            yield from self._lost(first, last)
+
+    def _lost(self, first: int, last: int) -> Iterator[_Piece]:
+        """Yield rows for the numbers from ``first`` to ``last``, which are not there."""
+        for numbers in self._listed(first, last):
+            yield _Piece(batch=self.batches.lost(numbers))
+
+    def _listed(self, first: int, last: int) -> Iterator[Numbers]:
+        """Yield those of ``first`` to ``last`` that get a row."""
+        for low, high in self._long:
+            if first <= high and last >= low:
+                yield from _chunks(first, min(last, low - 1))
+                ends = sorted({end for end in (low, high) if first <= end <= last})
+                if ends:
+                    yield np.array(ends, np.uint64)
+                first = high + 1
+        yield from _chunks(first, last)
+
+
+_NONE: Numbers = np.array([], np.uint64)
+
+
+def _chunks(first: int, last: int) -> Iterator[Numbers]:
+    for low in range(first, last + 1, BATCH_ROWS):
+        yield np.arange(low, min(low + BATCH_ROWS, last + 1), dtype=np.uint64)
+
+
+def _numbers(lows: Numbers, highs: Numbers) -> Numbers:
+    """Return all numbers of ranges, each from its low to its high."""
+    counts = (highs - lows + np.uint64(1)).astype(np.int64)
+    begins = lows - (np.cumsum(counts) - counts).astype(np.uint64)  # So that adding the row gives the number.
+    return np.add(np.repeat(begins, counts), np.arange(counts.sum(), dtype=np.uint64), dtype=np.uint64)
+
+
+def _pass_over(damage: Damage) -> None:
+    """What is damaged is not given, and so is lost."""

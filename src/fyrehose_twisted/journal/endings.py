@@ -1,0 +1,46 @@
+"""Why a journal ends where it does: because no more came, or because of damage."""
+
+from __future__ import annotations
+
+from fyrehose_twisted.interfaces import IJournalReader
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.loading import LEFT_OUT
+from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.segment_header import number_of
+
+
+def why_it_ends(reader: IJournalReader, epoch: int) -> Damage | None:
+    """Return the damage that makes the watermark of an epoch stand still; ``None`` if there is none."""
+    bounds: Bounds | None = reader.bounds(epoch)
+    if bounds is None:
+        return None
+    return next((damage for damage in reader.damages if _stops(reader, epoch, bounds, damage)), None)
+
+
+def lost_epoch(reader: IJournalReader) -> Damage | None:
+    """Return the damage that took an epoch as a whole; ``None`` if there is none."""
+    known = reader.epochs()
+    return next((one for one in reader.damages if one.epoch is not None and one.epoch not in known), None)
+
+
+def _stops(reader: IJournalReader, epoch: int, bounds: Bounds, damage: Damage) -> bool:
+    if damage.first is not None and damage.last is not None:
+        return damage.epoch == epoch and damage.first <= bounds.next <= damage.last
+    if damage.reason in LEFT_OUT:
+        return True
+    if not isinstance(reader, JournalReader) or bounds.next > _reach(reader, epoch, bounds, damage) + 1:
+        return False
+    ends = {segment.number: segment.end for segment in reader.segments}
+    return bounds.last >= bounds.next or damage.offset >= ends.get(number_of(damage.name) or 0, damage.offset + 1)
+
+
+def _reach(reader: JournalReader, epoch: int, bounds: Bounds, damage: Damage) -> int:
+    """Return the highest number of what is known of a damaged segment and those before it."""
+    damaged = number_of(damage.name)
+    shelves = [
+        segment.shelves[epoch].last
+        for segment in reader.segments
+        if epoch in segment.shelves and (damaged is None or segment.number <= damaged)
+    ]
+    return max([bounds.first - 1, *shelves])

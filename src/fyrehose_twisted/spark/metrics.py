@@ -1,0 +1,106 @@
+"""How far streaming queries are behind the journals that they read, for Prometheus."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from fyrehose_twisted.errors import OperationalError
+from fyrehose_twisted.spark.listener import numbers_of
+
+_OF_STREAMS = {
+    "lag": "Numbers of the journal that the query has not read; those of an epoch that it has not begun do not count",
+    "next": "The next number that the query reads",
+}
+
+
+class QueryMetrics(StreamingQueryListener, Collector):
+    """Notes what queries report after each batch, and tells it as metrics ``fyrehose_spark_*``."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._reports: dict[str, dict[str, Any]] = {}
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Do nothing: there is no figure before the first batch."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Do nothing: what was reported last holds."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Note how far a query is."""
+        self.note(json.loads(event.progress.json))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Forget a query that has ended, so that nobody takes its lag for one that grows no more."""
+        self.forget(str(event.id))
+
+    def note(self, report: dict[str, Any]) -> None:
+        """Take a report, a :class:`~pyspark.sql.streaming.StreamingQueryProgress` as JSON."""
+        number = str(report["id"])
+        self._rows[number] = self._rows.get(number, 0) + int(report.get("numInputRows") or 0)
+        self._reports[number] = report
+
+    def forget(self, number: str) -> None:
+        """Drop what is known of a query."""
+        self._reports.pop(number, None)
+        self._rows.pop(number, None)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        reports = [(number, report, str(report.get("name") or number)) for number, report in [*self._reports.items()]]
+        labels = ["query", "journal", "stream", "epoch"]
+        gauges = {
+            name: GaugeMetricFamily(f"fyrehose_spark_{name}", text, labels=labels) for name, text in _OF_STREAMS.items()
+        }
+        seconds = GaugeMetricFamily("fyrehose_spark_batch_seconds", "How long the last batch took", labels=["query"])
+        rows = CounterMetricFamily("fyrehose_spark_rows", "Rows that were read since the query began", labels=["query"])
+        for number, report, query in reports:
+            seconds.add_metric([query], (report.get("durationMs") or {}).get("triggerExecution", 0) / 1_000)
+            rows.add_metric([query], self._rows.get(number, 0))
+            for source in report.get("sources") or ():
+                ends, latest = numbers_of(source.get("endOffset")), numbers_of(source.get("latestOffset"))
+                for key, next in sorted((ends or {}).items()):
+                    gauges["next"].add_metric([query, *key], next)
+                    gauges["lag"].add_metric([query, *key], max(0, (latest or {}).get(key, next) - next))
+        yield from gauges.values()
+        yield seconds
+        yield rows
+
+
+@contextmanager
+def query_metrics(spark: SparkSession, port: int, host: str = "127.0.0.1") -> Iterator[int]:
+    """Serve, at ``http://HOST:PORT/metrics``, how far queries of a session are that run meanwhile; yield the port.
+
+    :param port: 0 for one that is free.
+    :raises OperationalError: if nobody can listen there.
+    """
+    metrics, registry = QueryMetrics(), CollectorRegistry()
+    registry.register(metrics)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise OperationalError(f"metrics cannot be served at {host}:{port}: {error.strerror or error}") from error
+    spark.streams.addListener(metrics)
+    try:
+        yield int(server.server_port)
+    finally:
+        with suppress(Exception):  # The session may have been stopped meanwhile.
+            spark.streams.removeListener(metrics)
+        server.shutdown()
+        server.server_close()
+        thread.join()
