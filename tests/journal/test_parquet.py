@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal import parquet
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.disk import LocalDirectory
-from fyrehose_twisted.journal.errors import JournalDamaged, JournalInUse
-from fyrehose_twisted.journal.parquet import export, pieces
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalInUse
+from fyrehose_twisted.journal.manifest import MANIFEST_NAME, read_manifest
+from fyrehose_twisted.journal.parquet import Halves, export, halves, pieces
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
@@ -54,7 +57,8 @@ class Exported:
 
     @property
     def names(self) -> list[str]:
-        return sorted(file.name for file in (self.out / NAME).iterdir() if file.name != ".lock")
+        apart = (".lock", MANIFEST_NAME)
+        return sorted(file.name for file in (self.out / NAME).iterdir() if file.name not in apart)
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         return pq.read_table(self.out / NAME / name).to_pylist()
@@ -251,3 +255,146 @@ def test_row_groups(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     exported = Exported(journal)
     file = pq.ParquetFile(exported.out / NAME / "0-1-100.parquet")
     assert [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)] == [20] * 5
+
+
+class TestManifest:
+    """What is there can be read while more is written."""
+
+    def test_it_says_which_files_there_are_and_which_stay(self, journal: Journal) -> None:
+        journal.append(records(range(1, 251)))
+        exported = Exported(journal)
+        manifest = read_manifest(exported.out / NAME)
+        assert manifest is not None
+        assert (manifest.stream, manifest.tag) == (STREAM, journal.tag)
+        assert [(file.name, file.final) for file in manifest.files] == [
+            ("0-1-100.parquet", True),
+            ("0-101-200.parquet", True),
+            ("0-201-250.parquet", False),
+        ]
+        assert [file.bytes for file in manifest.files] == [
+            (exported.out / NAME / file.name).stat().st_size for file in manifest.files
+        ]
+        journal.append(records(range(251, 401)))
+        manifest = read_manifest(Exported(journal).out / NAME)
+        assert manifest is not None
+        assert [(file.first, file.last, file.final) for file in manifest.files] == [
+            *((first, first + 99, True) for first in range(1, 400, 100))
+        ]
+
+    def test_no_file_is_named_that_is_not_there_and_none_missing_that_replaced_another(
+        self, journal: Journal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whenever somebody looks."""
+        seen: list[bool] = []
+        for name in ("rename", "unlink", "replace"):
+            original = getattr(os, name)
+
+            def spying(*what: Any, original: Any = original, **more: Any) -> None:
+                look()
+                original(*what, **more)
+                look()
+
+            monkeypatch.setattr(os, name, spying)
+        out = Path(str(journal.directory)).parent / "out"
+
+        def look() -> None:
+            manifest = read_manifest(out / NAME) if (out / NAME).exists() else None
+            if manifest is not None:
+                seen.append(True)
+                assert all((out / NAME / file.name).exists() for file in manifest.files)
+                ends = [(file.first, file.last) for file in manifest.files]
+                assert all(after[0] == before[1] + 1 for before, after in pairwise(ends))
+
+        for low in range(1, 400, 70):
+            journal.append(records(range(low, low + 70)))
+            Exported(journal)
+        assert len(seen) > 20
+
+    def test_files_of_an_earlier_release_get_one(self, journal: Journal) -> None:
+        journal.append(records(range(1, 251)))
+        exported = Exported(journal)
+        before = read_manifest(exported.out / NAME)
+        for spoil in (lambda path: path.unlink(), lambda path: path.write_text("{")):
+            spoil(exported.out / NAME / MANIFEST_NAME)
+            assert Exported(journal).written == []
+            assert read_manifest(exported.out / NAME) == before
+
+    def test_another_journal_does_not_write_among_them(self, journal: Journal, tmp_path: Path) -> None:
+        journal.append(records(range(1, 251)))
+        out = Exported(journal).out
+        (tmp_path / "other").mkdir()
+        with closing(Journal(LocalDirectory(tmp_path / "other"), STREAM)) as other:
+            other.append(records(range(1, 301)))
+            with pytest.raises(JournalError, match=f"has files of another journal of {STREAM}"):
+                Exported(other)
+        reader = JournalReader(LocalDirectory(tmp_path / "other"))
+        with pytest.raises(JournalError, match=r"its numbers are other ones\. Read without these files"):
+            halves(reader, out)
+        reader.close()
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            ("[", "cannot be read"),
+            ("{}", "is no manifest; `fyrehose journal seal` writes another"),
+            ('{"version": 2}', "is of version 2, and this is made for version 1"),
+            ('{"version": 1, "tag": null, "stream": "x", "files": [{}]}', "is no manifest"),
+        ],
+    )
+    def test_one_that_makes_no_sense(self, tmp_path: Path, content: str, words: str) -> None:
+        (tmp_path / MANIFEST_NAME).write_text(content)
+        with pytest.raises(JournalError, match=words):
+            read_manifest(tmp_path)
+
+
+class TestHalves:
+    def numbers(self, found: Halves) -> list[int]:
+        rows = [row for file in found.files for row in pq.read_table(file).to_pylist()]
+        return [row["sequence"] for row in [*rows, *found.tail.read_all().to_pylist()]]
+
+    def test_what_is_sealed_and_what_came_later(self, journal: Journal) -> None:
+        journal.append(records(range(1, 251)))
+        out = Exported(journal).out
+        journal.append(records(range(251, 301)))
+        journal.commit()
+        with closing(JournalReader(journal.directory)) as reader:
+            found = halves(reader, out)
+            assert [file.name for file in found.files] == ["0-1-100.parquet", "0-101-200.parquet"]
+            assert self.numbers(found) == list(range(1, 301))
+            found = halves(reader, out)
+            journal.append(records(range(301, 501)))
+            Exported(journal)  # It replaces the last file meanwhile, and what was found still reads the same.
+            assert self.numbers(found) == list(range(1, 301))
+
+    def test_before_anything_was_sealed(self, journal: Journal, tmp_path: Path) -> None:
+        journal.append(records(range(1, 11)))
+        journal.commit()
+        with closing(JournalReader(journal.directory)) as reader:
+            found = halves(reader, tmp_path / "nowhere")
+            assert (found.files, self.numbers(found)) == ([], list(range(1, 11)))
+
+    def test_the_latest_epoch_or_another(self, journal: Journal) -> None:
+        journal.append([*records(range(1, 151)), *records(range(5, 8), epoch=2)])
+        out = Exported(journal).out
+        with closing(JournalReader(journal.directory)) as reader:
+            assert self.numbers(halves(reader, out)) == [5, 6, 7]
+            assert self.numbers(halves(reader, out, epoch=0)) == list(range(1, 151))
+
+    def test_what_only_the_last_file_has_is_read_there(self, tmp_path: Path) -> None:
+        """Retention was quicker than another file."""
+        (tmp_path / "journal").mkdir()
+        config = JournalConfig(segment_bytes=500, retention=Retention(size=1_500))
+        with closing(Journal(LocalDirectory(tmp_path / "journal"), STREAM, config=config)) as journal:
+            for low in range(1, 151, 10):
+                journal.append(records(range(low, low + 10)))
+                journal.commit()
+            out = Exported(journal).out
+            for low in range(151, 301, 10):
+                journal.append(records(range(low, low + 10)))
+                journal.commit()
+            assert journal.trim()
+            bounds = journal.bounds(0)
+            assert bounds is not None
+            assert bounds.first > 150
+            with closing(JournalReader(journal.directory)) as reader:
+                assert [file.name for file in halves(reader, out).files] == ["0-1-100.parquet", "0-101-150.parquet"]

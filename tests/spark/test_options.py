@@ -195,7 +195,7 @@ def test_offsets_of_streams_that_are_not_read(write_journal: Any) -> None:
 
 
 def test_files_that_are_missing_between_others(tmp_path: Path, write_journal: Any) -> None:
-    path = write_journal([1, *range(41, 51), 91], lost=[(2, 40), (51, 90)])
+    path = write_journal([1, *range(41, 51), *range(91, 101)], lost=[(2, 40), (51, 90)])
     out = tmp_path / "out"
     with closing(open_reader(path)) as reader:
         written = export(reader, out, numbers=10, tell=lambda text: None)

@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.block import Block, Numbers
-from fyrehose_twisted.journal.errors import JournalDamaged, JournalInUse
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalInUse
 from fyrehose_twisted.journal.layout import directory_name
+from fyrehose_twisted.journal.manifest import Manifest, SealedFile, read_manifest, write_manifest
 from fyrehose_twisted.journal.reader import JournalReader
 
 NUMBERS = 1_000_000
@@ -76,6 +78,7 @@ def export(
     :raises ConfigurationError: if pyarrow is not installed.
     :raises JournalDamaged: if something is damaged: the file that would have it is not written.
     :raises JournalInUse: if another process writes to the same directory.
+    :raises JournalError: if the directory has files of another journal.
     :raises OSError: if a file cannot be written.
     """
     return _Export(reader, out, numbers, tell, progress).run()
@@ -85,6 +88,55 @@ def exported(directory: Path) -> list[ExportedFile]:
     """Return the files of one stream in order; of two that begin alike, which a crash may leave, the longer one."""
     longest = {(file.epoch, file.first): file for file in sorted(_files_in(directory))}
     return list(longest.values())
+
+
+class Halves(NamedTuple):
+    """A stream in two halves, none of which changes any more."""
+
+    files: list[Path]
+    """Parquet files."""
+    tail: Any
+    """What came later, a :class:`pyarrow.RecordBatchReader`."""
+
+
+def halves(reader: JournalReader, out: Path, *, epoch: int | None = None) -> Halves:
+    """Return what of an epoch is in Parquet files that are never touched again, and the rest from the journal itself.
+
+    Both can be read while :func:`export` runs, and while somebody writes to the journal.
+
+    :param out: the directory that was given to :func:`export`.
+    :param epoch: ``None`` for the latest.
+    :raises JournalError: if the files are those of another journal.
+    """
+    epoch = max(reader.epochs(), default=0) if epoch is None else epoch
+    files, directory = final_files(reader, out), out / directory_name(reader.stream)
+    chosen = [file for file in files if file.epoch == epoch]
+    tail = reader.to_arrow(epoch=epoch, first=chosen[-1].last + 1 if chosen else None)
+    return Halves([directory / file.name for file in chosen], tail)
+
+
+def final_files(reader: IJournalReader, out: Path) -> list[ExportedFile]:
+    """Return the files of a stream that are never touched again, in order. One that may be replaced is among them only
+    if the journal does not keep what it has.
+
+    :raises JournalError: if they are those of another journal.
+    """
+    directory = out / directory_name(reader.stream)
+    manifest = read_manifest(directory)
+    if manifest is None:
+        return exported(directory)
+    if None not in (manifest.tag, reader.tag) and manifest.tag != reader.tag:
+        raise JournalError(
+            f"{directory} has files of another journal of {manifest.stream}, with tag {manifest.tag or 0:08x} instead"
+            f" of {reader.tag:08x}: its numbers are other ones. Read without these files"
+        )
+    found = []
+    for file in manifest.files:
+        bounds = reader.bounds(file.epoch)
+        is_there = (directory / file.name).exists()
+        if is_there and (file.final or bounds is None or bounds.first > file.first):
+            found.append(ExportedFile(file.epoch, file.first, file.last))
+    return found
 
 
 def load_pyarrow() -> Any:
@@ -117,7 +169,37 @@ class _Export:
     def run(self) -> list[Written]:
         self._directory.mkdir(parents=True, exist_ok=True)
         with _locked(self._directory):
-            return [written for epoch in self._reader.epochs() for written in self._write_epoch(epoch)]
+            before = self._check_whose()
+            written = [one for epoch in self._reader.epochs() for one in self._write_epoch(epoch)]
+            if before is None:  # Files of an earlier release, or none.
+                self._write_manifest()
+            return written
+
+    def _check_whose(self) -> Manifest | None:
+        try:
+            manifest = read_manifest(self._directory)
+        except JournalError:
+            return None  # It is written anew.
+        if manifest is not None and None not in (manifest.tag, self._reader.tag) and manifest.tag != self._reader.tag:
+            raise JournalError(
+                f"{self._directory} has files of another journal of {manifest.stream}, with tag {manifest.tag or 0:08x}"
+                f" instead of {self._reader.tag:08x}: its numbers are other ones. Write to another directory"
+            )
+        return manifest
+
+    def _write_manifest(self) -> None:
+        files = exported(self._directory)
+        ends = {file.epoch: file for file in files}
+        found = [
+            SealedFile(
+                file.name,
+                *file,
+                bytes=(self._directory / file.name).stat().st_size,
+                final=file is not ends[file.epoch] or file.last - file.first + 1 >= self._numbers,
+            )
+            for file in files
+        ]
+        write_manifest(self._directory, Manifest(self._reader.stream, self._reader.tag, tuple(found)))
 
     def _write_epoch(self, epoch: int) -> Iterator[Written]:
         bounds = self._reader.bounds(epoch)
@@ -165,6 +247,7 @@ class _Export:
             os.fsync(output.fileno())
         os.rename(temporary, path)
         _sync(self._directory)
+        self._write_manifest()
         if partial is not None and partial != file:
             os.unlink(self._directory / partial.name)
             _sync(self._directory)

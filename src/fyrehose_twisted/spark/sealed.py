@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.errors import NotInJournal
 from fyrehose_twisted.journal.layout import directory_name
-from fyrehose_twisted.journal.parquet import ExportedFile, exported
+from fyrehose_twisted.journal.parquet import ExportedFile, final_files
 from fyrehose_twisted.journal.schema import RECORD, ddl
 from fyrehose_twisted.spark.options import EARLIEST, At, read_options
 from fyrehose_twisted.spark.origins import Origin, reader_of
@@ -26,6 +26,7 @@ def read_with_parquet(
 
     :param given: options of the source.
     :raises ConfigurationError: if a column is asked for that files do not have, or a stream is there twice.
+    :raises JournalError: if the files are those of another journal.
     :raises NotInJournal: if numbers are missing between files.
     """
     missing = [name for name in columns if name not in RECORD]
@@ -43,7 +44,7 @@ def read_with_parquet(
     for origin in origins:
         directory = Path(parquet) / directory_name(origin.stream)
         ends = starts.setdefault(origin.stream, {})
-        for file in exported(directory):
+        for file in final_files(reader_of(origin), Path(parquet)):
             if options.fail_on_data_loss:
                 _check_between(origin, file, ends.get(str(file.epoch), file.first))
             paths.append(str(directory / file.name))
