@@ -13,14 +13,16 @@ from twisted.internet.threads import deferToThread
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.disk import LocalDirectory
-from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.serving import JournalServerFactory
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark import origins as origins_module
+from fyrehose_twisted.spark.options import read_options
 from fyrehose_twisted.spark.origins import Origin, origins_on
+from fyrehose_twisted.spark.planning import lanes
 from fyrehose_twisted.spark.verify import tables
 from fyrehose_twisted.spark.verify.compare import Comparison
 from fyrehose_twisted.spark.verify.planning import Part, extents, plan
@@ -281,6 +283,31 @@ async def test_journals_that_are_served(write_journal: Any) -> None:
         ("lost", "file", 301, 320),
         ("nobody", None, 301, 320),
     ]
+
+
+@pytest_twisted.ensureDeferred
+async def test_a_served_journal_that_ends_at_damage_is_not_well(write_journal: Any) -> None:
+    from twisted.internet import reactor
+
+    path = write_journal(range(1, 301), group=100)
+    (file,) = path.glob("*.log")
+    data = bytearray(file.read_bytes())
+    data[data.find(b"message 250")] ^= 1
+    file.write_bytes(data)
+    readers = {STREAM: open_reader(path)}
+    port = reactor.listenTCP(0, JournalServerFactory(lambda: readers, None), interface="127.0.0.1")  # type: ignore[attr-defined]
+    place = f"127.0.0.1:{port.getHost().port}"
+    try:
+        with pytest.raises(JournalDamaged, match=f"{place}/{file.name}, .* numbers 201 to 300"):
+            await deferToThread(lambda: extents(origins_on(place)))
+        with pytest.raises(JournalDamaged, match="numbers 201 to 300"):
+            await deferToThread(lambda: lanes(read_options({"journal": place}, streaming=False)))
+        given = {"journal": place, "failOnDataLoss": "false"}
+        (lane,) = await deferToThread(lambda: lanes(read_options(given, streaming=False)))
+        assert lane.next == 201
+    finally:
+        await port.stopListening()
+        readers[STREAM].close()
 
 
 @pytest.fixture

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.endings import why_it_ends
 from fyrehose_twisted.journal.errors import JournalDamaged
 from fyrehose_twisted.journal.loading import LEFT_OUT
+from fyrehose_twisted.journal.remote import RemoteReader
 from fyrehose_twisted.spark.origins import Origin
 from fyrehose_twisted.spark.verify.replica import planned_reader
 
@@ -89,16 +92,18 @@ def extents(origins: Sequence[Origin]) -> list[Extent]:
     """Look how far the journals go now; nothing that they get later is compared.
 
     :raises ConfigurationError: as :func:`check_origins`, or if numbers of a stream do not wrap alike.
-    :raises JournalDamaged: if nobody can say how far a journal should go.
+    :raises JournalDamaged: if nobody can say how far a journal should go, or a served one ends at damage.
     :raises JournalError: if a journal cannot be read.
     """
     found: list[Extent] = []
     for stream, members in check_origins(origins).items():
         readers = [planned_reader(origin, refresh=True) for origin in members]
         for origin, (reader, _) in zip(members, readers, strict=True):
-            for damage in reader.damages:
-                if damage.reason in LEFT_OUT:
-                    raise JournalDamaged(damage._replace(name=f"{origin.journal}/{damage.name}"))
+            stops = [damage for damage in reader.damages if damage.reason in LEFT_OUT]
+            if isinstance(reader, RemoteReader):  # What lies behind damage, a server does not give.
+                stops += [one for one in map(partial(why_it_ends, reader), reader.epochs()) if one is not None]
+            if stops:
+                raise JournalDamaged(stops[0]._replace(name=f"{origin.journal}/{stops[0].name}"))
         wraps = {reader.wrap for reader, _ in readers}
         if len(wraps) > 1:
             raise ConfigurationError(
