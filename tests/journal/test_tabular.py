@@ -18,7 +18,7 @@ from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.schema import COLUMNS, RECORD, arrow_schema
 from fyrehose_twisted.journal.seal import seal
-from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://table"
@@ -180,3 +180,17 @@ print(polars.from_arrow(reader.to_arrow(["sequence"], epoch=1))["sequence"].to_l
         numbers = reader.to_arrow(["sequence"])
         assert duckdb.sql("select max(sequence) from numbers").fetchall() == [(100,)]
         assert numbers is not None
+
+    def test_two_tables_of_one_journal_in_threads(self, tmp_path: Path) -> None:
+        import duckdb
+
+        with closing(Journal(LocalDirectory(tmp_path), STREAM, config=JournalConfig(segment_bytes=20_000))) as journal:
+            for low in range(0, 20_000, 500):
+                journal.append(records(range(low, low + 500)))
+                journal.commit()
+        with closing(open_reader(tmp_path)) as reader:
+            reader.keep_open(2)
+            one, other = reader.to_arrow(), reader.to_arrow()
+            query = "select count(*) from one join other using (sequence) where one.payload = other.payload"
+            assert duckdb.sql(query).fetchall() == [(20_000,)]
+            assert (one, other) != (None, None)

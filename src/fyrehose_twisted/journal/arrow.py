@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -43,6 +44,8 @@ class Span(NamedTuple):
     what is declared lost later."""
     journal: str = ""
     """What the column ``journal`` says."""
+    release: bool = False
+    """Whether the reader lets go of all its files when this is through."""
 
 
 def to_arrow(
@@ -52,11 +55,14 @@ def to_arrow(
     epoch: int | None = None,
     first: int | None = None,
     last: int | None = None,
-    journal: str = "",
     fail_on_data_loss: bool = True,
+    lock: AbstractContextManager[Any],
 ) -> Any:
     """Return what a journal has below its watermarks, as :meth:`~fyrehose_twisted.journal.tabular.Tabular.to_arrow`
-    has it."""
+    has it.
+
+    :param lock: held while the reader is used.
+    """
     names = check_columns(columns)
     epochs = reader.epochs() if epoch is None else [epoch]
     if epoch is None and len(epochs) > 1 and (first, last) != (None, None):
@@ -73,9 +79,19 @@ def to_arrow(
         low = bounds.first if first is None else first
         high = bounds.next - 1 if last is None else min(last, bounds.next - 1)
         if low <= high:
-            spans.append(Span(reader, one, low, high, bounds.next, journal))
+            spans.append(Span(reader, one, low, high, bounds.next))
     found = (batch for span in spans for batch in batches(span, names, fail_on_data_loss=fail_on_data_loss))
-    return pyarrow.RecordBatchReader.from_batches(arrow_schema(names), found)
+    return pyarrow.RecordBatchReader.from_batches(arrow_schema(names), _in_turn(found, lock))
+
+
+def _in_turn(found: Iterator[Any], lock: AbstractContextManager[Any]) -> Iterator[Any]:
+    """Yield the same, and let nobody else use the reader meanwhile: a database may read two tables in two threads."""
+    while True:
+        with lock:
+            batch = next(found, None)
+        if batch is None:
+            return
+        yield batch
 
 
 def batches(part: Span, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:
@@ -221,7 +237,7 @@ class _Rows:
 
     def close(self) -> None:
         """Let go of files: a worker that reads many journals one after another may not keep all of them open."""
-        if isinstance(self._reader, JournalReader):
+        if self._part.release and isinstance(self._reader, JournalReader):
             self._reader.close()
 
     def _kept(self, first: int) -> int:
@@ -243,7 +259,7 @@ class _Rows:
             raise JournalError(
                 f"{self._name} had all from {part.first} to {part.last} of epoch {part.epoch} of"
                 f" {self._reader.stream}, and now lacks {missing} of them; `fyrehose journal check` tells what became"
-                " of it, and failOnDataLoss=false reads on, with rows of status lost for them"
+                " of it, and failOnDataLoss=false (or fail_on_data_loss=False) reads on, with rows of status lost"
             )
 
     def _windows(self, at: int, on_damage: Callable[[Damage], object] | None) -> Iterator[tuple[list[_Piece], int]]:

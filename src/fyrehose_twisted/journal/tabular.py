@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any
 
 from fyrehose_twisted.journal.schema import RECORD
 
 
 class Tabular:
-    """What all journals can do that can be read."""
+    """What all journals can do that can be read. Tables of one journal may be read in several threads."""
 
     __slots__ = ()
 
@@ -45,7 +46,9 @@ class Tabular:
         from fyrehose_twisted.journal.arrow import to_arrow
 
         reader: Any = self
-        return to_arrow(reader, columns, epoch=epoch, first=first, last=last, fail_on_data_loss=fail_on_data_loss)
+        where = {"epoch": epoch, "first": first, "last": last}
+        lock: Lock = reader.__dict__.setdefault("_arrow_lock", Lock())
+        return to_arrow(reader, columns, **where, fail_on_data_loss=fail_on_data_loss, lock=lock)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return all of it to whoever speaks the PyCapsule interface of Arrow, such as Polars and DuckDB."""

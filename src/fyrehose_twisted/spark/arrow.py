@@ -23,5 +23,5 @@ def batches(part: Range, columns: Sequence[str], *, fail_on_data_loss: bool = Tr
     :raises JournalError: also if the journal does not reach as far as the range.
     """
     reader = reader_up_to(part.origin, part.epoch, part.last + 1)
-    span = Span(reader, part.epoch, part.first, part.last, part.next, part.origin.journal)
+    span = Span(reader, part.epoch, part.first, part.last, part.next, part.origin.journal, release=True)
     return arrow.batches(span, columns, fail_on_data_loss=fail_on_data_loss)
