@@ -16,12 +16,15 @@ from fyrehose_twisted.journal.check import check
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalReplaced
 from fyrehose_twisted.journal.findings import missing
+from fyrehose_twisted.journal.mark import MARK_NAME
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.repair import repair
 from fyrehose_twisted.journal.seal import seal
+from fyrehose_twisted.journal.show import Cat
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.record import Record
+from fyrehose_twisted.sim.disk import Disk
 
 from .test_command import Run, run  # noqa: F401
 
@@ -80,6 +83,17 @@ class TestEndOfOpenSegment:
         assert status == 1
         assert "numbers 9000 to 9999 of epoch 3: the checksum of the body is wrong" in out + err
         assert (damaged / LOG).read_bytes() == before
+
+    def test_who_follows_is_told_once(self, damaged: Path) -> None:
+        told: list[str] = []
+        with closing(open_reader(damaged)) as reader:
+            cat = Cat(reader, lambda data: None, told.append)
+            for _ in range(3):
+                assert cat.run()
+                cat.tell_damages()
+        (line,) = told
+        assert "numbers 9000 to 9999 of epoch 3: the checksum of the body is wrong; left out" in line
+        assert cat.damaged == 1
 
     def test_what_is_asked_for_before_it_is_all_there(self, damaged: Path, run: Run) -> None:  # noqa: F811
         status, out, err = run("cat", damaged.parent, "--to", "8999")
@@ -218,12 +232,15 @@ def test_the_memory_does_not_forget(tmp_path: Path) -> None:
     assert journal.damages == []
 
 
-def spoilt(path: Path, random: Random) -> Iterator[tuple[str, Callable[[Path], None]]]:
-    """Yield every single change of a byte and every cut of the files of a journal, each with what it is."""
+def spoilt(path: Path, random: Random, step: int) -> Iterator[tuple[str, Callable[[Path], None]]]:
+    """Yield changes of a byte and cuts of the files of a journal, each with what it is.
+
+    :param step: one byte in so many is looked at.
+    """
     for file in sorted(path.iterdir()):
         if file.name in ("lock", "reserve"):
             continue
-        for offset in range(file.stat().st_size):
+        for offset in range(random.randrange(step), file.stat().st_size, step):
             mask = 1 << random.randrange(8)
             yield (
                 f"byte {offset} of {file.name} by {mask}",
@@ -254,7 +271,8 @@ def seen(path: Path) -> tuple[list[bytes], bool]:
 
 
 @pytest.mark.parametrize("shape", ["open", "rolled", "sealed"])
-def test_no_damage_hides(tmp_path: Path, shape: str) -> None:
+@pytest.mark.parametrize("step", [16, pytest.param(1, marks=pytest.mark.extended)])
+def test_no_damage_hides(tmp_path: Path, shape: str, step: int) -> None:
     """Every byte of a small journal, and every length of its files: it reads the same, or somebody says so; and no
     number below the watermark gets another record."""
     path = tmp_path / "journal"
@@ -270,7 +288,7 @@ def test_no_damage_hides(tmp_path: Path, shape: str) -> None:
     whole, told = seen(path)
     assert (len(whole), told) == (12, False)
     copy = tmp_path / "copy"
-    for what, spoil in spoilt(path, Random(shape)):
+    for what, spoil in spoilt(path, Random(shape), step):
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(path, copy)
         spoil(copy)
@@ -303,6 +321,43 @@ def test_seal_keeps_its_hands_off(damaged: Path) -> None:
     assert {name: (damaged / name).read_bytes() for name in before} == before
 
 
+def test_nor_does_it_if_the_file_was_cut(damaged: Path) -> None:
+    with closing(open_reader(damaged)) as reader:
+        last = list(reader.segments[0].shelves[3])[-1]
+    os.truncate(damaged / LOG, last.offset + last.size)
+    with pytest.raises(JournalDamaged, match="the file ends before them"):
+        seal(LocalDirectory(damaged), STREAM, 0)
+
+
+class TestPower:
+    """What the mark says has to outlast the end of a run, and its name the beginning."""
+
+    def test_a_mark_is_durable_when_the_journal_is_closed(self) -> None:
+        disk = Disk(Random(1))
+        with closing(Journal(disk, STREAM)) as journal:
+            journal.append(records(range(5)))
+            journal.commit()
+            assert disk.durable[MARK_NAME] != read(disk, MARK_NAME)
+        assert disk.durable[MARK_NAME] == read(disk, MARK_NAME)
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_one_that_was_not_there_is_when_the_journal_is_open(self, seed: int) -> None:
+        disk = Disk(Random(seed))
+        Journal(disk, STREAM).close()
+        disk.remove(MARK_NAME)
+        disk.sync()
+        Journal(disk, STREAM)
+        disk.power_lost()
+        assert MARK_NAME in disk.names()
+
+
+def read(disk: Disk, name: str) -> bytes:
+    file = disk.open(name)
+    data = file.read(0, file.size())
+    file.close()
+    return data
+
+
 def test_check_counts_what_is_gone(damaged: Path) -> None:
     checked = check(LocalDirectory(damaged))
     assert checked.damaged == 1
@@ -315,7 +370,8 @@ class TestAnotherJournalInItsPlace:
         with closing(open_reader(path)) as reader:
             before = held(reader)
             shutil.rmtree(path)
-            write(tmp_path, commits=3, each=5)
+            with closing(open_journal(tmp_path, STREAM)) as journal:
+                journal.append(records(range(20), b"other"))
             with pytest.raises(JournalReplaced, match="holds another journal now"):
                 reader.refresh()
             assert held(reader) == before

@@ -23,7 +23,10 @@ PACKAGE = ROOT / "src" / "fyrehose_twisted"
 
 EXTRAS_OF = {
     "freenet/signing.py": {"keys"},
+    "journal/arrow.py": {"parquet"},
+    "journal/buffers.py": {"parquet"},
     "journal/parquet.py": {"parquet"},
+    "journal/schema.py": {"parquet"},
     "parcels/http_client.py": {"web"},
     "parcels/web/sending.py": {"web"},
     "query/": {"query"},

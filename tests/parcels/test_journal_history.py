@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,27 @@ def test_an_event_survives_packing() -> None:
     assert unpack_event(7, pack_event(event)) == event
     with pytest.raises(ValueError, match="record 7 of the journal is no event"):
         unpack_event(7, b"\xff")
+
+
+def test_an_end_that_the_disk_lost_comes_again(tmp_path: Path) -> None:
+    with closing(open_journal(tmp_path, stream_of("default"))) as journal:
+        filled(journal, 10)
+        journal.commit()
+        history = history_of(journal)
+        history.put([stretch(11, 20)])
+        history.save(sync=True)
+        last = list(journal.catalog.segments[1].shelves[0])[-1]
+    (file,) = tmp_path.glob("*/*.log")
+    data = bytearray(file.read_bytes())
+    data[last.offset + last.size - 20] ^= 1
+    file.write_bytes(data)
+    with closing(open_journal(tmp_path, stream_of("default"))) as journal:
+        history = history_of(journal)
+        assert (history.last, history.oldest) == (10, 1)
+        history.put([stretch(11, 20)])
+        history.save(sync=True)
+        assert (journal.bounds(0), journal.counters.spent) == ((1, 21, 20), 0)
+        assert numbers(history_of(journal).read(9, 12, 10)) == [9, 10, 11, 12]
 
 
 def test_an_empty_one(journal: Journal) -> None:

@@ -86,7 +86,7 @@ class FakeReader(JournalReader):
     def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
         return list(RangeSet((number, number) for number in self.made.lost).intersection(first, last))
 
-    def stored(self, epoch: int, first: int, last: int, on_damage: Any = None) -> Iterator[list[Stored]]:
+    def stored(self, epoch: int, first: int, last: int, on_damage: Any = None, **_: Any) -> Iterator[list[Stored]]:
         frames = []
         for index, frame in enumerate(self.made.frames):
             inside = [row for row in frame if first <= row[0] <= last]

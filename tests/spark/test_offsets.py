@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.disk import LocalDirectory
-from fyrehose_twisted.journal.errors import JournalError, JournalReplaced
+from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalReplaced
 from fyrehose_twisted.journal.mark import read_mark
+from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.schema import RECORD
+from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.spark.offsets import UnknownJournal, key_of, resolved, taken_apart, written
 from fyrehose_twisted.spark.options import read_options
 from fyrehose_twisted.spark.origins import Origin, origins_at, reader_of
@@ -248,3 +252,51 @@ def test_relative_paths_are_those_of_who_registered_the_source(
     assert [one.journal for one in options.origins()] == [path.name]
     with pytest.raises(JournalError, match="there is no journal at"):
         read_options({"path": relative}, streaming=False).origins()
+
+
+class TestEndsThatNobodyKnows:
+    """Batches and streams end with an error where rows would be left out, though no number says which."""
+
+    def refusals(self, path: Path, *, rows: bool = True) -> set[str]:
+        said = set()
+        for look in (
+            lambda: lanes(read_options({"path": str(path)}, streaming=False)),
+            lambda: reader(path).latestOffset(read_all(path, failOnDataLoss="false"), ALL),
+            lambda: open_reader(path).to_arrow(),
+        ):
+            with pytest.raises(JournalDamaged) as raised:
+                look()
+            said.add(str(raised.value.damage).rpartition("/")[2])
+        found = lanes(read_options({"path": str(path), "failOnDataLoss": "false"}, streaming=False))
+        assert bool(found) == rows
+        return said
+
+    def test_the_mark_is_gone(self, write_journal: Any) -> None:
+        path = write_journal(range(1, 11))
+        with closing(Journal(LocalDirectory(path), STREAM)) as journal:
+            journal.roll()
+        (path / "durable").unlink()
+        assert self.refusals(path) == {"0000000002.log: nothing says what of it is durable, so all of it is left out"}
+
+    def test_a_frame_of_an_earlier_release_whose_header_is_damaged(self, write_journal: Any) -> None:
+        """Then the mark has no watermarks."""
+        path = write_journal(range(1, 11), group=5)
+        with closing(open_reader(path)) as reader:
+            last = list(reader.segments[0].shelves[0])[-1]
+        with (path / "0000000001.log").open("r+b") as file:
+            file.seek(last.offset + 20)
+            file.write(b"x")
+        os.truncate(path / "durable", 32)
+        (said,) = self.refusals(path)
+        assert said.endswith("the checksum of the header is wrong")
+
+    def test_all_of_it_is_gone(self, write_journal: Any) -> None:
+        path = write_journal(range(1, 11))
+        with closing(open_reader(path)) as journal:
+            end = journal.segments[0].header.length
+        data = bytearray((path / "0000000001.log").read_bytes())
+        data[end:] = bytes(len(data) - end)
+        (path / "0000000001.log").write_bytes(data)
+        assert self.refusals(path, rows=False) == {
+            "durable, numbers 0 to 10 of epoch 0: they were readable once, and no segment has them now"
+        }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from itertools import groupby
+from threading import Lock
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow
@@ -30,6 +31,9 @@ BATCH_ROWS, BATCH_BYTES = 65_536, 16 * 2**20
 
 PIECE_BYTES = 2**28
 """Bytes of payload in one array, so that what is put together stays below the 2**31 that Arrow can count."""
+
+
+_locks: WeakKeyDictionary[IJournalReader, Lock] = WeakKeyDictionary()
 
 
 class Span(NamedTuple):
@@ -56,13 +60,9 @@ def to_arrow(
     first: int | None = None,
     last: int | None = None,
     fail_on_data_loss: bool = True,
-    lock: AbstractContextManager[Any],
 ) -> Any:
     """Return what a journal has below its watermarks, as :meth:`~fyrehose_twisted.journal.tabular.Tabular.to_arrow`
-    has it.
-
-    :param lock: held while the reader is used.
-    """
+    has it."""
     names = check_columns(columns)
     epochs = reader.epochs() if epoch is None else [epoch]
     if epoch is None and len(epochs) > 1 and (first, last) != (None, None):
@@ -81,10 +81,15 @@ def to_arrow(
         if low <= high:
             spans.append(Span(reader, one, low, high, bounds.next))
     found = (batch for span in spans for batch in batches(span, names, fail_on_data_loss=fail_on_data_loss))
-    return pyarrow.RecordBatchReader.from_batches(arrow_schema(names), _in_turn(found, lock))
+    return pyarrow.RecordBatchReader.from_batches(arrow_schema(names), _in_turn(found, _lock_of(reader)))
 
 
-def _in_turn(found: Iterator[Any], lock: AbstractContextManager[Any]) -> Iterator[Any]:
+def _lock_of(reader: IJournalReader) -> Lock:
+    found: Lock = _locks.setdefault(reader, Lock())
+    return found
+
+
+def _in_turn(found: Iterator[Any], lock: Lock) -> Iterator[Any]:
     """Yield the same, and let nobody else use the reader meanwhile: a database may read two tables in two threads."""
     while True:
         with lock:

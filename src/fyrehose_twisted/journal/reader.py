@@ -219,6 +219,10 @@ class JournalReader(Tabular):
             if catalog.stream and header.tag != catalog.tag:
                 raise JournalReplaced(self.directory, catalog.tag, header.tag)
             catalog.stream, catalog.wrap, catalog.tag = header.stream, header.wrap, header.tag
+        for number, segment in catalog.segments.items():
+            if segments.get(number) is not segment:  # Another file may have its name.
+                catalog.let_go(segment.name)
+                self._ends.pop(number, None)
         damages += bad
         if mark is None and max(suffixes) not in segments and suffixes[max(suffixes)] == OPEN_SUFFIX:
             damages.append(Damage(segment_name(max(suffixes), OPEN_SUFFIX), 0, 0, UNKNOWN))
@@ -228,10 +232,6 @@ class JournalReader(Tabular):
             if not segment.ordered:
                 damages += self._read_on(segment, mark if mark is not None and mark.segment == number else None)
             damages += segment.damages
-        for number, segment in catalog.segments.items():
-            if segments.get(number, segment).name != segment.name or number not in segments:
-                catalog.let_go(segment.name)
-                self._ends.pop(number, None)
         catalog.segments = segments
         catalog.floors = {} if mark is None else dict(mark.watermarks)
         catalog.unite()
@@ -257,7 +257,6 @@ class JournalReader(Tabular):
             if segment is None or segment.suffix != suffix:
                 segment = found.get(segment_name(number, suffix))
             if segment is None:
-                self._catalog.let_go(segment_name(number, suffix))  # Another file may have had its name.
                 one = open_segment(self.directory, number, suffix)
                 if not isinstance(one, Opened):
                     damages.append(one)

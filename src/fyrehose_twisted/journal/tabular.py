@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock
 from typing import Any
 
 from fyrehose_twisted.journal.schema import RECORD
@@ -47,8 +46,7 @@ class Tabular:
 
         reader: Any = self
         where = {"epoch": epoch, "first": first, "last": last}
-        lock: Lock = reader.__dict__.setdefault("_arrow_lock", Lock())
-        return to_arrow(reader, columns, **where, fail_on_data_loss=fail_on_data_loss, lock=lock)
+        return to_arrow(reader, columns, **where, fail_on_data_loss=fail_on_data_loss)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return all of it to whoever speaks the PyCapsule interface of Arrow, such as Polars and DuckDB."""

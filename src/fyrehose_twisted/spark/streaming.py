@@ -79,6 +79,8 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         origins, known = self._look()
         before = self._resolved(start, origins)
+        for origin in origins:
+            check_epochs(self._options, origin)
         backlogs = self._backlogs(before.ends, known)
         if not backlogs or self._is_to_wait(backlogs):
             return start
@@ -153,8 +155,6 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found[key] = Backlog(reader_of(origin), key[2], first, next)
             else:
                 check_watermark(self._options, origin, key[2])
-        for origin in {origin for _, origin, _ in known}:
-            check_epochs(self._options, origin)
         return found
 
     def _check_over(self, gone: Iterable[Key], begins: Mapping[Key, int]) -> None:
