@@ -14,6 +14,7 @@ from fyrehose_twisted.freenet.keeping import Keeping, PacketJournal, stream_of
 from fyrehose_twisted.journal.errors import JournalInUse
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import open_reader
+from fyrehose_twisted.journal.store import open_journal
 
 KEY = bytes(range(20))
 HIGHEST = 2**63 - 1
@@ -49,6 +50,23 @@ def test_packets_are_records(journal: MemoryJournal, packets: PacketJournal) -> 
     journal.commit()
     assert journal.get(0, 101) == (stream_of(KEY), 0, 101, 7_000_000, b"packet 101")
     assert packets.last_seen == 101
+
+
+def test_an_end_that_the_disk_lost_comes_again(tmp_path: Path) -> None:
+    with closing(open_journal(tmp_path, stream_of(KEY))) as journal:
+        packets = PacketJournal(journal)
+        for numbers in (range(100, 103), range(103, 106)):
+            packets.take(delivered(*numbers))
+            journal.commit()
+    (file,) = tmp_path.glob("*/*.log")
+    file.write_bytes(file.read_bytes().replace(b"packet 104", b"pocket 104"))
+    with closing(open_journal(tmp_path, stream_of(KEY))) as journal:
+        packets = PacketJournal(journal)
+        assert packets.last_seen == 102
+        packets.take(delivered(103, 104, 105))
+        journal.commit()
+        assert packets.last_seen == 105
+        assert kept(journal) == {0: list(range(100, 106))}
 
 
 def test_what_was_missed_is_lost_and_what_may_come_is_not(journal: MemoryJournal, packets: PacketJournal) -> None:

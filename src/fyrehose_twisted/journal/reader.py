@@ -237,7 +237,7 @@ class JournalReader(Tabular):
         catalog.unite()
         catalog.settle()
         lost = gone(catalog, damages)
-        if lost and not last and read_mark(self.directory) != written:
+        if not last and not set(lost) <= set(self.damages) and read_mark(self.directory) != written:
             return False  # Retention may have taken what held them, and says so by now.
         self._mark, self._suffixes, self.damages = written, suffixes, damages + lost
         return True
