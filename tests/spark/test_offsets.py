@@ -220,6 +220,15 @@ class TestBeyondTheEnd:
         with pytest.raises(ConfigurationError, match=words):
             reader(path, startingOffsets=start).initialOffset()
 
+    def test_unless_it_ended_there_once(self, write_journal: Any) -> None:
+        path = write_journal(range(1, 11), group=5)
+        data = (path / "0000000001.log").read_bytes()
+        (path / "0000000001.log").write_bytes(data.replace(b"message 8", b"massage 8"))
+        options = {"path": str(path), "startingOffsets": "9"}
+        with pytest.raises(JournalDamaged, match="numbers 6 to 10 of epoch 0"):
+            lanes(read_options(options, streaming=False))
+        assert lanes(read_options({**options, "failOnDataLoss": "false"}, streaming=False)) == []
+
     def test_the_next_number_is_none(self, write_journal: Any) -> None:
         path = write_journal(range(1, 11))
         assert lanes(read_options({"path": str(path), "startingOffsets": "11"}, streaming=False)) == []

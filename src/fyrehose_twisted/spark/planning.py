@@ -88,6 +88,7 @@ def check_streams(options: ReadOptions, origins: Sequence[Origin]) -> None:
     """See that numbers where to begin and to end are those of streams that are read, and that something has them.
 
     :raises ConfigurationError: if not: if a stream is not read, or all its epochs end before the start.
+    :raises JournalDamaged: as :func:`check_watermark`, if that is why.
     """
     streams = {origin.stream for origin in origins}
     for at in (options.start, options.end):
@@ -106,7 +107,11 @@ def check_streams(options: ReadOptions, origins: Sequence[Origin]) -> None:
         for epoch in reader.epochs():
             said = next_at(options.start, (key_of(origin), origin.journal), origin.stream, epoch)
             bounds = reader.bounds(epoch)
-            if said is not None and bounds is not None:
+            if said is None or bounds is None:
+                continue
+            if said > bounds.next:
+                check_watermark(options, origin, epoch)  # It may have gone further once.
+            if said <= bounds.next or why_it_ends(reader, epoch) is None:
                 of = "" if "" in options.start.numbers else origin.stream
                 starts.setdefault(of, []).append((said, bounds.next, origin, epoch))
     for found in starts.values():
