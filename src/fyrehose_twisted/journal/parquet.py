@@ -125,11 +125,7 @@ def final_files(reader: IJournalReader, out: Path) -> list[ExportedFile]:
     manifest = read_manifest(directory)
     if manifest is None:
         return exported(directory)
-    if None not in (manifest.tag, reader.tag) and manifest.tag != reader.tag:
-        raise JournalError(
-            f"{directory} has files of another journal of {manifest.stream}, with tag {manifest.tag or 0:08x} instead"
-            f" of {reader.tag:08x}: its numbers are other ones. Read without these files"
-        )
+    _check_tag(directory, manifest, reader, "Read without these files")
     found = []
     for file in manifest.files:
         bounds = reader.bounds(file.epoch)
@@ -137,6 +133,14 @@ def final_files(reader: IJournalReader, out: Path) -> list[ExportedFile]:
         if is_there and (file.final or bounds is None or bounds.first > file.first):
             found.append(ExportedFile(file.epoch, file.first, file.last))
     return found
+
+
+def _check_tag(directory: Path, manifest: Manifest, reader: IJournalReader, hint: str) -> None:
+    if None not in (manifest.tag, reader.tag) and manifest.tag != reader.tag:
+        raise JournalError(
+            f"{directory} has files of another journal of {manifest.stream}, with tag {manifest.tag or 0:08x} instead"
+            f" of {reader.tag:08x}: its numbers are other ones. {hint}"
+        )
 
 
 def load_pyarrow() -> Any:
@@ -180,11 +184,8 @@ class _Export:
             manifest = read_manifest(self._directory)
         except JournalError:
             return None  # It is written anew.
-        if manifest is not None and None not in (manifest.tag, self._reader.tag) and manifest.tag != self._reader.tag:
-            raise JournalError(
-                f"{self._directory} has files of another journal of {manifest.stream}, with tag {manifest.tag or 0:08x}"
-                f" instead of {self._reader.tag:08x}: its numbers are other ones. Write to another directory"
-            )
+        if manifest is not None:
+            _check_tag(self._directory, manifest, self._reader, "Write to another directory")
         return manifest
 
     def _write_manifest(self) -> None:
