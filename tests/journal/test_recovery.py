@@ -315,6 +315,16 @@ class TestMark:
             assert read_mark(LocalDirectory(tmp_path), found) == (Mark(1, 1_000, 5) if length >= 32 else None)
             assert not found
 
+    def test_an_earlier_release_may_write_over_it(self, tmp_path: Path) -> None:
+        """It moves the offset, and leaves older watermarks, which are as true."""
+        restore_mark(tmp_path, 2_000)
+        theirs = (tmp_path / MARK_NAME).read_bytes()[:32]
+        restore_mark(tmp_path, 1_000, watermarks=((3, 7),))
+        (tmp_path / MARK_NAME).write_bytes(theirs + (tmp_path / MARK_NAME).read_bytes()[32:])
+        found: list[Damage] = []
+        assert read_mark(LocalDirectory(tmp_path), found) == Mark(1, 2_000, 5, ((3, 7),))
+        assert not found
+
     @pytest.mark.parametrize(
         ("content", "told"),
         [
