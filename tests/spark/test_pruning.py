@@ -30,6 +30,13 @@ if TYPE_CHECKING:
         ("select epoch, count(*) from records group by epoch having count(*) > 1", {"epoch"}),
         ("select a.sequence from records a join records b on a.sequence = b.epoch", {"sequence", "epoch"}),
         ("select count(payload) from records", {"payload"}),
+        (
+            "select sequence from records where epoch < (select max(length(payload)) from records)",
+            {"sequence", "epoch", "payload"},
+        ),
+        ("select sequence, (select max(status) from records) from records", {"sequence", "status"}),
+        ("with a as (select payload from records) select count(*) from a where exists (select 1 from a)", set()),
+        ("select 1 from records where 1 = 2", None),
         ("select sequence from records union all select length(payload) from records", {"sequence", "payload"}),
         ("select * from records", set(RECORD)),
         ("select * from records where sequence > 5", None),
@@ -51,8 +58,20 @@ def test_results_are_those_of_the_whole_table(spark: SparkSession, write_journal
         ("select max(sequence), count(*) from records where sequence % 2 = 1;", [(99, 50)]),
         ("select sequence from records where status = 'ok' order by sequence desc limit 2", [(100,), (99,)]),
         ("select length(payload) from records where sequence = 7", [(9,)]),
+        ("select count(*) from records where sequence < (select max(length(payload)) from records)", [(10,)]),
     ):
         assert list(map(tuple, query_journal(spark, query, str(found)).collect())) == rows, query
+
+
+def test_of_a_table_that_is_cached_nothing_is_known(spark: SparkSession, write_journal: Any) -> None:
+    frame = read_journal(spark, str(write_journal([1, 2])))
+    frame.createOrReplaceTempView("records")
+    frame.cache()
+    frame.count()
+    try:
+        assert needed_columns(spark.sql("select sequence from records")) is None
+    finally:
+        frame.unpersist()
 
 
 def test_what_is_not_read_is_not_checked(spark: SparkSession, write_journal: Any) -> None:

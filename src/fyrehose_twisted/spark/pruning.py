@@ -20,6 +20,9 @@ RAW = "segment"
 CHEAPEST = "sequence"
 """A column to read where none is needed: a table has to have one."""
 
+SOURCE, CACHED = "DataSourceV2", "InMemoryRelation"
+"""How the classes of Spark's plan begin that read a source, and the one that reads what was cached of any."""
+
 Load = Callable[[Iterable[str]], "DataFrame"]
 
 
@@ -54,24 +57,26 @@ def needed_columns(frame: DataFrame) -> set[str] | None:
     plan = getattr(frame, "_jdf", None)
     if plan is None:  # Spark Connect keeps it on the server.
         return None
-    found: set[str] = set()
-    for above in _ways(plan.queryExecution().optimizedPlan(), ()):
-        names = _used(above)
-        if names is None:
-            return None
-        found |= names
-    return found
+    ways = list(_ways(plan.queryExecution().optimizedPlan(), ()))
+    found = [None if _kind(above[0]) == CACHED else _used(above) for above in ways]
+    if not found or None in found:
+        return None
+    return set().union(*(names for names in found if names is not None))
 
 
 def _ways(node: Any, above: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Yield, for each source in a plan, the nodes from there upwards."""
-    children = node.children()
-    if children.isEmpty():
-        if node.getClass().getSimpleName().startswith("DataSourceV2"):
-            yield (node, *above)
-        return
+    """Yield, for each source in a plan and for each table that is kept in memory, the nodes from there upwards."""
+    children, within = node.children(), node.subqueries()
+    for index in range(within.size()):
+        yield from _ways(within.apply(index), ())
     for index in range(children.size()):
         yield from _ways(children.apply(index), (node, *above))
+    if children.isEmpty() and (_kind(node).startswith(SOURCE) or _kind(node) == CACHED):
+        yield (node, *above)
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
 
 
 def _used(above: tuple[Any, ...]) -> set[str] | None:
@@ -83,7 +88,7 @@ def _used(above: tuple[Any, ...]) -> set[str] | None:
         references = node.references().toSeq()
         ids = (references.apply(index).exprId().id() for index in range(references.size()))
         found |= {names[number] for number in ids if number in names}
-        match node.getClass().getSimpleName():
+        match _kind(node):
             case "Project" | "Aggregate":
                 return found  # Nothing else passes these.
             case "Filter":
