@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fyrehose_twisted.journal.check import check
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError, JournalInUse
@@ -113,6 +114,19 @@ class TestCut:
         ]
         assert journal.recovery.cut == 0
         journal.append([record(4)])
+        journal.close()
+        assert (tmp_path / LOG).read_bytes() == hurt
+
+    def test_nor_does_it_go_if_no_frame_can_be_read(self, tmp_path: Path) -> None:
+        ends = fill(tmp_path, range(4))
+        without_mark(tmp_path)
+        (tmp_path / LOG).write_bytes((tmp_path / LOG).read_bytes()[:64].ljust(ends[-1], b"x"))
+        hurt = (tmp_path / LOG).read_bytes()
+        checked = check(LocalDirectory(tmp_path))
+        assert (checked.torn, checked.damaged) == (None, 1)
+        journal = start(tmp_path)
+        assert [(damage.name, damage.offset) for damage in journal.recovery.damages] == [(LOG, 64)]
+        journal.append([record(9)])
         journal.close()
         assert (tmp_path / LOG).read_bytes() == hurt
 

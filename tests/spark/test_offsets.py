@@ -204,7 +204,9 @@ def test_an_offset_of_another_source_is_refused() -> None:
             taken_apart(wrong)
 
 
-@pytest.mark.parametrize(("paths", "name"), [("ab", "one"), ("ab", "one,one"), ("ab", "one,"), ("a", "one,two")])
+@pytest.mark.parametrize(
+    ("paths", "name"), [("ab", "one"), ("ab", "one,one"), ("ab", "one,"), ("a", "one,two"), ("ab", "a,a,b")]
+)
 def test_each_place_has_a_name_of_its_own(paths: str, name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"has to give each of \d places a name of its own"):
         read_options({"paths": json.dumps(list(paths)), "name": name}, streaming=True)

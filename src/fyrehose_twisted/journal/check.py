@@ -21,6 +21,7 @@ from fyrehose_twisted.journal.loading import (
     gone,
     gone_with_file,
     is_gone_with_file,
+    may_be_begun,
     open_segment,
     same_journal,
 )
@@ -177,7 +178,7 @@ class _Check:
             return False
         mark = self.checked.mark
         if mark is None or not self._is_ours(mark):
-            return not segment.frames  # What cannot be read may have been durable.
+            return not segment.frames and may_be_begun(segment, damage.offset + damage.length)
         return (mark.segment, mark.offset) <= (segment.number, damage.offset)
 
     def _is_ours(self, mark: Mark) -> bool:

@@ -43,9 +43,10 @@ class JournalDamaged(JournalError):
 class JournalReplaced(JournalError):
     """Another journal lies where one was read from."""
 
-    def __init__(self, where: object, before: int, now: int) -> None:
+    def __init__(self, where: object, before: int | None, now: int | None) -> None:
         super().__init__(
-            f"{where} holds another journal now: its tag is {now:08x}, and that of the one read so far {before:08x}."
+            f"{where} holds another journal now: its tag is {now or 0:08x}, and that of the one read so far"
+            f" {before or 0:08x}."
             " Its numbers are not those of the old one: open it anew, from its beginning"
         )
 

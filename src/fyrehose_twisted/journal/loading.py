@@ -9,6 +9,7 @@ from typing import NamedTuple
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.contents import Contents
 from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.frames import HEADER
 from fyrehose_twisted.journal.index import read_index, write_index
 from fyrehose_twisted.journal.mark import MARK_NAME, Mark
 from fyrehose_twisted.journal.scan import Damage, Found, scan
@@ -132,6 +133,12 @@ def read_to(segment: Segment, file: IFile, limit: int) -> list[Damage]:
     size = file.size()
     damages = segment.read_on(file, min(size, limit)) if segment.end < min(size, limit) else []
     return damages + cut_short(segment, size, limit)
+
+
+def may_be_begun(segment: Segment, size: int) -> bool:
+    """Say whether a file without a good frame may be what a crash left of the first segment of a new journal, which
+    begins with an empty frame. If no mark says so, what is longer may have been durable."""
+    return size <= segment.end + HEADER.size
 
 
 def cut_short(segment: Segment, size: int, limit: int) -> list[Damage]:

@@ -99,9 +99,8 @@ def _decode(data: bytes, damages: list[Damage]) -> Mark | None:
     if _is_whole(second, MARK_BYTES - _MARK.size, _WATERMARKS_MAGIC):
         _, count, theirs = _WATERMARKS.unpack_from(second)
         if theirs == tag and count <= EPOCHS:
-            places = range(_WATERMARKS.size, _WATERMARKS.size + count * _WATERMARK.size, _WATERMARK.size)
-            watermarks = [_WATERMARK.unpack_from(second, place) for place in places]
-            return mark._replace(watermarks=tuple((epoch, position) for epoch, position in watermarks))
+            packed = second[_WATERMARKS.size :][: count * _WATERMARK.size]
+            return mark._replace(watermarks=tuple(_WATERMARK.iter_unpack(packed)))
     damages.append(Damage(MARK_NAME, _MARK.size, len(second), "the watermarks in it are not what was written"))
     return mark
 

@@ -25,6 +25,7 @@ from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, Journa
 from fyrehose_twisted.journal.layout import directory_name
 from fyrehose_twisted.journal.manifest import Manifest, SealedFile, read_manifest, write_manifest
 from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.segment_header import tags_differ
 
 NUMBERS = 1_000_000
 """Rows of a file."""
@@ -136,7 +137,7 @@ def final_files(reader: IJournalReader, out: Path) -> list[ExportedFile]:
 
 
 def _check_tag(directory: Path, manifest: Manifest, reader: IJournalReader, hint: str) -> None:
-    if None not in (manifest.tag, reader.tag) and manifest.tag != reader.tag:
+    if tags_differ(manifest.tag, reader.tag):
         raise JournalError(
             f"{directory} has files of another journal of {manifest.stream}, with tag {manifest.tag or 0:08x} instead"
             f" of {reader.tag:08x}: its numbers are other ones. {hint}"

@@ -15,6 +15,7 @@ from fyrehose_twisted.journal.loading import (
     gone_with_file,
     is_gone_with_file,
     load,
+    may_be_begun,
     open_segment,
     read_to,
     same_journal,
@@ -93,9 +94,9 @@ def recover(directory: IDirectory, stream: str) -> Recovery:
             if mark is not None and mark.segment == segment.number and not segment.ordered:
                 segment.damages += cut_short(segment, file.size(), mark.offset)
             file.close()
-        elif _is_unfinished(one, mark):
+        elif begun := _only_begun(one, mark):
             unfinished.append(segment.name)
-            recovery.cut += _size_of(segment)
+            recovery.cut += begun
             del recovery.segments[segment.number]
             continue
         elif _mend_last(one, recovery, mark):
@@ -137,24 +138,18 @@ def _is_cut_header(directory: IDirectory, damage: Damage) -> bool:
     return head[: len(MAGIC)] == MAGIC[: len(head)] or not any(head)
 
 
-def _is_unfinished(one: Opened, mark: Mark | None) -> bool:
-    """Say whether a crash came before the segment was more than begun: its first frame, which says where epochs begin,
-    is not whole."""
+def _only_begun(one: Opened, mark: Mark | None) -> int:
+    """Return the bytes of a segment if a crash came before it was more than begun: its first frame, which says where
+    epochs begin, is not whole. Otherwise 0."""
     segment = one.segment
-    if segment.number <= (0 if mark is None else mark.segment):
-        return False
     file: IFile = segment.directory.open(segment.name)
     try:
-        return not any(isinstance(what, Found) for what in segment.walk(file, segment.end, file.size()))
+        size: int = file.size()
+        if segment.number <= mark.segment if mark is not None else not may_be_begun(segment, size):
+            return 0
+        return 0 if any(isinstance(what, Found) for what in segment.walk(file, segment.end, size)) else size
     finally:
         file.close()
-
-
-def _size_of(segment: Segment) -> int:
-    file: IFile = segment.directory.open(segment.name)
-    size: int = file.size()
-    file.close()
-    return size
 
 
 def _mend_last(one: Opened, recovery: Recovery, mark: Mark | None) -> bool:

@@ -23,6 +23,7 @@ from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalReplaced, NotInJournal
 from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.segment_header import tags_differ
 from fyrehose_twisted.journal.tabular import Tabular
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.secret import check_secret
@@ -399,7 +400,7 @@ class RemoteReader(Tabular):
         """
         for info in self._remote.streams():
             if info.stream == self.stream:
-                if self.tag is not None and info.tag is not None and info.tag != self.tag:
+                if tags_differ(self.tag, info.tag):
                     raise JournalReplaced(f"{self._remote}, for {self.stream},", self.tag, info.tag)
                 known = self._bounds, self.damages
                 self._bounds = {row.epoch: Bounds(*row[1:]) for row in info.epochs}

@@ -28,6 +28,11 @@ OPEN_SUFFIX, FULL_SUFFIX, INDEX_SUFFIX = ".log", ".seg", ".idx"
 _NAME = re.compile(r"(\d{10})\.(?:log|seg)")
 
 
+def tags_differ(one: int | None, other: int | None) -> bool:
+    """Say whether two journals are not the same, as far as their tags are known."""
+    return one is not None and other is not None and one != other
+
+
 class SegmentHeader(NamedTuple):
     """What a segment says of itself."""
 

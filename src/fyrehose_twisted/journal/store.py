@@ -157,7 +157,10 @@ class Journal(Tabular):
     @property
     def damages(self) -> list[Damage]:
         """What was found damaged when it was opened, and what is gone and has not come again since."""
-        return [*self._damaged, *gone(self.catalog, self._damaged)]
+        catalog = self.catalog
+        if all(catalog.nexts.get(epoch, 0) >= floor for epoch, floor in catalog.floors.items()):
+            return self._damaged[:]  # Anybody may ask, and to look through all that is lost takes long.
+        return [*self._damaged, *gone(catalog, self._damaged)]
 
     # Writing
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
 from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.segment_header import tags_differ
 from fyrehose_twisted.spark.origins import Origin, address_of
 
 Offset = dict[str, Any]
@@ -114,7 +115,7 @@ def resolved(offset: Offset, origins: Sequence[Origin], *, fail: bool) -> Checkp
         here = [origin for origin in origins if origin.stream == stream]
         tag = None if known.tags is None else known.tags.get((key, stream))
         found = next((origin for origin in here if key_of(origin) == key), None)
-        if found is not None and None not in (tag, found.tag) and found.tag != tag:
+        if found is not None and tags_differ(tag, found.tag):
             if fail:
                 raise UnknownJournal(_replaced(key, stream, tag, found, known))
             renamed[key, stream] = None

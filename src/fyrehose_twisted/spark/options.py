@@ -204,8 +204,10 @@ def _places(options: Mapping[str, str]) -> tuple[Place, ...]:
             'say where the journals are: .load("/directory"), or .option("journal", "HOST:PORT,HOST:PORT"), not both'
         )
     where = [f"path={path}" for path in paths] or [f"journal={server.strip()}" for server in servers.split(",")]
-    names = [name.strip() for name in options.get("name", "").split(",")] if options.get("name") else [""] * len(where)
-    if len(names) != len(where) or (any(names) and len({*names, ""}) <= len(names)):
+    if not options.get("name"):
+        return tuple(map(Place, where))
+    names = [name.strip() for name in options["name"].split(",")]
+    if len(names) != len(where) or len({*names} - {""}) != len(where):
         raise ConfigurationError(
             f"name {options['name']!r} has to give each of {len(where)} places a name of its own, with commas between"
         )

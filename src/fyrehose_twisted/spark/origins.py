@@ -14,6 +14,7 @@ from fyrehose_twisted.journal.errors import JournalError, JournalReplaced
 from fyrehose_twisted.journal.layout import journal_directories
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.remote import RemoteJournal, RemoteReader
+from fyrehose_twisted.journal.segment_header import tags_differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +74,15 @@ def reader_of(origin: Origin) -> JournalReader | RemoteReader:
     """
     key = os.getpid(), origin.path or (origin.server, origin.stream, origin.secret)
     reader = _readers.get(key)
-    if reader is not None and _is_other(reader, origin):
+    if reader is not None and tags_differ(reader.tag, origin.tag):
         reader = None
     if reader is None:
         for other in [known for known in _readers if known[0] != key[0]]:
             del _readers[other]
         reader = _readers[key] = origin.open()
-        if _is_other(reader, origin):
-            raise JournalReplaced(origin.journal, origin.tag or 0, reader.tag or 0)
+        if tags_differ(reader.tag, origin.tag):
+            raise JournalReplaced(origin.journal, origin.tag, reader.tag)
     return reader
-
-
-def _is_other(reader: JournalReader | RemoteReader, origin: Origin) -> bool:
-    return None not in (origin.tag, reader.tag) and reader.tag != origin.tag
 
 
 def _found(journal: str, path: str, name: str) -> Origin:
