@@ -351,6 +351,10 @@ class IJournalReader(IJournalContents):
         :raises JournalDamaged: if something is damaged and there is no ``on_damage``.
         """
 
+    def stored(epoch: int, first: int, last: int, on_damage: Any = None, *, take: Any = ...) -> Any:
+        """Return an iterator of lists of what stands in segments, also of what was replaced, as
+        :meth:`JournalReader.stored <fyrehose_twisted.journal.reader.JournalReader.stored>` does."""
+
     def to_arrow(
         columns: Sequence[str] = ...,
         *,

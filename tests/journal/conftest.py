@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fyrehose_twisted.cli import main
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.retention import Retention
@@ -16,6 +18,7 @@ STREAM = "fyrehose://test"
 
 NewPath = Callable[[], Path]
 MakeJournal = Callable[..., Any]
+Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +50,18 @@ def make_journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mak
     yield make
     for journal in made:
         journal.close()
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Run ``fyrehose journal``; return its status, and what it wrote on standard output and standard error."""
+
+    def run(*arguments: Any) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["journal", *map(str, arguments)])
+        sys.stdout.flush()
+        out, err = capfdbinary.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, out.decode(errors="surrogateescape"), err.decode()
+
+    return run

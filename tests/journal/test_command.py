@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.cli import main
 from fyrehose_twisted.fyrehose.envelope import wrap as enveloped
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.segment_header import SegmentHeader
@@ -46,19 +45,6 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def path(root: Path) -> Path:
     return root / "fyrehose-ticks"
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
-    def run(*arguments: Any) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["journal", *map(str, arguments)])
-        sys.stdout.flush()
-        out, err = capfdbinary.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, out.decode(errors="surrogateescape"), err.decode()
-
-    return run
 
 
 def spoil(file: Path, offset: int) -> None:

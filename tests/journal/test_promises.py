@@ -26,10 +26,10 @@ from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.sim.disk import Disk
 
-from .test_command import Run, run  # noqa: F401
-
 STREAM = "fyrehose://promises"
 LOG = "0000000001.log"
+
+Run = Callable[..., tuple[int, str, str]]
 
 
 def records(numbers: range, word: bytes = b"first", epoch: int = 3) -> list[Record]:
@@ -77,7 +77,7 @@ class TestEndOfOpenSegment:
             assert (bounds.next, bounds.last) == (9_000, 9_999)
 
     @pytest.mark.parametrize("words", [("ls",), ("cat",), ("check",), ("seal",)])
-    def test_commands_fail(self, damaged: Path, run: Run, words: tuple[str, ...]) -> None:  # noqa: F811
+    def test_commands_fail(self, damaged: Path, run: Run, words: tuple[str, ...]) -> None:
         before = (damaged / LOG).read_bytes()
         status, out, err = run(*words, damaged.parent)
         assert status == 1
@@ -95,7 +95,7 @@ class TestEndOfOpenSegment:
         assert "numbers 9000 to 9999 of epoch 3: the checksum of the body is wrong; left out" in line
         assert cat.damaged == 1
 
-    def test_what_is_asked_for_before_it_is_all_there(self, damaged: Path, run: Run) -> None:  # noqa: F811
+    def test_what_is_asked_for_before_it_is_all_there(self, damaged: Path, run: Run) -> None:
         status, out, err = run("cat", damaged.parent, "--to", "8999")
         assert (status, len(out.splitlines()), err) == (0, 9_000, "")
 
@@ -150,7 +150,7 @@ class TestEndOfOpenSegment:
             assert bounds.next == 10_000
             assert [damage.name for damage in journal.damages] == [LOG]
 
-    def test_what_nobody_has_can_be_declared_lost(self, damaged: Path, run: Run) -> None:  # noqa: F811
+    def test_what_nobody_has_can_be_declared_lost(self, damaged: Path, run: Run) -> None:
         status, out, _ = run("repair", damaged.parent, "--declare-lost", "--dry-run")
         assert (status, "to do: declare lost in epoch 3, for nobody has them: 9000 to 9999" in out) == (0, True)
         assert run("repair", damaged.parent)[0] == 0

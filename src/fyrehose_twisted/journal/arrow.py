@@ -21,9 +21,9 @@ from fyrehose_twisted.journal.endings import lost_epoch, why_it_ends
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
 from fyrehose_twisted.journal.gaps import is_long, long_gaps
 from fyrehose_twisted.journal.parquet import pieces
-from fyrehose_twisted.journal.reader import JournalReader, stored
+from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.journal.schema import LOST, OK, RECORD, arrow_schema, check_columns
+from fyrehose_twisted.journal.schema import LOST, OK, arrow_schema, check_columns
 from fyrehose_twisted.journal.segment import Take
 
 BATCH_ROWS, BATCH_BYTES = 65_536, 16 * 2**20
@@ -34,6 +34,7 @@ PIECE_BYTES = 2**28
 
 
 _locks: WeakKeyDictionary[IJournalReader, Lock] = WeakKeyDictionary()
+"""Who reads a table holds that of the journal."""
 
 
 class Span(NamedTuple):
@@ -54,18 +55,17 @@ class Span(NamedTuple):
 
 def to_arrow(
     reader: IJournalReader,
-    columns: Sequence[str] = RECORD,
+    columns: Sequence[str],
+    epoch: int | None,
+    ends: tuple[int | None, int | None],
     *,
-    epoch: int | None = None,
-    first: int | None = None,
-    last: int | None = None,
-    fail_on_data_loss: bool = True,
+    fail_on_data_loss: bool,
 ) -> Any:
     """Return what a journal has below its watermarks, as :meth:`~fyrehose_twisted.journal.tabular.Tabular.to_arrow`
     has it."""
-    names = check_columns(columns)
+    names, (first, last) = check_columns(columns), ends
     epochs = reader.epochs() if epoch is None else [epoch]
-    if epoch is None and len(epochs) > 1 and (first, last) != (None, None):
+    if epoch is None and len(epochs) > 1 and ends != (None, None):
         raise ConfigurationError(f"{reader.stream} has epochs {', '.join(map(str, epochs))}: say which")
     if fail_on_data_loss and last is None:
         for damage in [*map(partial(why_it_ends, reader), epochs), lost_epoch(reader)]:
@@ -271,7 +271,7 @@ class _Rows:
         """Yield rows, those of lost numbers among them, and up to where."""
         part = self._part
         if self._raw:
-            for window in stored(self._reader, part.epoch, at, part.last, on_damage, take=self._take):
+            for window in self._reader.stored(part.epoch, at, part.last, on_damage, take=self._take):
                 here = np.unique(np.concatenate([one.block.positions for one in window]))
                 self._held += len(here)
                 rows = [_Piece(some, one.segment) for one in window for some in pieces(one.block, PIECE_BYTES)]

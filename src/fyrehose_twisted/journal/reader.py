@@ -303,19 +303,3 @@ def open_reader(path: Path) -> JournalReader:
     :raises JournalError: if there is none, or it cannot be read.
     """
     return JournalReader(LocalDirectory(path))
-
-
-def stored(
-    reader: IJournalReader,
-    epoch: int,
-    first: int,
-    last: int,
-    on_damage: Callable[[Damage], object] | None = None,
-    *,
-    take: Take = Take.ALL,
-) -> Iterator[list[Stored]]:
-    """Return what stands in segments: see :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`. Of a journal
-    that a server reads, only what it gives can be seen: its segment is ``""``, and nothing is there twice."""
-    if isinstance(reader, JournalReader):
-        return reader.stored(epoch, first, last, on_damage, take=take)
-    return ([Stored("", block)] for block in reader.read(epoch, first, last, on_damage))

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from fyrehose_twisted.journal.catalog import Stored
+from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.schema import RECORD
+from fyrehose_twisted.journal.segment import Take
 
 
 class Tabular:
     """What all journals can do that can be read. Tables of one journal may be read in several threads."""
 
     __slots__ = ()
+
+    def stored(
+        self,
+        epoch: int,
+        first: int,
+        last: int,
+        on_damage: Callable[[Damage], object] | None = None,
+        *,
+        take: Take = Take.ALL,
+    ) -> Iterator[list[Stored]]:
+        """Return what stands in segments: see :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`.
+
+        Here that is what :meth:`read` gives: the segment is ``""``, and nothing is there twice.
+        """
+        reader: Any = self
+        return ([Stored("", block)] for block in reader.read(epoch, first, last, on_damage))
 
     def to_arrow(
         self,
@@ -45,8 +64,7 @@ class Tabular:
         from fyrehose_twisted.journal.arrow import to_arrow
 
         reader: Any = self
-        where = {"epoch": epoch, "first": first, "last": last}
-        return to_arrow(reader, columns, **where, fail_on_data_loss=fail_on_data_loss)
+        return to_arrow(reader, columns, epoch, (first, last), fail_on_data_loss=fail_on_data_loss)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return all of it to whoever speaks the PyCapsule interface of Arrow, such as Polars and DuckDB."""

@@ -12,7 +12,6 @@ from fyrehose_twisted.journal.block import Block, Numbers, joined, merged, runs_
 from fyrehose_twisted.journal.catalog import Stored
 from fyrehose_twisted.journal.errors import NotInJournal
 from fyrehose_twisted.journal.loading import NOWHERE
-from fyrehose_twisted.journal.reader import stored
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.spark.verify.agreement import Rows, unlike
@@ -94,7 +93,7 @@ class Reading:
         first = self._first
         while first <= self._last:
             try:
-                for window in stored(self._reader, self._part.epoch, first, self._last, self._take_damage):
+                for window in self._reader.stored(self._part.epoch, first, self._last, self._take_damage):
                     first = max(one.block.last for one in window) + 1
                     yield window
                 return
