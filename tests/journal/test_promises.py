@@ -140,6 +140,10 @@ class TestEndOfOpenSegment:
             assert [(one.first, one.last) for one in reader.damages] == [(None, None), (9_000, 9_999)]
         with closing(open_journal(tmp_path, STREAM)) as journal:
             assert journal.append(records(range(9_000, 9_001), b"other")) == 0
+            assert [damage.first for damage in journal.damages] == [None, 9_000]
+            journal.append(records(range(9_000, 10_000)), again=True)
+            journal.commit()
+            assert [damage.first for damage in journal.damages] == [None]
 
     def test_those_who_have_it_from_where_it_came_put_it_back(self, damaged: Path) -> None:
         with closing(open_journal(damaged.parent, STREAM)) as journal:
@@ -326,6 +330,9 @@ def test_nor_does_it_if_the_file_was_cut(damaged: Path) -> None:
         last = list(reader.segments[0].shelves[3])[-1]
     os.truncate(damaged / LOG, last.offset + last.size)
     with pytest.raises(JournalDamaged, match="the file ends before them"):
+        seal(LocalDirectory(damaged), STREAM, 0)
+    # From now on another segment is the last, and only the mark knows of what there was.
+    with pytest.raises(JournalDamaged, match="they were readable once"):
         seal(LocalDirectory(damaged), STREAM, 0)
 
 
