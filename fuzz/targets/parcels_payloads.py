@@ -8,9 +8,9 @@ from fuzz.checks import attempt, check_size
 from fuzz.seeds import draw
 from fuzz.targets.parcels_codec import MESSAGES
 from fyrehose_twisted.parcels.cbor import BadParcel
-from fyrehose_twisted.parcels.payloads import NAMES, PayloadWriter, read_payload
+from fyrehose_twisted.parcels.payloads import WIRE_NAMES, PayloadWriter, read_payload
 
-KINDS = sorted(NAMES.values())
+KINDS = sorted(WIRE_NAMES.values())
 
 
 def seeds() -> Iterable[bytes]:

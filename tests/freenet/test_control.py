@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -14,8 +14,17 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import PublishRefused, TooManyStreams
-from fyrehose_twisted.freenet.control import MAX_PUBLISHING, Control
-from fyrehose_twisted.freenet.events import Attached, Packet, Restarting
+from fyrehose_twisted.freenet.control import CHANGES, MAX_PUBLISHING, Control
+from fyrehose_twisted.freenet.events import (
+    Attached,
+    Dropped,
+    Packet,
+    Renumbered,
+    Restarting,
+    Subscribed,
+    SubscribeFailed,
+)
+from fyrehose_twisted.freenet.listeners import StreamChange
 from fyrehose_twisted.freenet.signing import MARK
 from fyrehose_twisted.net.control import MAX_CLIENTS, ControlFactory
 from fyrehose_twisted.net.json_lines import MAX_QUESTION
@@ -257,3 +266,28 @@ def test_whatever_is_asked_is_answered(questions: list[dict[str, Any]]) -> None:
     client = Client(ControlFactory(lambda gone: Control(service, gone)))
     for question in questions:
         assert len(client.ask(question)) == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (Subscribed(KEY, 0.5, True), {"change": "Subscribed", "root": 0.5, "is_root": True}),
+        (SubscribeFailed(KEY, "overload"), {"change": "SubscribeFailed", "reason": "overload"}),
+        (Restarting(KEY, "cycle"), {"change": "Restarting", "reason": "cycle"}),
+        (Attached(KEY, 1), {"change": "Attached", "parent": "0000000000000001"}),
+        (Attached(KEY, None), {"change": "Attached", "parent": None}),
+        (Dropped(KEY), {"change": "Dropped"}),
+        (Renumbered(KEY, 7), {"change": "Renumbered", "first": 7}),
+    ],
+)
+def test_each_change_of_a_stream_reaches_a_client_under_a_fixed_name(
+    event: StreamChange, line: dict[str, Any], client: Client, service: Service
+) -> None:
+    client.ask({"ask": "subscribe", "key": KEY.hex()})
+    (listener,) = service.listeners
+    listener.stream_changed(event)
+    assert client.read() == [{"key": KEY.hex(), **line}]
+
+
+def test_every_change_of_a_stream_has_a_fixed_name() -> None:
+    assert set(CHANGES) == set(get_args(StreamChange))

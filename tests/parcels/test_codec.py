@@ -50,6 +50,7 @@ from fyrehose_twisted.parcels.messages import (
     Welcome,
     node_id,
 )
+from fyrehose_twisted.parcels.payloads import WIRE_NAMES
 
 Vector = dict[str, Any]
 
@@ -290,7 +291,7 @@ class TestRoundTrip:
         head = data[1 : 1 + data[0]]
         kind = type(message)
         answers = {Welcome, Refused, VoteGiven, Appended, StateTaken, Published, NotPublished, Fetched}
-        name = kind.__name__.encode()
+        name = WIRE_NAMES[kind].encode()
         flag = b"\xf5" if kind in answers else b"\xf4"
         start = b"\xa5\x6bis_response" + flag + b"\x6bparcel_type" + bytes([0x60 + len(name)]) + name
         assert head.startswith(start + b"\x62id\x19\xeb\xec\x64size")

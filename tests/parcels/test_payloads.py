@@ -43,7 +43,7 @@ from fyrehose_twisted.parcels.messages import (
     VoteGiven,
     Welcome,
 )
-from fyrehose_twisted.parcels.payloads import ANSWERS, NAMES, EntryWriter, PayloadWriter, read_payload
+from fyrehose_twisted.parcels.payloads import ANSWERS, WIRE_NAMES, EntryWriter, PayloadWriter, read_payload
 
 NONCE, PROOF = bytes(16), bytes(range(32))
 EVENTS = Entry(3, EntryKind.EVENTS, (Run("Ivan", 1, 5, (b"one", b"")), Run("Vera", 2, 1, ())))
@@ -93,7 +93,32 @@ EXAMPLES: list[tuple[Message, list[Any]]] = [
     (Fetched(1, (("p", 1, 2, b"x"),)), [1, [["p", 1, 2, b"x"]]]),
 ]
 
-CONTENT = {type(message).__name__: content for message, content in EXAMPLES}
+ON_THE_WIRE = {
+    type(message): name
+    for (message, _), name in zip(
+        EXAMPLES,
+        [
+            "Hello",
+            "Welcome",
+            "Proof",
+            "Refused",
+            "Beat",
+            "VoteAsked",
+            "VoteGiven",
+            "Append",
+            "Appended",
+            "StatePart",
+            "StateTaken",
+            "Publish",
+            "Published",
+            "NotPublished",
+            "Fetch",
+            "Fetched",
+        ],
+        strict=True,
+    )
+}
+CONTENT = {ON_THE_WIRE[type(message)]: content for message, content in EXAMPLES}
 MESSAGES = {type(message): message for message, _ in EXAMPLES}
 
 
@@ -121,13 +146,13 @@ def changed(content: Any, place: Sequence[int], value: Any) -> Any:
 class TestLayout:
     def test_every_message_of_our_own_is_here_with_all_of_its_fields(self) -> None:
         known = set(get_args(Message)) - {Parcel}
-        assert set(NAMES) == set(MESSAGES) == known
-        assert {kind: kind.__name__ for kind in known} == NAMES
+        assert set(WIRE_NAMES) == set(MESSAGES) == known
+        assert WIRE_NAMES == ON_THE_WIRE
         for kind in known:
-            assert len(CONTENT[kind.__name__]) == len(kind._fields)
+            assert len(CONTENT[WIRE_NAMES[kind]]) == len(kind._fields)
 
     def test_answers_are_those_that_answer(self) -> None:
-        assert {kind.__name__ for kind in ANSWERS} == {
+        assert {WIRE_NAMES[kind] for kind in ANSWERS} == {
             "Welcome",
             "Refused",
             "VoteGiven",
@@ -143,7 +168,7 @@ class TestLayout:
         data = write(message)
         assert loads(data) == content
         assert data == dumps(content)
-        assert read_payload(type(message).__name__, data) == message
+        assert read_payload(ON_THE_WIRE[type(message)], data) == message
 
     def test_the_numbers_of_modes_are_those_of_the_reference(self) -> None:
         assert [loads(write(Beat(mode, 0, 0)))[0] for mode in Mode] == [0, 1, 2, 3, 4, 5]
@@ -250,7 +275,7 @@ class TestReading:
 
 
 def kind_of(name: str) -> type[Any]:
-    return next(kind for kind in MESSAGES if kind.__name__ == name)
+    return next(kind for kind in MESSAGES if ON_THE_WIRE[kind] == name)
 
 
 def item(major: int, length: int) -> bytes:

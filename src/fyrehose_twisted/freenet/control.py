@@ -34,7 +34,15 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import FyrehoseError, PublishRefused, UnencodableMessage
-from fyrehose_twisted.freenet.events import Packet
+from fyrehose_twisted.freenet.events import (
+    Attached,
+    Dropped,
+    Packet,
+    Renumbered,
+    Restarting,
+    Subscribed,
+    SubscribeFailed,
+)
 from fyrehose_twisted.freenet.listeners import StreamChange
 from fyrehose_twisted.freenet.messages import MAX_PACKET, NONE_SEEN
 from fyrehose_twisted.freenet.signing import body, parse_key
@@ -45,6 +53,17 @@ from fyrehose_twisted.net.link import Link, LinkLimits
 
 MAX_PUBLISHING = 256
 """Packets of one client that may be waited for; then no more is read from it."""
+
+CHANGES: dict[type[StreamChange], tuple[str, tuple[str, ...]]] = {
+    Subscribed: ("Subscribed", ("key", "root", "is_root")),
+    SubscribeFailed: ("SubscribeFailed", ("key", "reason")),
+    Restarting: ("Restarting", ("key", "reason")),
+    Attached: ("Attached", ("key", "parent")),
+    Dropped: ("Dropped", ("key",)),
+    Renumbered: ("Renumbered", ("key", "first")),
+}
+"""Name of each change of a stream and of its fields, as clients get them. They are public, whatever the events are
+called."""
 
 
 @implementer(IFreenetListener)
@@ -92,7 +111,8 @@ class Control(Link):
     def stream_changed(self, event: StreamChange) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IFreenetListener`."""
         if event.key in self._following:
-            change: dict[str, Any] = {**event._asdict(), "key": event.key.hex(), "change": type(event).__name__}
+            name, fields = CHANGES[type(event)]
+            change: dict[str, Any] = {**dict(zip(fields, event, strict=True)), "key": event.key.hex(), "change": name}
             if change.get("parent") is not None:
                 change["parent"] = f"{change['parent']:016x}"
             self.send([change])

@@ -11,7 +11,7 @@ from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
 from fyrehose_twisted.parcels.cbor import BadParcel, integer
 from fyrehose_twisted.parcels.heads import Head, empty_heads, read_head, read_neighbours, write_parcel
 from fyrehose_twisted.parcels.messages import MAX_DATA, MAX_HEAD, Message, NodeInfo, Parcel, ParcelType
-from fyrehose_twisted.parcels.payloads import ANSWERS, NAMES, PayloadWriter, is_ours, read_payload
+from fyrehose_twisted.parcels.payloads import ANSWERS, WIRE_NAMES, PayloadWriter, is_ours, read_payload
 
 __all__ = ["MAX_PARCEL", "BadParcel", "ParcelCodec", "ParcelDecoder"]
 
@@ -49,7 +49,7 @@ class ParcelCodec:
 
     def _heads(self, kind: type) -> tuple[tuple[bytes, ...], bytes]:
         """Return what comes before the size, by the number of bytes that it takes, and what comes behind it."""
-        start, end = empty_heads(kind in ANSWERS, NAMES[kind], self.node_id)
+        start, end = empty_heads(kind in ANSWERS, WIRE_NAMES[kind], self.node_id)
         return tuple(bytes((len(start) + taken + len(end),)) + start for taken in range(4)), end
 
     def decoder(self) -> ParcelDecoder:

@@ -35,20 +35,27 @@ from fyrehose_twisted.parcels.messages import (
     MAX_DATA,
     Append,
     Appended,
+    Beat,
     Entry,
     EntryKind,
+    Fetch,
     Fetched,
+    Hello,
     Member,
     Message,
     Mode,
     NotPublished,
     Parcel,
+    Proof,
+    Publish,
     Published,
     Refusal,
     Refused,
     Run,
+    StatePart,
     StateTaken,
     View,
+    VoteAsked,
     VoteGiven,
     Welcome,
 )
@@ -222,10 +229,27 @@ _KINDS: dict[type[Any], tuple[Kind, ...]] = {
 ANSWERS = frozenset((Welcome, Refused, VoteGiven, Appended, StateTaken, Published, NotPublished, Fetched))
 """Those whose head says that they are a response."""
 
-NAMES = {kind: kind.__name__ for kind in _KINDS}
-"""Types of our own parcels as they stand in a head."""
+WIRE_NAMES: dict[type[Any], str] = {
+    Hello: "Hello",
+    Welcome: "Welcome",
+    Proof: "Proof",
+    Refused: "Refused",
+    Beat: "Beat",
+    VoteAsked: "VoteAsked",
+    VoteGiven: "VoteGiven",
+    Append: "Append",
+    Appended: "Appended",
+    StatePart: "StatePart",
+    StateTaken: "StateTaken",
+    Publish: "Publish",
+    Published: "Published",
+    NotPublished: "NotPublished",
+    Fetch: "Fetch",
+    Fetched: "Fetched",
+}
+"""Types of our own parcels as a head names them. They are part of the protocol, whatever the classes are called."""
 
-_READERS = {kind.__name__: (kind, [each.read for each in kinds]) for kind, kinds in _KINDS.items()}
+_READERS = {WIRE_NAMES[kind]: (kind, [each.read for each in kinds]) for kind, kinds in _KINDS.items()}
 
 
 def is_ours(name: str) -> bool:
