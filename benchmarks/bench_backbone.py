@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from fyrehose_twisted.fyrehose.codec import encode, encode_push
 from fyrehose_twisted.fyrehose.messages import Flags, Keepalive
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 
 HERE = Path(__file__).parent
 TICKS = os.sysconf("SC_CLK_TCK")

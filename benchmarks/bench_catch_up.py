@@ -28,7 +28,7 @@ from twisted.internet import defer, task
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
 from fyrehose_twisted.fyrehose.service import join
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 
 BIN = Path(sys.executable).parent
 PATIENCE = 120.0

@@ -36,7 +36,7 @@ from race.machine import describe
 
 from fyrehose_twisted.freenet.experiments import Topology
 from fyrehose_twisted.freenet.experiments.study import GreedyStudy, study
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 
 PARTS = ("table", "growth", "million", "swap", "beside")
 TOO_BUSY = 0.1

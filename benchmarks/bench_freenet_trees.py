@@ -34,7 +34,7 @@ from freenet.trees import KEYS, REPAIRS, SUBSCRIBERS, TREES, WAYS, Way, grow, me
 from race.machine import describe
 
 from fyrehose_twisted.freenet.experiments import Policy, Topology
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 
 PARTS = ("reference", "repair", "speed", "growth")
 WANTED_SECONDS, WANTED_MEMORY = 120.0, 4096.0

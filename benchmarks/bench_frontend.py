@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from race.servers import Broker, Missing, start_ours, start_redis
 
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PATIENCE = 30.0

@@ -39,7 +39,7 @@ from parcels.nodes import Unfit
 from parcels.other_load import Busy, idle, share_of_others
 from race.servers import Missing
 
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 
 RELAY, OTHERS, FAILOVER, PROFILE = "relay", "others", "fail-over", "profile"
 PARTS = (RELAY, OTHERS, FAILOVER, PROFILE)

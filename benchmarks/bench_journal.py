@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from rivals import FIRST, FROM_ROWS, LAST, OURS, TIDY, Factory, PlainFile, Row, available
 
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 
 KINDS = ("append", "interval", "latency", "range", "scan", "recovery", "size")
 PLAIN = "plain file"

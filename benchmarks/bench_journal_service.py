@@ -45,9 +45,9 @@ from fyrehose_twisted.journal.layout import directory_name
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.remote import connect
 from fyrehose_twisted.journal.store import open_journal
-from fyrehose_twisted.net.bursts import ROOM, BurstSocket, gather
+from fyrehose_twisted.net.gso import ROOM, BurstSocket, gather
 from fyrehose_twisted.net.udp import KERNEL_BUFFER
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.record import Record
 
 HERE = Path(__file__).parent

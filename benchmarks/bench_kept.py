@@ -33,7 +33,7 @@ from urllib.request import urlopen
 from race.machine import describe
 from race.servers import NATS, PATIENCE, Broker, Missing, free_port, program, start_ours
 
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 
 Publish = Callable[[bytes], Awaitable[object]]
 

@@ -51,7 +51,7 @@ from parcels.syncobj import SyncObjCluster
 from race.machine import describe
 from race.servers import Missing, program
 
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 
 OURS, ETCD, ETCD_FSYNC, SYNCOBJ, FAILOVER = "ours", "etcd", "etcd with fsync", "PySyncObj", "fail-over"
 PARTS = (OURS, ETCD, ETCD_FSYNC, SYNCOBJ, FAILOVER)

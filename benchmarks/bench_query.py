@@ -41,7 +41,7 @@ from race.servers import CLIENT_CORE, Broker, Missing, free_port, pin, start_red
 
 from fyrehose_twisted.fyrehose.envelope import wrap
 from fyrehose_twisted.journal.store import Journal, open_journal
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.record import Record
 
 BIN = Path(sys.executable).parent

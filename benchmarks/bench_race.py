@@ -40,7 +40,7 @@ from race.latency import Pace
 from race.machine import describe
 from race.servers import C_RELAY, NATS, OURS, PLAIN, REDIS, ZEROMQ, Broker, Brokers
 
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 
 PARTS = ("broker", "subscriber", "latency", "repair", "crowd")
 FAN_OUTS, SIZES = (1, 4, 16), (64, 128, 1_024)

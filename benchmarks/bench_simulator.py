@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from twisted.internet.task import Clock
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.driver import NodeDriver
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.fyrehose.backbone import Backbone
@@ -33,8 +34,7 @@ from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.forwarding import RandomForward
 from fyrehose_twisted.interfaces import Drained, INode
-from fyrehose_twisted.net.batch import Batch
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.sim.clock import HeapClock
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link

@@ -32,7 +32,7 @@ from fyrehose_twisted.journal.parquet import export
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.seal import seal
 from fyrehose_twisted.journal.store import Journal, open_journal
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.record import Record
 
 if TYPE_CHECKING:

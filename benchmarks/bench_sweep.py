@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.spark.experiments.grid import Cell, Grid, make_grid
 from fyrehose_twisted.spark.experiments.network import run_network
 from fyrehose_twisted.spark.experiments.rows import TOOK, row_of

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 
 LABEL = 22
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from zope.interface import implementer
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.interfaces import Drained, IDatagramNode
-from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.sim import mishaps
 from fyrehose_twisted.sim.invariants import Invariant
 from fyrehose_twisted.sim.scenario import Scenario

@@ -17,10 +17,10 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.protocol import DatagramProtocol
 from zope.interface import implementer
 
+from fyrehose_twisted.datagrams import Batch, Run
 from fyrehose_twisted.effects import Address, Burst
 from fyrehose_twisted.interfaces import IBatchReceiver
-from fyrehose_twisted.net.batch import Batch, Run
-from fyrehose_twisted.net.names import parse_host_port
+from fyrehose_twisted.net.host_port import parse_host_port
 from fyrehose_twisted.net.udp import DatagramPort, listen
 
 MAX_CLIENTS = 64

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fyrehose_twisted import boot
-from fyrehose_twisted.boot import read_boot_id
+from fyrehose_twisted.process import boot_id as boot
+from fyrehose_twisted.process.boot_id import read_boot_id
 
 
 def test_it_has_16_bytes() -> None:

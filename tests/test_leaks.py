@@ -14,7 +14,7 @@ LEAKING = """
 import io, os, signal, socket, subprocess, sys, threading
 from pathlib import Path
 import pytest
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 from twisted.internet.defer import fail
 
 KEPT, STOP = [], threading.Event()

@@ -16,7 +16,7 @@ from twisted.logger import FileLogObserver, ILogObserver, Logger, LogLevel, LogP
 from twisted.python.failure import Failure
 from twisted.python.log import LogPublisher as LegacyPublisher
 
-from fyrehose_twisted import logs
+from fyrehose_twisted.process import logs
 
 JSON_SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 

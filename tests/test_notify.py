@@ -13,9 +13,9 @@ import pytest
 from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import capturedLogs
 
-from fyrehose_twisted import reload
-from fyrehose_twisted.notify import Supervisor
-from fyrehose_twisted.reload import Reloading
+from fyrehose_twisted.process import sighup
+from fyrehose_twisted.process.sd_notify import Supervisor
+from fyrehose_twisted.process.sighup import Reloading
 
 Told = Callable[[], list[dict[str, str]]]
 
@@ -174,7 +174,7 @@ def test_nobody_to_tell(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("hangup")
 def test_a_signal(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: Told) -> None:
     supervisor = Supervisor(environment)
-    monkeypatch.setattr(reload, "supervisor", supervisor)
+    monkeypatch.setattr(sighup, "supervisor", supervisor)
     reactor = Turning()
     supervisor.ready(reactor)
     told()

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = """
 import sys
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 for _ in ProgressBar(range(50), desc="outer", unit=" steps"):
     for _ in ProgressBar(range(20), desc="inner", leave=False, mininterval=0):
         pass
@@ -23,7 +23,7 @@ for _ in ProgressBar(range(50), desc="outer", unit=" steps"):
 
 INTERRUPTED = """
 import sys
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 
 def interrupted(at):
     lines = iter(range(at))
@@ -94,7 +94,7 @@ def test_a_signal_may_come_while_it_is_made() -> None:
 def test_it_is_the_only_way_to_show_progress() -> None:
     files = [file for folder in ("src", "examples", "benchmarks", "fuzz") for file in (ROOT / folder).rglob("*.py")]
     bars = {str(file.relative_to(ROOT)) for file in files if re.search(r"import tqdm|tqdm\(", file.read_text())}
-    assert bars == {"src/fyrehose_twisted/progress.py"}
+    assert bars == {"src/fyrehose_twisted/process/progress.py"}
     sessions = {
         file.name
         for file in files

@@ -13,7 +13,16 @@ import pytest
 from twisted.logger import LogLevel, capturedLogs
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.reload import Reloading, changes, limits_of, positive, read_limits, texts, whole, with_limits
+from fyrehose_twisted.process.sighup import (
+    Reloading,
+    changes,
+    limits_of,
+    positive,
+    read_limits,
+    texts,
+    whole,
+    with_limits,
+)
 
 KNOWN = {"count": whole(1, 10), "rate": positive, "names": texts}
 

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, capturedLogs
 
-from fyrehose_twisted.repeating import REPORT_INTERVAL, Repeating
+from fyrehose_twisted.process.repeating import REPORT_INTERVAL, Repeating
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fyrehose_twisted"
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from twisted.application.service import ServiceMaker
 
-from fyrehose_twisted.boot import _BOOT_ID_PATH
 from fyrehose_twisted.fyrehose.frontend.config import RELOADED as OF_FRONTEND
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.tap import LIMITS
+from fyrehose_twisted.process.boot_id import _BOOT_ID_PATH
+from fyrehose_twisted.process.sighup import limits_of, read_limits
 from fyrehose_twisted.query.config import RELOADED as OF_QUERY
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.reload import limits_of, read_limits
 
 UNITS = Path(__file__).parents[1] / "deploy" / "systemd"
 SERVICES = sorted(path.name for path in UNITS.glob("*.service"))

@@ -9,6 +9,7 @@ from random import Random
 from fuzz.choices import Choices, piece
 from fuzz.seeds import bytes_of, draw
 from fuzz.targets.fyrehose_codec import PACKETS
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.errors import PublishQueueFull
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.codec import decode, encode
@@ -17,7 +18,6 @@ from fyrehose_twisted.fyrehose.envelope import wrap
 from fyrehose_twisted.fyrehose.events import Delivered
 from fyrehose_twisted.fyrehose.messages import Deliver, Forward, KeepaliveAck
 from fyrehose_twisted.fyrehose.reassembly import Lost
-from fyrehose_twisted.net.batch import Batch
 
 BACKBONE = ("192.0.2.1", 2323)
 PEERS = [BACKBONE, ("192.0.2.8", 4002), ("198.51.100.1", 0)]

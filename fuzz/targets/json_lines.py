@@ -7,7 +7,7 @@ from functools import partial
 
 from fuzz.checks import attempt, check_stream
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
-from fyrehose_twisted.net.json_lines import JsonLines
+from fyrehose_twisted.net.control.json_lines import JsonLines
 
 CODEC = JsonLines(1_024)
 

@@ -15,11 +15,11 @@ from fyrehose_twisted.fyrehose.admission import AddressList, parse_network
 from fyrehose_twisted.fyrehose.client_tap import parse_start
 from fyrehose_twisted.hydra.bots import parse_line
 from fyrehose_twisted.hydra.irc_line import Login
-from fyrehose_twisted.net.dialling import endpoints_from, parse_place, show_place
-from fyrehose_twisted.net.names import loopback_endpoint, parse_host_port
-from fyrehose_twisted.options import check_exposed, integer, number, parse_listen
+from fyrehose_twisted.net.addresses import endpoints_from, parse_place, show_place
+from fyrehose_twisted.net.host_port import loopback_endpoint, parse_host_port
 from fyrehose_twisted.parcels.options import parse_advertised
 from fyrehose_twisted.parcels.web.targets import NotAnUrl, TargetRefused, check_url
+from fyrehose_twisted.process.options import check_exposed, integer, number, parse_listen
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 LONGEST = 6_000

@@ -13,7 +13,7 @@ from fyrehose_twisted.freenet.signing import SigningKey
 from fyrehose_twisted.hydra.options import read_password
 from fyrehose_twisted.parcels.options import read_token
 from fyrehose_twisted.parcels.web.callback_file import CallbackFile
-from fyrehose_twisted.secret import read_secret
+from fyrehose_twisted.process.secret import read_secret
 from fyrehose_twisted.web.tokens import read_tokens
 
 _DIRECTORY = tempfile.TemporaryDirectory(prefix="fuzz-")

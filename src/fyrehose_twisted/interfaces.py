@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zope.interface import Attribute, Interface
 
 if TYPE_CHECKING:
+    from fyrehose_twisted.datagrams import Batch
     from fyrehose_twisted.effects import Address, Burst, Datagram, Peer
-    from fyrehose_twisted.net.batch import Batch
 
 
 class Drained(NamedTuple):

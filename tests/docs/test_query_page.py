@@ -21,8 +21,8 @@ from fyrehose_twisted.query.pattern import FUNCTIONS, SIMPLE_FILTER
 from fyrehose_twisted.query.selection import FOLLOW, RANGE
 from fyrehose_twisted.query.site import QuerySite
 from fyrehose_twisted.query.sources import Sources
+from fyrehose_twisted.query.tap import Options
 from fyrehose_twisted.query.watching import Watched
-from fyrehose_twisted.query_tap import Options
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.web.metrics import SiteCollector
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fyrehose_twisted.doctor import checks, clock, disk, kernel, limits, offload, ports, software
-from fyrehose_twisted.doctor.checks import CHECKS, examine
-from fyrehose_twisted.doctor.finding import Level, ok
+from fyrehose_twisted.cli.doctor import checks, clock, disk, kernel, limits, offload, ports, software
+from fyrehose_twisted.cli.doctor.checks import CHECKS, examine
+from fyrehose_twisted.cli.doctor.finding import Level, ok
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "doctor.md"
 
@@ -63,7 +63,7 @@ def test_the_page_names_all_ports() -> None:
 
 def test_nothing_is_imported_before_it_is_needed() -> None:
     code = (
-        "import sys; from fyrehose_twisted.doctor import command;"
+        "import sys; from fyrehose_twisted.cli.doctor import command;"
         " print([name for name in ('ctypes', 'socket', 'twisted', 'subprocess') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

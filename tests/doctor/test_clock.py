@@ -4,9 +4,9 @@ from errno import EPERM
 
 import pytest
 
-from fyrehose_twisted.doctor import clock
-from fyrehose_twisted.doctor.clock import Kept, Reading, judge_kept, judge_run
-from fyrehose_twisted.doctor.finding import Level
+from fyrehose_twisted.cli.doctor import clock
+from fyrehose_twisted.cli.doctor.clock import Kept, Reading, judge_kept, judge_run
+from fyrehose_twisted.cli.doctor.finding import Level
 
 REFUSED = OSError(EPERM, "Operation not permitted", "adjtimex")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.doctor import disk, mounts
-from fyrehose_twisted.doctor.disk import Room, check_directory, judge_kind, judge_room, judge_syncs, nearest
-from fyrehose_twisted.doctor.finding import Finding, Level
-from fyrehose_twisted.doctor.mounts import Mount, mount_of, parse_mounts
+from fyrehose_twisted.cli.doctor import disk, mounts
+from fyrehose_twisted.cli.doctor.disk import Room, check_directory, judge_kind, judge_room, judge_syncs, nearest
+from fyrehose_twisted.cli.doctor.finding import Finding, Level
+from fyrehose_twisted.cli.doctor.mounts import Mount, mount_of, parse_mounts
 from fyrehose_twisted.journal.disk import LocalDirectory, LocalFile
 
 MOUNTS = r"""

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fyrehose_twisted.doctor.finding import Finding, Level, lines, ok, status, unknown, warn, wrong
+from fyrehose_twisted.cli.doctor.finding import Finding, Level, lines, ok, status, unknown, warn, wrong
 
 
 def test_lines_are_aligned_and_counted() -> None:

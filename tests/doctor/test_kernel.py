@@ -5,9 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from fyrehose_twisted.doctor import kernel
-from fyrehose_twisted.doctor.finding import Level
-from fyrehose_twisted.doctor.kernel import Buffers, Drops, judge_buffers, judge_drops, parse_drops, parse_losses, size
+from fyrehose_twisted.cli.doctor import kernel
+from fyrehose_twisted.cli.doctor.finding import Level
+from fyrehose_twisted.cli.doctor.kernel import (
+    Buffers,
+    Drops,
+    judge_buffers,
+    judge_drops,
+    parse_drops,
+    parse_losses,
+    size,
+)
 
 MIB = 2**20
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fyrehose_twisted.doctor.finding import Level
-from fyrehose_twisted.doctor.limits import judge_open_files
+from fyrehose_twisted.cli.doctor.finding import Level
+from fyrehose_twisted.cli.doctor.limits import judge_open_files
 
 
 @pytest.mark.parametrize(

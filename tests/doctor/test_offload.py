@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fyrehose_twisted.doctor.finding import Level
-from fyrehose_twisted.doctor.offload import COUNT, Trial, judge_burst
+from fyrehose_twisted.cli.doctor.finding import Level
+from fyrehose_twisted.cli.doctor.offload import COUNT, Trial, judge_burst
 
 WORKS = Trial(segments=128, sends=1, receives=True, whole=COUNT, calls=1, errors={})
 

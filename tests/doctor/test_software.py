@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fyrehose_twisted.doctor import java as ours
-from fyrehose_twisted.doctor import software
-from fyrehose_twisted.doctor.finding import Level
-from fyrehose_twisted.doctor.java import Java, parse_version
-from fyrehose_twisted.doctor.software import (
+from fyrehose_twisted.cli.doctor import java as ours
+from fyrehose_twisted.cli.doctor import software
+from fyrehose_twisted.cli.doctor.finding import Level
+from fyrehose_twisted.cli.doctor.java import Java, parse_version
+from fyrehose_twisted.cli.doctor.software import (
     EXTRA_NAMES,
     Requirement,
     judge_extras,

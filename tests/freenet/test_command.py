@@ -115,7 +115,7 @@ def play() -> Iterator[Callable[..., Node]]:
 
 def run(*arguments: str, data: bytes = b"", cwd: Path | None = None) -> tuple[int, str, str]:
     """Run the command; return its status, output and complaints."""
-    program = f"from fyrehose_twisted.cli import main\nmain({['freenet', *arguments]!r})"
+    program = f"from fyrehose_twisted.cli.main import main\nmain({['freenet', *arguments]!r})"
     ran = subprocess.run(
         [sys.executable, "-c", program], input=data, capture_output=True, timeout=60, check=False, cwd=cwd
     )

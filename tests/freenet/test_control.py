@@ -26,8 +26,8 @@ from fyrehose_twisted.freenet.events import (
 )
 from fyrehose_twisted.freenet.listeners import StreamChange
 from fyrehose_twisted.freenet.signing import MARK
-from fyrehose_twisted.net.control import MAX_CLIENTS, ControlFactory
-from fyrehose_twisted.net.json_lines import MAX_QUESTION
+from fyrehose_twisted.net.control.json_lines import MAX_QUESTION
+from fyrehose_twisted.net.control.server import MAX_CLIENTS, ControlFactory
 
 KEY, OTHER, FULL = bytes(20), bytes(range(20)), b"\xff" * 20
 SIGNED = MARK + bytes(16)

@@ -37,7 +37,7 @@ from fyrehose_twisted.freenet.service import FreenetService
 from fyrehose_twisted.freenet.signing import SigningKey, body, key_named
 from fyrehose_twisted.interfaces import IFreenetListener
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.net.conversation import connect
+from fyrehose_twisted.net.control.client import connect
 
 reactor: Any = installed_reactor
 DEADLINE = 120.0

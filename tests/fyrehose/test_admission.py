@@ -18,7 +18,7 @@ from fyrehose_twisted.fyrehose.admission import (
 )
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.messages import Dialect, Keepalive
-from fyrehose_twisted.secret import SECRET_MINIMUM, check_secret
+from fyrehose_twisted.process.secret import SECRET_MINIMUM, check_secret
 
 HERE: Address = ("192.0.2.7", 2323)
 SECRET = b"sixteen bytes and a few"

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zope.interface import implementer
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Send
 from fyrehose_twisted.fyrehose.admission import AddressList, make_token
 from fyrehose_twisted.fyrehose.backbone import (
@@ -46,7 +47,6 @@ from fyrehose_twisted.fyrehose.messages import (
 )
 from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
 from fyrehose_twisted.interfaces import IForwardPolicy
-from fyrehose_twisted.net.batch import Batch
 
 Vector = dict[str, Any]
 

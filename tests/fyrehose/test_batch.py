@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fyrehose_twisted.datagrams import Batch, Run
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import MalformedPacket, MessageTooLarge
 from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM, delivered, encode_pushes, leading_pushes, number
@@ -21,7 +22,6 @@ from fyrehose_twisted.fyrehose.messages import (
     PacketType,
     Push,
 )
-from fyrehose_twisted.net.batch import Batch, Run
 
 Vector = dict[str, Any]
 Stretch = tuple[int, list[bytes]]

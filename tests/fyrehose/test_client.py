@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, PublishQueueFull, SequenceRegressed
 from fyrehose_twisted.fyrehose.answers import BYTE_BURST, BYTE_RATE
@@ -44,7 +45,6 @@ from fyrehose_twisted.fyrehose.subscription import SLOWEST_PROBE
 from fyrehose_twisted.fyrehose.tide import CONTRADICTIONS, DOUBT, OLD_ONES
 from fyrehose_twisted.fyrehose.window import WindowConfig
 from fyrehose_twisted.interfaces import IDatagramNode
-from fyrehose_twisted.net.batch import Batch
 
 START = 1_700_000_000.0
 BACKBONE: Address = ("10.0.0.1", 2323)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.admission import make_token
 from fyrehose_twisted.fyrehose.backbone import Backbone
@@ -18,7 +19,6 @@ from fyrehose_twisted.fyrehose.codec import encode
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.messages import Dialect, Flags, Holding, Holds, Keepalive, Packet, Push, Request
-from fyrehose_twisted.net.batch import Batch
 
 START = 1_000.0
 ALICE: Address = ("192.0.2.7", 4001)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import SequenceRegressed
 from fyrehose_twisted.fyrehose.codec import decode, encode
@@ -33,7 +34,6 @@ from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"

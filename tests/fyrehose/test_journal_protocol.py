@@ -13,6 +13,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.logger import LogLevel, capturedLogs
 from zope.interface import implementer
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Datagram
 from fyrehose_twisted.fyrehose.codec import decode, encode
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
@@ -25,7 +26,6 @@ from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalFull
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.net.batch import Batch
 
 STREAM = "fyrehose://test"
 BACKBONE: Address = ("192.0.2.1", 2323)

@@ -20,7 +20,7 @@ from fyrehose_twisted.fyrehose.journal_service import JournalService
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError, JournalFull
 from fyrehose_twisted.journal.store import Journal, open_journal
-from fyrehose_twisted.net.entrances import Entrance
+from fyrehose_twisted.net.listening import Entrance
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"

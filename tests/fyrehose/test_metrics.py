@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 from twisted.internet.task import Clock
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.fyrehose import client_tap
 from fyrehose_twisted.fyrehose.codec import decode, encode
@@ -21,7 +22,6 @@ from fyrehose_twisted.fyrehose.metrics import BackboneCollector, ClientCollector
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol
 from fyrehose_twisted.fyrehose.state import SequenceFile
-from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.net.udp import DatagramPort
 
 BACKBONE = ("192.0.2.1", 2323)

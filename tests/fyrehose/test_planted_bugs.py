@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.fyrehose import answers, clients, codec, joining, numbering, routing, tide
 from fyrehose_twisted.fyrehose.answers import Answers
 from fyrehose_twisted.fyrehose.backbone import Backbone
@@ -31,7 +32,6 @@ from fyrehose_twisted.fyrehose.tide import Tide
 from fyrehose_twisted.fyrehose.usage import Bounded
 from fyrehose_twisted.fyrehose.workload import EVERYBODY
 from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.repeats import Repeats
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES

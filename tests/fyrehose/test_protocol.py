@@ -17,6 +17,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs
 from zope.interface import implementer
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Datagram, Send
 from fyrehose_twisted.errors import (
     MessageTooLarge,
@@ -46,7 +47,6 @@ from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtoc
 from fyrehose_twisted.fyrehose.staying import QUIET_TIME
 from fyrehose_twisted.fyrehose.tide import CONTRADICTIONS
 from fyrehose_twisted.interfaces import IDatagramSender
-from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.net.udp import listen
 
 reactor: Any = installed_reactor

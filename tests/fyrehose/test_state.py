@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted import boot
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE, Dialect
 from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
 from fyrehose_twisted.fyrehose.state import PAGE, SequenceFile
-from fyrehose_twisted.locked_file import lock
+from fyrehose_twisted.process import boot_id as boot
+from fyrehose_twisted.process.locked_file import lock
 
 STREAM = "fyrehose://default"
 BOOT, OTHER_BOOT = b"a" * 16, b"b" * 16

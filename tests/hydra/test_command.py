@@ -18,7 +18,7 @@ from twisted.internet.task import Clock
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.operate import WINDOW, Speaker, describe_state, problem_of
-from fyrehose_twisted.net.conversation import client_endpoint
+from fyrehose_twisted.net.control.client import client_endpoint
 
 STATE = {
     "network": "default",
@@ -117,7 +117,7 @@ def play() -> Iterator[Callable[..., Node]]:
 
 def run(*arguments: str, data: bytes = b"") -> tuple[int, str, str]:
     """Run the command; return its status, output and complaints."""
-    program = f"from fyrehose_twisted.cli import main\nmain({['hydra', *arguments]!r})"
+    program = f"from fyrehose_twisted.cli.main import main\nmain({['hydra', *arguments]!r})"
     ran = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, timeout=60, check=False)
     return ran.returncode, ran.stdout.decode(errors="surrogateescape"), ran.stderr.decode()
 

@@ -38,7 +38,7 @@ from fyrehose_twisted.hydra.carriers.proving import (
 )
 from fyrehose_twisted.hydra.codec import HydraCodec
 from fyrehose_twisted.hydra.messages import Call, Keepalive, Malformed
-from fyrehose_twisted.net.link import Link
+from fyrehose_twisted.net.connection import Link
 
 reactor: Any = installed_reactor
 

@@ -35,8 +35,8 @@ from fyrehose_twisted.hydra.service import HydraService
 from fyrehose_twisted.interfaces import IIrcListener
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.net.conversation import connect
-from fyrehose_twisted.net.steady import SteadyClock
+from fyrehose_twisted.net.boottime import SteadyClock
+from fyrehose_twisted.net.control.client import connect
 
 reactor: Any = installed_reactor
 

@@ -42,7 +42,7 @@ from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.net.steady import SteadyClock, steady_seconds
+from fyrehose_twisted.net.boottime import SteadyClock, steady_seconds
 
 DEADLINE = 120.0
 """Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""

@@ -207,7 +207,7 @@ def test_input_and_output_that_cannot_be_used(start: Any, backbone: Any, peer: A
     ],
 )
 def test_wrong_usage(arguments: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from fyrehose_twisted.cli import main
+    from fyrehose_twisted.cli.main import main
 
     with pytest.raises(SystemExit) as stopped:
         main(arguments.split())

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.doctor import ports
-from fyrehose_twisted.doctor.checks import CHECKS
-from fyrehose_twisted.doctor.disk import DIRECTORY, FSYNC
-from fyrehose_twisted.doctor.kernel import buffers_of_a_socket, size
-from fyrehose_twisted.doctor.offload import COUNT, send_burst
-from fyrehose_twisted.doctor.ports import Owner, Port, look_at
+from fyrehose_twisted.cli.doctor import ports
+from fyrehose_twisted.cli.doctor.checks import CHECKS
+from fyrehose_twisted.cli.doctor.disk import DIRECTORY, FSYNC
+from fyrehose_twisted.cli.doctor.kernel import buffers_of_a_socket, size
+from fyrehose_twisted.cli.doctor.offload import COUNT, send_burst
+from fyrehose_twisted.cli.doctor.ports import Owner, Port, look_at
 from fyrehose_twisted.net.udp import KERNEL_BUFFER
 
 FYREHOSE = Path(sys.executable).parent / "fyrehose"

@@ -34,7 +34,7 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.hydra.carriers.fifo import FifoEndpoint
 from fyrehose_twisted.hydra.carriers.udp import UdpPort
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
-from fyrehose_twisted.net.link import Link, LinkFactory
+from fyrehose_twisted.net.connection import Link, LinkFactory
 
 reactor: Any = installed_reactor
 
@@ -51,7 +51,7 @@ from twisted.internet import reactor
 from twisted.internet.protocol import Factory, Protocol
 from fyrehose_twisted.hydra.carriers.fifo import FifoEndpoint
 from fyrehose_twisted.hydra.carriers.udp import UdpPort
-from fyrehose_twisted.net.steady import SteadyClock
+from fyrehose_twisted.net.boottime import SteadyClock
 
 class Echo(Protocol):
     def dataReceived(self, data):

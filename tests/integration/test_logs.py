@@ -1,4 +1,4 @@
-"""``twistd --logger=fyrehose_twisted.logs.json_lines``: what a log shipper is given by a service that is lied to."""
+"""``twistd --logger=fyrehose_twisted.process.logs.json_lines``: what a log shipper is given by a service that is lied to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any
 
 DEADLINE = 120.0
-LOGGER = "--logger=fyrehose_twisted.logs.json_lines"
+LOGGER = "--logger=fyrehose_twisted.process.logs.json_lines"
 GARBAGE = (
     b"",
     b"\n\x00\x1b[2J",
@@ -123,5 +123,5 @@ def test_a_daemon_that_would_write_nowhere_does_not_start(start: Any, tmp_path: 
     backbone = start("twistd", "--logfile=-", LOGGER, "fyrehose-backbone", "--port", 0, cwd=tmp_path)
     assert backbone.finish() == 1
     assert backbone.err == (
-        "fyrehose_twisted.logs.json_lines: a daemon cannot log to standard output; use --nodaemon\n"
+        "fyrehose_twisted.process.logs.json_lines: a daemon cannot log to standard output; use --nodaemon\n"
     )

@@ -22,7 +22,7 @@ MAKERS = {maker.tapname: maker for maker in vars(PLUGINS).values() if isinstance
 
 DEADLINE = 120.0
 """Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
-JSON_LOG = "--logger=fyrehose_twisted.logs.json_lines"
+JSON_LOG = "--logger=fyrehose_twisted.process.logs.json_lines"
 
 
 class Secret:

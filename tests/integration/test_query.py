@@ -36,7 +36,7 @@ from fyrehose_twisted.hydra.keeping import LineJournal
 from fyrehose_twisted.hydra.lines import with_tag
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.store import open_journal
-from fyrehose_twisted.query_tap import Options
+from fyrehose_twisted.query.tap import Options
 from fyrehose_twisted.record import Record
 
 PATIENCE = 120.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.cli import main
+from fyrehose_twisted.cli.main import main
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.retention import Retention

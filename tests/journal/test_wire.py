@@ -16,7 +16,7 @@ from fyrehose_twisted.journal import wire
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.frames import HEADER, lost_frame, records_frame
 from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.secret import check_secret
+from fyrehose_twisted.process.secret import check_secret
 
 STREAM = "test://stream"
 

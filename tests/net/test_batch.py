@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fyrehose_twisted.datagrams import Batch, Run, Runs
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.net.batch import Batch, Run, Runs
 
 PEERS: list[Address] = [("192.0.2.1", 1), ("192.0.2.1", 2), ("192.0.2.2", 1)]
 Row = tuple[bytes, Address, bool]

@@ -19,10 +19,10 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Datagram
-from fyrehose_twisted.net import bursts
-from fyrehose_twisted.net.batch import Batch
-from fyrehose_twisted.net.bursts import (
+from fyrehose_twisted.net import gso
+from fyrehose_twisted.net.gso import (
     BATCH_DATAGRAMS,
     LARGEST_DATAGRAM,
     MOST_SEGMENTS,
@@ -422,7 +422,7 @@ class TestWhatIsRefused:
         assert narrow.calls["sendmsg"] == 2
 
     def test_bursts_are_tried_again_after_a_while(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(bursts, "_NARROW_BURSTS", 4)
+        monkeypatch.setattr(gso, "_NARROW_BURSTS", 4)
         narrow = Scripted(refuses=lambda length, size, _: EMSGSIZE if length > size else None)
         sending = BurstSocket(narrow)  # type: ignore[arg-type]
         tried = []
@@ -438,7 +438,7 @@ class TestWhatIsRefused:
         assert narrow.sent == [3], "the way is wide again"
 
     def test_what_is_remembered_of_hosts_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(bursts, "_NARROW_HOSTS", 5)
+        monkeypatch.setattr(gso, "_NARROW_HOSTS", 5)
         narrow = Scripted(refuses=lambda length, size, _: EMSGSIZE if length > size else None)
         sending = BurstSocket(narrow)  # type: ignore[arg-type]
         for host in range(40):
@@ -620,7 +620,7 @@ class TestReceiving:
 NARROW_LINK = """
 import fcntl, json, select, socket, struct, sys
 from fyrehose_twisted.effects import Burst
-from fyrehose_twisted.net.bursts import ROOM, BurstSocket
+from fyrehose_twisted.net.gso import ROOM, BurstSocket
 
 MTU, HEADERS = 1_400, 28
 

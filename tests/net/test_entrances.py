@@ -11,7 +11,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Factory
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
-from fyrehose_twisted.net.entrances import Entrance, Entrances
+from fyrehose_twisted.net.listening import Entrance, Entrances
 
 
 class Port:

@@ -24,8 +24,8 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
 from fyrehose_twisted.interfaces import Drained, ILinkNode, IStreamCodec, IStreamDecoder
-from fyrehose_twisted.net.link import Link, LinkLimits, describe
-from fyrehose_twisted.net.links import Links
+from fyrehose_twisted.net.connection import Link, LinkLimits, describe
+from fyrehose_twisted.net.stream_driver import Links
 
 reactor: Any = installed_reactor
 

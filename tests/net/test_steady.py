@@ -19,8 +19,8 @@ from twisted.logger import capturedLogs
 from zope.interface import alsoProvides, providedBy
 from zope.interface.verify import verifyObject
 
-from fyrehose_twisted.net import steady
-from fyrehose_twisted.net.steady import STEP, KernelTimer, SteadyClock, steady_seconds
+from fyrehose_twisted.net import boottime
+from fyrehose_twisted.net.boottime import STEP, KernelTimer, SteadyClock, steady_seconds
 
 reactor: Any = installed_reactor
 
@@ -175,7 +175,7 @@ class SetBack:
 
 @pytest_twisted.inlineCallbacks
 def test_the_timer_of_the_kernel_wakes_the_reactor_whatever_the_time_of_day() -> Any:
-    if steady._timers() is None:
+    if boottime._timers() is None:
         pytest.skip("no timers of the kernel here")
     clock = SteadyClock(SetBack())
     made: list[float] = []
@@ -201,7 +201,7 @@ def test_it_goes_on_in_steps_where_the_kernel_refuses(monkeypatch: pytest.Monkey
     def refuse(*arguments: object) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(steady, "KernelTimer", refuse)
+    monkeypatch.setattr(boottime, "KernelTimer", refuse)
     clock = SteadyClock(reactor)
     made: Deferred[None] = Deferred()
     clock.callLater(0.02, made.callback, None)

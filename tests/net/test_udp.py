@@ -19,11 +19,11 @@ from twisted.internet.task import deferLater
 from twisted.logger import capturedLogs
 from zope.interface import implementer
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst
 from fyrehose_twisted.interfaces import IBatchReceiver
-from fyrehose_twisted.net import bursts, udp
-from fyrehose_twisted.net.batch import Batch
-from fyrehose_twisted.net.bursts import LARGEST_DATAGRAM, ROOM
+from fyrehose_twisted.net import gso, udp
+from fyrehose_twisted.net.gso import LARGEST_DATAGRAM, ROOM
 from fyrehose_twisted.net.udp import DatagramPort, listen, local_host_towards
 
 reactor: Any = installed_reactor
@@ -128,7 +128,7 @@ async def test_what_waits_is_one_batch(ports: Callable[[], DatagramPort]) -> Non
 
 @pytest_twisted.ensureDeferred
 async def test_a_batch_has_an_end(ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bursts, "BATCH_DATAGRAMS", 128)  # An untuned socket does not hold the real number.
+    monkeypatch.setattr(gso, "BATCH_DATAGRAMS", 128)  # An untuned socket does not hold the real number.
     receiving, sending = ports(), ports()
     sending.send([b"x"] * 300, [address(receiving)])
     settle()

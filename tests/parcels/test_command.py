@@ -14,7 +14,7 @@ NOWHERE = "http://127.0.0.1:1"
 
 def run(*arguments: str, data: bytes = b"", prelude: str = "") -> tuple[int, str, str]:
     """Run the command; return its status, output and complaints."""
-    program = f"{prelude}\nfrom fyrehose_twisted.cli import main\nmain({['parcels', *arguments]!r})"
+    program = f"{prelude}\nfrom fyrehose_twisted.cli.main import main\nmain({['parcels', *arguments]!r})"
     ran = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, timeout=60, check=False)
     return ran.returncode, ran.stdout.decode(), ran.stderr.decode()
 
@@ -146,7 +146,7 @@ def test_how_a_cluster_is_described() -> None:
 
 
 def test_journals_of_clusters_are_printed_as_events() -> None:
-    from fyrehose_twisted import cli
+    from fyrehose_twisted.cli import main as cli
     from fyrehose_twisted.parcels.journal_history import pack_event
     from fyrehose_twisted.parcels.messages import Event
 

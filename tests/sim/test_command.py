@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.cli import BACKBONE, main
+from fyrehose_twisted.cli.main import BACKBONE, main
 from fyrehose_twisted.sim import runner, single
 
 FYREHOSE = str(Path(sys.executable).parent / "fyrehose")
@@ -446,7 +446,7 @@ class TestList:
     def test_the_first_sentence_says_what_it_is_about(
         self, simulate: Simulate, toys: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from fyrehose_twisted import cli
+        from fyrehose_twisted.cli import main as cli
         from fyrehose_twisted.sim.loading import load
 
         chosen = [load(f"toys:{name}") for name in ("Ticker", "Raising", "Interrupted")]
@@ -577,9 +577,7 @@ class TestOutput:
 
 
 def test_nothing_is_imported_that_is_not_needed(toys: Path) -> None:
-    program = (
-        "import sys; from fyrehose_twisted.cli import main\ntry: main({!r})\nexcept SystemExit: print(*sys.modules)"
-    )
+    program = "import sys; from fyrehose_twisted.cli.main import main\ntry: main({!r})\nexcept SystemExit: print(*sys.modules)"
 
     def loaded(*arguments: str) -> set[str]:
         ran = subprocess.run(

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted import driver
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.sim import host as module
 from fyrehose_twisted.sim.crash import Boot, Crash
 from fyrehose_twisted.sim.disk import Disk, PowerCut

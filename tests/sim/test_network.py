@@ -10,10 +10,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import Drained, IDatagramNode
-from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.sim import mishaps
 from fyrehose_twisted.sim.crash import Crash
 from fyrehose_twisted.sim.link import Link

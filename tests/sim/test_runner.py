@@ -17,10 +17,10 @@ import pytest
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import Drained, IDatagramNode
-from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.sim import runner
 from fyrehose_twisted.sim.crash import Boot
 from fyrehose_twisted.sim.faults import Cut

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.errors import (
     ConfigurationError,
     MessageTooLarge,
@@ -39,7 +40,6 @@ from fyrehose_twisted.fyrehose.messages import (
     Push,
 )
 from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.spark.sink import exchange as exchange_module
 from fyrehose_twisted.spark.sink.exchange import Exchange, bound_towards
 from fyrehose_twisted.spark.sink.identity import wrapped_by_place

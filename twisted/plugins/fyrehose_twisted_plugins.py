@@ -46,7 +46,7 @@ freenet_node = ServiceMaker(
 
 fyrehose_query = ServiceMaker(
     "Fyrehose query",
-    "fyrehose_twisted.query_tap",
+    "fyrehose_twisted.query.tap",
     "Serve journals over HTTP, as ranges and live, and a page that shows how everything fares.",
     "fyrehose-query",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fyrehose_twisted.arguments import add_timeout, asking_commands, count, positive
+from fyrehose_twisted.cli.types import add_timeout, asking_commands, count, positive
 
 # What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
 
@@ -59,21 +59,21 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 async def _status(options: argparse.Namespace, reactor: Any) -> int:
     from fyrehose_twisted.freenet.operate import show_status
-    from fyrehose_twisted.net.conversation import asking
+    from fyrehose_twisted.net.control.client import asking
 
     return await asking(options, reactor, show_status)
 
 
 async def _publish(options: argparse.Namespace, reactor: Any) -> int:
     from fyrehose_twisted.freenet.operate import publish
-    from fyrehose_twisted.net.conversation import asking
+    from fyrehose_twisted.net.control.client import asking
 
     return await asking(options, reactor, publish)
 
 
 async def _subscribe(options: argparse.Namespace, reactor: Any) -> int:
     from fyrehose_twisted.freenet.follow import follow
-    from fyrehose_twisted.net.conversation import asking
+    from fyrehose_twisted.net.control.client import asking
 
     return await asking(options, reactor, follow)
 

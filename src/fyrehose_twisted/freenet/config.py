@@ -9,7 +9,7 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.location import is_location
 from fyrehose_twisted.freenet.messages import MAX_UID
 from fyrehose_twisted.freenet.policy import Policy
-from fyrehose_twisted.secret import check_secret
+from fyrehose_twisted.process.secret import check_secret
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,9 +47,9 @@ from fyrehose_twisted.freenet.listeners import StreamChange
 from fyrehose_twisted.freenet.messages import MAX_PACKET, NONE_SEEN
 from fyrehose_twisted.freenet.signing import body, parse_key
 from fyrehose_twisted.interfaces import IFreenetListener
-from fyrehose_twisted.net.control import UNREAD
-from fyrehose_twisted.net.json_lines import MAX_QUESTION, JsonLines
-from fyrehose_twisted.net.link import Link, LinkLimits
+from fyrehose_twisted.net.connection import Link, LinkLimits
+from fyrehose_twisted.net.control.json_lines import MAX_QUESTION, JsonLines
+from fyrehose_twisted.net.control.server import UNREAD
 
 MAX_PUBLISHING = 256
 """Packets of one client that may be waited for; then no more is read from it."""
@@ -83,18 +83,18 @@ class Control(Link):
         self._following: set[bytes] = set()
 
     def messages_received(self, messages: Sequence[dict[str, Any]]) -> None:
-        """See :meth:`~fyrehose_twisted.net.link.Link.messages_received`."""
+        """See :meth:`~fyrehose_twisted.net.connection.Link.messages_received`."""
         for message in messages:
             if not self.over:
                 self._asked(message)
 
     def connection_ended(self, reason: str) -> None:
-        """See :meth:`~fyrehose_twisted.net.link.Link.connection_ended`."""
+        """See :meth:`~fyrehose_twisted.net.connection.Link.connection_ended`."""
         self._let_go()
         self._gone(self)
 
     def hang_up(self) -> None:
-        """See :meth:`~fyrehose_twisted.net.link.Link.hang_up`."""
+        """See :meth:`~fyrehose_twisted.net.connection.Link.hang_up`."""
         self._let_go()
         super().hang_up()
 

@@ -6,11 +6,11 @@ import argparse
 import sys
 from typing import Any
 
+from fyrehose_twisted.cli.terminal import printable
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.signing import parse_key
-from fyrehose_twisted.net.conversation import Conversation
-from fyrehose_twisted.net.told import Printer, print_told
-from fyrehose_twisted.terminal import printable
+from fyrehose_twisted.net.control.client import Conversation
+from fyrehose_twisted.net.control.output import Printer, print_told
 
 
 class PacketPrinter(Printer):
@@ -20,7 +20,7 @@ class PacketPrinter(Printer):
     noun = "packet"
 
     def show(self, message: dict[str, Any]) -> None:
-        """See :class:`~fyrehose_twisted.net.told.Printer`."""
+        """See :class:`~fyrehose_twisted.net.control.output.Printer`."""
         if "data" in message:
             self.output.write(message["data"].encode("utf-8", "surrogateescape") + b"\n")
         elif "missed" in message:

@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.net.dialling import parse_place, tcp_endpoint
+from fyrehose_twisted.net.addresses import parse_place, tcp_endpoint
 
 _client_from_string: Any = clientFromString
 """Twisted's, which is not annotated."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from fyrehose_twisted.freenet.codec import FreenetCodec
 from fyrehose_twisted.freenet.messages import Message
-from fyrehose_twisted.net.link import Link, LinkLimits
+from fyrehose_twisted.net.connection import Link, LinkLimits
 
 
 class FreenetPeerProtocol(Link):
@@ -45,5 +45,5 @@ class FreenetPeerProtocol(Link):
         """
 
     def messages_received(self, messages: Sequence[Any]) -> None:
-        """See :meth:`~fyrehose_twisted.net.link.Link.messages_received`; override :meth:`freenet_received`."""
+        """See :meth:`~fyrehose_twisted.net.connection.Link.messages_received`; override :meth:`freenet_received`."""
         self.freenet_received(messages)

@@ -46,15 +46,15 @@ from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
 from fyrehose_twisted.freenet.signing import SigningKey, is_signed
 from fyrehose_twisted.freenet.state import NodeState
 from fyrehose_twisted.freenet.state_file import StateFile
-from fyrehose_twisted.net.control import ControlFactory
-from fyrehose_twisted.net.entrances import Entrances
-from fyrehose_twisted.net.link import Link, LinkLimits
-from fyrehose_twisted.net.links import Links
+from fyrehose_twisted.net.boottime import SteadyClock
+from fyrehose_twisted.net.connection import Link, LinkLimits
+from fyrehose_twisted.net.control.server import ControlFactory
+from fyrehose_twisted.net.listening import Entrances
 from fyrehose_twisted.net.metrics import metrics_site
-from fyrehose_twisted.net.process import end_process
-from fyrehose_twisted.net.steady import SteadyClock
-from fyrehose_twisted.notify import supervisor
-from fyrehose_twisted.reload import Reloading
+from fyrehose_twisted.net.shutdown import end_process
+from fyrehose_twisted.net.stream_driver import Links
+from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.sighup import Reloading
 
 DEFAULT_PORT = 6180
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"

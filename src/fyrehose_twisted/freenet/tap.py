@@ -18,7 +18,7 @@ from fyrehose_twisted.freenet.service import DEFAULT_LISTEN, MAX_NEIGHBOURS, Fre
 from fyrehose_twisted.freenet.signing import parse_key
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
-from fyrehose_twisted.options import (
+from fyrehose_twisted.process.options import (
     ServiceOptions,
     check_exposed,
     check_local,
@@ -30,7 +30,7 @@ from fyrehose_twisted.options import (
     try_directory,
     try_ports,
 )
-from fyrehose_twisted.secret import read_secret
+from fyrehose_twisted.process.secret import read_secret
 
 _DEFAULT = Policy()
 

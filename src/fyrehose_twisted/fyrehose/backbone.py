@@ -8,6 +8,7 @@ from math import ceil
 
 from zope.interface import implementer
 
+from fyrehose_twisted.datagrams import Batch, Run
 from fyrehose_twisted.effects import Address, Burst, Datagram, Send
 from fyrehose_twisted.fyrehose.batch import leading_pushes, number
 from fyrehose_twisted.fyrehose.claims import Claims
@@ -45,7 +46,6 @@ from fyrehose_twisted.fyrehose.pacing import Buckets
 from fyrehose_twisted.fyrehose.receiving import PacketNode
 from fyrehose_twisted.fyrehose.resending import REFUSALS, Resending
 from fyrehose_twisted.interfaces import Drained, IDatagramNode, IForwardPolicy
-from fyrehose_twisted.net.batch import Batch, Run
 
 SETTLE_TIME = 2.0
 """Seconds that a backbone which does not know all of its clients listens for them: two keepalive intervals."""

@@ -12,10 +12,10 @@ from itertools import groupby
 
 import numpy as np
 
+from fyrehose_twisted.datagrams import Run
 from fyrehose_twisted.effects import Burst
 from fyrehose_twisted.fyrehose.codec import DATA_HEADER, PUSH_V1_HEADER, push_header
 from fyrehose_twisted.fyrehose.messages import CONFIRM, MAX_DATA, Dialect, PacketType
-from fyrehose_twisted.net.batch import Run
 
 VECTOR_MINIMUM = 12
 """From how many datagrams on whole columns are faster than one header after the other."""

@@ -10,6 +10,7 @@ from random import Random
 
 from zope.interface import implementer
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Datagram, Send
 from fyrehose_twisted.errors import ConfigurationError, PublishQueueFull
 from fyrehose_twisted.fyrehose.answers import Answers
@@ -48,7 +49,6 @@ from fyrehose_twisted.fyrehose.subscription import Subscription
 from fyrehose_twisted.fyrehose.unsettled import Unsettled
 from fyrehose_twisted.fyrehose.unwrapping import Unwrapping
 from fyrehose_twisted.interfaces import Drained, IDatagramNode, IMessageStore
-from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.repeats import Repeats
 
 MAX_UNSETTLED = 65_536

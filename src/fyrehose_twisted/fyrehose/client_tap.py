@@ -12,9 +12,9 @@ from fyrehose_twisted.fyrehose.config import LONGEST_KEEPALIVE_INTERVAL, ClientC
 from fyrehose_twisted.fyrehose.options import check_name, number
 from fyrehose_twisted.fyrehose.protocol import ClientProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, ClientService
-from fyrehose_twisted.net.names import parse_host_port
-from fyrehose_twisted.options import ServiceOptions, integer, protocol_class
-from fyrehose_twisted.secret import read_secret
+from fyrehose_twisted.net.host_port import parse_host_port
+from fyrehose_twisted.process.options import ServiceOptions, integer, protocol_class
+from fyrehose_twisted.process.secret import read_secret
 
 
 def parse_start(text: str) -> Start | int:

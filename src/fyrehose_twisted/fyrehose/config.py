@@ -14,7 +14,7 @@ from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, MAX_SEQUENCE, Dialec
 from fyrehose_twisted.fyrehose.outbox import OutboxConfig
 from fyrehose_twisted.fyrehose.reassembly import DEFAULT_BUFFER
 from fyrehose_twisted.fyrehose.repair import RepairConfig
-from fyrehose_twisted.secret import check_secret
+from fyrehose_twisted.process.secret import check_secret
 
 MAX_RETRANSMIT = 2**40
 """Bytes."""

@@ -13,10 +13,17 @@ from fyrehose_twisted.fyrehose.frontend.config import RELOADED, FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.fyrehose.messages import MAX_HOLDINGS
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
-from fyrehose_twisted.net.names import parse_host_port
-from fyrehose_twisted.options import ServiceOptions, check_exposed, description_of, integer, parse_listen, try_ports
-from fyrehose_twisted.reload import limits_of, with_limits
-from fyrehose_twisted.secret import read_secret
+from fyrehose_twisted.net.host_port import parse_host_port
+from fyrehose_twisted.process.options import (
+    ServiceOptions,
+    check_exposed,
+    description_of,
+    integer,
+    parse_listen,
+    try_ports,
+)
+from fyrehose_twisted.process.secret import read_secret
+from fyrehose_twisted.process.sighup import limits_of, with_limits
 from fyrehose_twisted.web.tokens import Tokens, read_tokens
 
 DEFAULT_HTTP, DEFAULT_LINES = "tcp:8481", "tcp:8482"

@@ -6,11 +6,11 @@ from random import Random
 
 from zope.interface import implementer
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.presence import Presence
 from fyrehose_twisted.interfaces import Drained, IDatagramNode
-from fyrehose_twisted.net.batch import Batch
 
 STAY, ABSENCE = (3.0, 60.0), (1.0, 60.0)
 """Shortest and longest, in seconds."""

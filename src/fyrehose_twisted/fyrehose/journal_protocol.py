@@ -36,7 +36,7 @@ class JournalProtocol(SubscriberProtocol):
         self.sync = sync
 
     def make_node(self, now: float) -> IDatagramNode:
-        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.make_node`."""
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.make_node`."""
         return JournalClient(self.backbone, self.config, self.journal, SystemRandom(), now)
 
     def flush(self) -> None:
@@ -45,5 +45,5 @@ class JournalProtocol(SubscriberProtocol):
             self.driver.flush()
 
     def persist(self, mark: Unsaved) -> None:
-        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.persist`."""
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.persist`."""
         mark.save(self.journal, sync=self.sync)

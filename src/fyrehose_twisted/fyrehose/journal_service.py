@@ -15,11 +15,11 @@ from fyrehose_twisted.fyrehose.service import DatagramService, bind
 from fyrehose_twisted.journal.metrics import JournalCollector
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.journal.upkeep import Upkeep
-from fyrehose_twisted.net.entrances import Entrance, Entrances
+from fyrehose_twisted.net.listening import Entrance, Entrances
 from fyrehose_twisted.net.metrics import Info
 from fyrehose_twisted.net.metrics_port import MetricsPort
-from fyrehose_twisted.notify import supervisor
-from fyrehose_twisted.reload import Reloading
+from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.sighup import Reloading
 
 SERVE_EXAMPLE = "tcp:2324"
 

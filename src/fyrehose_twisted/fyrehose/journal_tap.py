@@ -26,10 +26,10 @@ from fyrehose_twisted.journal.layout import directory_name
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.serving import JournalServerFactory, journal_endpoint
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
-from fyrehose_twisted.net.entrances import Entrance
-from fyrehose_twisted.net.names import parse_host_port
-from fyrehose_twisted.options import ServiceOptions, integer, protocol_class
-from fyrehose_twisted.secret import read_secret
+from fyrehose_twisted.net.host_port import parse_host_port
+from fyrehose_twisted.net.listening import Entrance
+from fyrehose_twisted.process.options import ServiceOptions, integer, protocol_class
+from fyrehose_twisted.process.secret import read_secret
 
 SMALLEST_SEGMENT, SHARE_OF_SIZE = 65_536, 8
 """With a size in ``--retention``, a segment takes at most so manyth a part of it, but not less than so many bytes."""

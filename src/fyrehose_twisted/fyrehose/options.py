@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.python.usage import UsageError
 
-from fyrehose_twisted.net.dialling import version_of
+from fyrehose_twisted.net.addresses import version_of
 
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 

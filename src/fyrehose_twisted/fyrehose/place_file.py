@@ -21,7 +21,7 @@ import numpy as np
 
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
-from fyrehose_twisted.locked_file import explained, lock
+from fyrehose_twisted.process.locked_file import explained, lock
 from fyrehose_twisted.repeats import Run
 
 MAGIC = b"FYREPLC\x01"

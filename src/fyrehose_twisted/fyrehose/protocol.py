@@ -56,7 +56,7 @@ from fyrehose_twisted.interfaces import (
     ISequenceStore,
     ISubscriber,
 )
-from fyrehose_twisted.net.shell import DatagramNodeProtocol
+from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
 from fyrehose_twisted.net.udp import UNTUNED_BUFFER, local_host_towards
 
 
@@ -104,7 +104,7 @@ class BackboneProtocol(DatagramNodeProtocol):
         return node if isinstance(node, Backbone) else None
 
     def make_node(self, now: float) -> IDatagramNode:
-        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.make_node`."""
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.make_node`."""
         state = self.state
         memory: Any = IClientMemory(state, None)
         knows_all = memory is not None and memory.complete and not state.fresh
@@ -123,11 +123,11 @@ class BackboneProtocol(DatagramNodeProtocol):
         )
 
     def persist(self, mark: Mark) -> None:
-        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.persist`."""
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.persist`."""
         self.state.persist(mark)
 
     def event_received(self, event: Any) -> None:
-        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.event_received`."""
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
         match event:
             case ClientJoined(client, known):
                 host, port = client.address
@@ -218,7 +218,7 @@ class ClientProtocol(DatagramNodeProtocol):
         return node if isinstance(node, Client) else None
 
     def make_node(self, now: float) -> IDatagramNode:
-        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.make_node`."""
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.make_node`."""
         # Twisted's own port does not say what it has; this is what Linux gives where nobody tuned it.
         room: int = getattr(self.transport, "receive_buffer", UNTUNED_BUFFER)
         rng, publisher = SystemRandom(), self._publisher()
@@ -247,7 +247,7 @@ class ClientProtocol(DatagramNodeProtocol):
         return self.close()
 
     def event_received(self, event: Any) -> None:
-        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.event_received`."""
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
         match event:
             case Acknowledged(round_trip):
                 self.acknowledged(round_trip)
@@ -285,7 +285,7 @@ class SubscriberProtocol(ClientProtocol):
         """Nobody has ``first`` to ``last`` any more, or they were never given."""
 
     def event_received(self, event: Any) -> None:
-        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.event_received`."""
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
         match event:
             case Delivered(messages):
                 self.messages_received(messages)
@@ -425,7 +425,7 @@ class PublisherProtocol(SubscriberProtocol):
         return room
 
     def event_received(self, event: Any) -> None:
-        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.event_received`."""
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
         match event:
             case Published(messages):
                 self._remember([ticket for ticket, _ in messages])

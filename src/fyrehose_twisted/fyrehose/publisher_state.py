@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.locked_file import explained, open_locked
+from fyrehose_twisted.process.locked_file import explained, open_locked
 from fyrehose_twisted.ranges import RangeSet
 
 PAGE = 4_096

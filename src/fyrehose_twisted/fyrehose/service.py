@@ -21,14 +21,14 @@ from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS
 from fyrehose_twisted.fyrehose.metrics import BackboneCollector, ClientCollector
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, ClientProtocol
 from fyrehose_twisted.interfaces import ISequenceStore
+from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
+from fyrehose_twisted.net.host_port import resolve
 from fyrehose_twisted.net.metrics import Info
 from fyrehose_twisted.net.metrics_port import MetricsPort
-from fyrehose_twisted.net.names import resolve
-from fyrehose_twisted.net.process import end_process
-from fyrehose_twisted.net.shell import DatagramNodeProtocol
+from fyrehose_twisted.net.shutdown import end_process
 from fyrehose_twisted.net.udp import KERNEL_BUFFER, DatagramPort, local_host_towards
-from fyrehose_twisted.notify import supervisor
-from fyrehose_twisted.reload import Reloading, changes
+from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.sighup import Reloading, changes
 
 DEFAULT_PORT = 2323
 DEFAULT_BACKBONE = f"127.0.0.1:{DEFAULT_PORT}"

@@ -29,14 +29,14 @@ from pathlib import Path
 
 from zope.interface import implementer
 
-from fyrehose_twisted.boot import read_boot_id
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose.client_table import ClientTable
 from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
 from fyrehose_twisted.interfaces import IClientMemory, ISequenceStore
-from fyrehose_twisted.locked_file import explained, lock, open_locked
+from fyrehose_twisted.process.boot_id import read_boot_id
+from fyrehose_twisted.process.locked_file import explained, lock, open_locked
 
 PAGE = 4_096
 MAGIC = b"FYRESEQ\x01"

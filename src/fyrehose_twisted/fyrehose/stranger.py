@@ -7,6 +7,7 @@ from random import Random
 
 from zope.interface import implementer
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.fyrehose.codec import encode, encode_deliver, encode_push
 from fyrehose_twisted.fyrehose.messages import (
@@ -20,7 +21,6 @@ from fyrehose_twisted.fyrehose.messages import (
     Request,
 )
 from fyrehose_twisted.interfaces import Drained, IDatagramNode
-from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.sim.link import garble
 from fyrehose_twisted.sim.network import Network
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
+from fyrehose_twisted.cli.terminal import StandardOutput, complain, secret_of
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.config import ClientConfig
@@ -22,7 +23,6 @@ from fyrehose_twisted.fyrehose.place_file import Place, PlaceFile, runs_before
 from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
 from fyrehose_twisted.fyrehose.service import join
 from fyrehose_twisted.interfaces import IDatagramNode
-from fyrehose_twisted.terminal import StandardOutput, complain, secret_of
 
 SAVE_INTERVAL = 0.5
 """Seconds between two times that the state is written, at least."""
@@ -84,7 +84,7 @@ class ResumingPrinter(Printer):
         self._is_due = False
 
     def make_node(self, now: float) -> IDatagramNode:
-        """See :meth:`~fyrehose_twisted.net.shell.DatagramNodeProtocol.make_node`."""
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.make_node`."""
         node = super().make_node(now)
         assert isinstance(node, Client)
         if self._place is not None:

@@ -29,10 +29,10 @@ from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_PORT, BackboneService
 from fyrehose_twisted.fyrehose.state import SequenceFile
 from fyrehose_twisted.interfaces import IForwardPolicy
-from fyrehose_twisted.net.inherited import inherited_datagrams
-from fyrehose_twisted.options import ServiceOptions, integer, protocol_class
-from fyrehose_twisted.reload import positive, read_limits, texts, whole
-from fyrehose_twisted.secret import read_secret
+from fyrehose_twisted.net.socket_activation import inherited_datagrams
+from fyrehose_twisted.process.options import ServiceOptions, integer, protocol_class
+from fyrehose_twisted.process.secret import read_secret
+from fyrehose_twisted.process.sighup import positive, read_limits, texts, whole
 
 LIMITS = {
     "max-clients": whole(1, 1_000_000),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fyrehose_twisted.arguments import add_timeout, asking_commands, count
+from fyrehose_twisted.cli.types import add_timeout, asking_commands, count
 
 # What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
 
@@ -42,20 +42,20 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 async def _status(options: argparse.Namespace, reactor: Any) -> int:
     from fyrehose_twisted.hydra.operate import show_status
-    from fyrehose_twisted.net.conversation import asking
+    from fyrehose_twisted.net.control.client import asking
 
     return await asking(options, reactor, show_status)
 
 
 async def _say(options: argparse.Namespace, reactor: Any) -> int:
     from fyrehose_twisted.hydra.operate import say
-    from fyrehose_twisted.net.conversation import asking
+    from fyrehose_twisted.net.control.client import asking
 
     return await asking(options, reactor, say)
 
 
 async def _follow(options: argparse.Namespace, reactor: Any) -> int:
     from fyrehose_twisted.hydra.follow import follow
-    from fyrehose_twisted.net.conversation import asking
+    from fyrehose_twisted.net.control.client import asking
 
     return await asking(options, reactor, follow)

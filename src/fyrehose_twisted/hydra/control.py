@@ -31,9 +31,9 @@ from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.hydra.events import LeaderChanged, Missed, Received, Said
 from fyrehose_twisted.hydra.lines import untag
 from fyrehose_twisted.interfaces import IIrcListener
-from fyrehose_twisted.net.control import UNREAD
-from fyrehose_twisted.net.json_lines import MAX_QUESTION, JsonLines
-from fyrehose_twisted.net.link import Link, LinkLimits
+from fyrehose_twisted.net.connection import Link, LinkLimits
+from fyrehose_twisted.net.control.json_lines import MAX_QUESTION, JsonLines
+from fyrehose_twisted.net.control.server import UNREAD
 
 MAX_SAYING = 256
 """Lines of one client that may be waited for; then no more is read from it."""
@@ -54,13 +54,13 @@ class Control(Link):
         self._following = False
 
     def messages_received(self, messages: Sequence[dict[str, Any]]) -> None:
-        """See :meth:`~fyrehose_twisted.net.link.Link.messages_received`."""
+        """See :meth:`~fyrehose_twisted.net.connection.Link.messages_received`."""
         for message in messages:
             if not self.over:
                 self._asked(message)
 
     def connection_ended(self, reason: str) -> None:
-        """See :meth:`~fyrehose_twisted.net.link.Link.connection_ended`."""
+        """See :meth:`~fyrehose_twisted.net.connection.Link.connection_ended`."""
         if self._following:
             self._following = False
             self._service.unlisten(self)

@@ -9,8 +9,8 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.carriers.proving import Proving, proved_factory
 from fyrehose_twisted.hydra.carriers.udp import UdpDoor, UdpPort
 from fyrehose_twisted.hydra.config import Timers
-from fyrehose_twisted.net.entrances import Entrance, Entrances
-from fyrehose_twisted.options import parse_listen
+from fyrehose_twisted.net.listening import Entrance, Entrances
+from fyrehose_twisted.process.options import parse_listen
 
 EXAMPLE = "tcp:6174"
 
@@ -49,11 +49,11 @@ class Doors(Entrances):
             self.add_entrance(Entrance("listen", listening.description, self.udp.server_endpoint(), self.door))
 
     def add(self, option: str, description: str, factory: Any) -> None:
-        """See :meth:`~fyrehose_twisted.net.entrances.Entrances.add`."""
+        """See :meth:`~fyrehose_twisted.net.listening.Entrances.add`."""
         super().add(option, parse_listen(option, description, EXAMPLE).description, factory)
 
     def say(self, entrance: Entrance, port: Any, place: str) -> None:
-        """See :meth:`~fyrehose_twisted.net.entrances.Entrances.say`."""
+        """See :meth:`~fyrehose_twisted.net.listening.Entrances.say`."""
         super().say(entrance, port, f"UDP {place}" if isinstance(port, UdpDoor) else place)
 
     async def end(self) -> None:

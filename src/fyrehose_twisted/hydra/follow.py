@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import Any
 
-from fyrehose_twisted.net.conversation import Conversation
-from fyrehose_twisted.net.told import Printer, print_told
-from fyrehose_twisted.terminal import printable
+from fyrehose_twisted.cli.terminal import printable
+from fyrehose_twisted.net.control.client import Conversation
+from fyrehose_twisted.net.control.output import Printer, print_told
 
 
 class LinePrinter(Printer):
@@ -17,7 +17,7 @@ class LinePrinter(Printer):
     counted = "line"
 
     def show(self, message: dict[str, Any]) -> None:
-        """See :class:`~fyrehose_twisted.net.told.Printer`."""
+        """See :class:`~fyrehose_twisted.net.control.output.Printer`."""
         if "line" in message:
             self.output.write(message["line"].encode("utf-8", "surrogateescape") + b"\n")
         elif "missed" in message:

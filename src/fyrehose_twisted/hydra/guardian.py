@@ -32,8 +32,8 @@ from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.messages import GUARDIAN_TAG, Drop, Hello, Keepalive, Knock, Message
 from fyrehose_twisted.hydra.protocol import HydraProtocol
-from fyrehose_twisted.net.dials import Dials, EndpointFor
-from fyrehose_twisted.net.link import Link
+from fyrehose_twisted.net.connection import Link
+from fyrehose_twisted.net.connector import Dials, EndpointFor
 
 REDIAL = 0.5, 2.0
 """Seconds until a link is opened anew: first, and at most; at the scale of the timers."""
@@ -314,7 +314,7 @@ def main() -> None:
     from twisted.internet import reactor as plain_reactor
 
     from fyrehose_twisted.hydra.places import Places
-    from fyrehose_twisted.net.steady import SteadyClock
+    from fyrehose_twisted.net.boottime import SteadyClock
 
     reactor: Any = SteadyClock(plain_reactor)
 

@@ -34,9 +34,9 @@ from fyrehose_twisted.hydra.irc_line import (
     readable,
     wire,
 )
-from fyrehose_twisted.net.complaints import Complaints
-from fyrehose_twisted.net.dialling import parse_place, tcp_endpoint
-from fyrehose_twisted.net.link import describe
+from fyrehose_twisted.net.addresses import parse_place, tcp_endpoint
+from fyrehose_twisted.net.connection import describe
+from fyrehose_twisted.net.rate_limited_log import Complaints
 
 MAX_UNENDED = 16_384
 """Bytes that a server may send before it ends a line."""

@@ -20,7 +20,7 @@ from fyrehose_twisted.hydra.carriers.spec import LinkSpec, parse_link
 from fyrehose_twisted.hydra.carriers.udp import UdpPort
 from fyrehose_twisted.hydra.config import Target, Timers
 from fyrehose_twisted.hydra.options import read_password
-from fyrehose_twisted.net.dialling import DIAL_TIMEOUT, tcp_endpoint
+from fyrehose_twisted.net.addresses import DIAL_TIMEOUT, tcp_endpoint
 
 _client_from_string: Any = clientFromString
 """Twisted's, which is not annotated."""

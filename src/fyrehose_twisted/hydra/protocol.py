@@ -7,7 +7,7 @@ from typing import Any
 
 from fyrehose_twisted.hydra.codec import HydraCodec
 from fyrehose_twisted.hydra.messages import Message
-from fyrehose_twisted.net.link import Link, LinkLimits
+from fyrehose_twisted.net.connection import Link, LinkLimits
 
 
 class HydraProtocol(Link):
@@ -52,5 +52,5 @@ class HydraProtocol(Link):
         """
 
     def messages_received(self, messages: Sequence[Any]) -> None:
-        """See :meth:`~fyrehose_twisted.net.link.Link.messages_received`; override :meth:`hydra_received`."""
+        """See :meth:`~fyrehose_twisted.net.connection.Link.messages_received`; override :meth:`hydra_received`."""
         self.hydra_received(messages)

@@ -19,9 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from fyrehose_twisted.boot import read_boot_id
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.hydra.promises import Vow
+from fyrehose_twisted.process.boot_id import read_boot_id
 
 MAGIC = b"HYDRA\x00\x00\x01"
 RECORD = 128

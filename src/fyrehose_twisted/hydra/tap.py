@@ -19,8 +19,8 @@ from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service import DEFAULT_LISTEN, HydraService
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
-from fyrehose_twisted.net.dialling import parse_place
-from fyrehose_twisted.options import (
+from fyrehose_twisted.net.addresses import parse_place
+from fyrehose_twisted.process.options import (
     ServiceOptions,
     check_exposed,
     check_local,
@@ -32,7 +32,7 @@ from fyrehose_twisted.options import (
     try_directory,
     try_ports,
 )
-from fyrehose_twisted.secret import read_secret
+from fyrehose_twisted.process.secret import read_secret
 
 
 class Options(ServiceOptions):

@@ -15,6 +15,7 @@ from typing import Any
 
 from zope.interface import implementer
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Send, Write
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.hydra.carriers.fragments import TOKEN, FragmentSession, Stage
@@ -23,7 +24,6 @@ from fyrehose_twisted.hydra.carriers.udp_station import Station
 from fyrehose_twisted.hydra.codec import HydraCodec
 from fyrehose_twisted.hydra.node import HydraNode
 from fyrehose_twisted.interfaces import Drained, IDatagramNode, ILinkNode, IStreamDecoder
-from fyrehose_twisted.net.batch import Batch
 
 PORT = 6_174
 UDP_PORT = 6_175

@@ -288,7 +288,7 @@ def _seal(options: argparse.Namespace, path: Path) -> int:
 def _bar(path: Path) -> Iterator[tuple[Callable[[str], None], Callable[[int], object]]]:
     """Show how many bytes of the segments were read, where somebody watches; yield how to print and to go on."""
     from fyrehose_twisted.journal.segment_header import number_of
-    from fyrehose_twisted.progress import ProgressBar
+    from fyrehose_twisted.process.progress import ProgressBar
 
     total = sum(entry.stat().st_size for entry in path.iterdir() if number_of(entry.name) is not None)
     with ProgressBar(total=total, leave=False, desc=path.name, unit="B", unit_scale=True) as bar:

@@ -25,8 +25,8 @@ from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, Journa
 from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.segment_header import tags_differ
 from fyrehose_twisted.journal.tabular import Tabular
+from fyrehose_twisted.process.secret import check_secret
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.secret import check_secret
 
 PAGE = 8 * 2**20
 """Bytes of frames that are asked for at once."""

@@ -27,8 +27,8 @@ from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJ
 from fyrehose_twisted.journal.frames import MAX_RECORDS
 from fyrehose_twisted.journal.reorder import FRAME_RECORDS
 from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.net.names import loopback_endpoint
-from fyrehose_twisted.secret import check_secret
+from fyrehose_twisted.net.host_port import loopback_endpoint
+from fyrehose_twisted.process.secret import check_secret
 from fyrehose_twisted.wording import counted
 
 Readers = Callable[[], Mapping[str, IJournalReader]]

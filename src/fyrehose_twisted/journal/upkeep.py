@@ -15,7 +15,7 @@ from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.reorder import reorder
 from fyrehose_twisted.journal.segment import Segment
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.repeating import Repeating
+from fyrehose_twisted.process.repeating import Repeating
 
 INTERVAL = 1.0
 """Seconds between looks at whether there is something to do."""

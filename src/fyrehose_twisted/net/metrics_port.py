@@ -9,9 +9,9 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.net.entrances import Entrance, Entrances
+from fyrehose_twisted.net.host_port import loopback_endpoint
+from fyrehose_twisted.net.listening import Entrance, Entrances
 from fyrehose_twisted.net.metrics import metrics_site
-from fyrehose_twisted.net.names import loopback_endpoint
 from fyrehose_twisted.web.site import Render
 
 EXAMPLE = "tcp:9100"
@@ -43,7 +43,7 @@ class MetricsPort(Entrances):
         self.failed(lambda error: failed(Failure(error)))
 
     def say(self, entrance: Entrance, port: Any, place: str) -> None:
-        """See :meth:`~fyrehose_twisted.net.entrances.Entrances.say`."""
+        """See :meth:`~fyrehose_twisted.net.listening.Entrances.say`."""
         self.log.info("metrics at http://{place}/metrics", place=place)
 
 

@@ -15,10 +15,10 @@ from twisted.internet.protocol import DatagramProtocol
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Datagram
 from fyrehose_twisted.interfaces import IBatchReceiver, IDatagramSender
-from fyrehose_twisted.net.batch import Batch
-from fyrehose_twisted.net.bursts import ROOM, BurstSocket, gather
+from fyrehose_twisted.net.gso import ROOM, BurstSocket, gather
 
 KERNEL_BUFFER = 4 * 2**20
 """Bytes asked of the kernel for each direction of a socket."""
@@ -39,7 +39,7 @@ class DatagramPort(udp.Port):
 
     While the kernel does not take what is sent, nothing is read: what arrives waits in the receive buffer.
 
-    :param offload: send and receive bursts, where the kernel can; see :mod:`fyrehose_twisted.net.bursts`.
+    :param offload: send and receive bursts, where the kernel can; see :mod:`fyrehose_twisted.net.gso`.
     :param inherited: a bound socket to use instead of binding one; its buffers are left as they are.
     :ivar send_errors: datagrams that could not be sent, by the name of the error, e.g. ``ENETUNREACH``.
     :ivar receive_buffer: what the kernel gives for received datagrams, in bytes.

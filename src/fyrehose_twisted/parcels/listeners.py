@@ -9,7 +9,7 @@ from typing import Any
 from twisted.logger import Logger
 
 from fyrehose_twisted.interfaces import IEventListener
-from fyrehose_twisted.net.dialling import show_place
+from fyrehose_twisted.net.addresses import show_place
 from fyrehose_twisted.parcels.events import ModeChanged, NeighbourAdded, NeighbourRemoved, ViewChanged, Warned
 from fyrehose_twisted.parcels.messages import Event
 

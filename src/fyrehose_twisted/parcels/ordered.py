@@ -12,7 +12,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import FyrehoseError, MessageTooLarge, NotOrdered, PublishQueueFull
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.net.links import Links
+from fyrehose_twisted.net.stream_driver import Links
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.listeners import Listeners
 from fyrehose_twisted.parcels.messages import MAX_EVENT, Event, Mode, Run, node_id

@@ -10,8 +10,8 @@ from twisted.logger import Logger
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
-from fyrehose_twisted.net.dialling import look_up, show_place, version_of
-from fyrehose_twisted.net.dials import EndpointFor
+from fyrehose_twisted.net.addresses import look_up, show_place, version_of
+from fyrehose_twisted.net.connector import EndpointFor
 from fyrehose_twisted.parcels.config import NodeConfig
 
 

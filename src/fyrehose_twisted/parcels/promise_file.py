@@ -18,10 +18,10 @@ from typing import Any
 
 from cbor2 import CBORDecodeError, dumps, loads
 
-from fyrehose_twisted.boot import read_boot_id
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.parcels.messages import Entry, EntryKind, Member, Run, View
 from fyrehose_twisted.parcels.promises import Change, Promises, State
+from fyrehose_twisted.process.boot_id import read_boot_id
 
 MAGIC = b"PARCELS\x01"
 _LENGTH = struct.Struct("<I")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fyrehose_twisted.net.link import Link, LinkLimits
+from fyrehose_twisted.net.connection import Link, LinkLimits
 from fyrehose_twisted.parcels.codec import ParcelCodec
 from fyrehose_twisted.parcels.messages import Message
 
@@ -55,5 +55,5 @@ class ParcelProtocol(Link):
         """
 
     def messages_received(self, messages: Sequence[Any]) -> None:
-        """See :meth:`~fyrehose_twisted.net.link.Link.messages_received`; override :meth:`parcels_received`."""
+        """See :meth:`~fyrehose_twisted.net.connection.Link.messages_received`; override :meth:`parcels_received`."""
         self.parcels_received(messages)

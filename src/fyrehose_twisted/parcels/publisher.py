@@ -16,17 +16,17 @@ from zope.interface import implementer
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError, NotOrdered
 from fyrehose_twisted.interfaces import IPublisher
-from fyrehose_twisted.net.dialling import show_place, tcp_endpoint
-from fyrehose_twisted.net.dials import EndpointFor
-from fyrehose_twisted.net.link import LinkFactory, describe
+from fyrehose_twisted.net.addresses import show_place, tcp_endpoint
+from fyrehose_twisted.net.connection import LinkFactory, describe
+from fyrehose_twisted.net.connector import EndpointFor
 from fyrehose_twisted.parcels.config import check_text
 from fyrehose_twisted.parcels.messages import MAX_EVENT, MAX_NAME, NotPublished, Published, Refusal
 from fyrehose_twisted.parcels.node_troubles import NO_ANSWER, NodeTroubles, OnTrouble
 from fyrehose_twisted.parcels.outbox import Outbox
 from fyrehose_twisted.parcels.publications import Publication, check_event, check_publisher, only, refusal_name
 from fyrehose_twisted.parcels.publishing_session import Session, SessionState
-from fyrehose_twisted.repeating import Repeating
-from fyrehose_twisted.secret import check_secret
+from fyrehose_twisted.process.repeating import Repeating
+from fyrehose_twisted.process.secret import check_secret
 
 GREETING = 3.0
 """Seconds until a connection must be open, and again until the node must have said welcome."""

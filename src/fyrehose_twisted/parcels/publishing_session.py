@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.net.link import LinkLimits
+from fyrehose_twisted.net.connection import LinkLimits
 from fyrehose_twisted.parcels.codec import ParcelCodec
 from fyrehose_twisted.parcels.messages import (
     Hello,

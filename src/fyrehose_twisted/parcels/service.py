@@ -14,12 +14,11 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.net.dialling import endpoints_from, show_place, tcp_endpoint
-from fyrehose_twisted.net.entrances import Entrances
-from fyrehose_twisted.net.link import Link, LinkLimits
-from fyrehose_twisted.net.links import Links
-from fyrehose_twisted.net.process import end_process
-from fyrehose_twisted.notify import supervisor
+from fyrehose_twisted.net.addresses import endpoints_from, show_place, tcp_endpoint
+from fyrehose_twisted.net.connection import Link, LinkLimits
+from fyrehose_twisted.net.listening import Entrances
+from fyrehose_twisted.net.shutdown import end_process
+from fyrehose_twisted.net.stream_driver import Links
 from fyrehose_twisted.parcels.codec import ParcelCodec
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.events import Answered, Delivered, NotTaken, Skipped
@@ -32,7 +31,8 @@ from fyrehose_twisted.parcels.places import Places
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
 from fyrehose_twisted.parcels.publications import not_ordered
 from fyrehose_twisted.parcels.sites import NodeSite
-from fyrehose_twisted.reload import Reloading
+from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.sighup import Reloading
 
 DEFAULT_PORT = 7878
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"

@@ -11,8 +11,15 @@ from twisted.python import usage
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
-from fyrehose_twisted.net.dialling import endpoints_from, parse_place
-from fyrehose_twisted.options import (
+from fyrehose_twisted.net.addresses import endpoints_from, parse_place
+from fyrehose_twisted.parcels.config import NodeConfig
+from fyrehose_twisted.parcels.keeping import Keeping
+from fyrehose_twisted.parcels.messages import MAX_EVENT
+from fyrehose_twisted.parcels.options import parse_advertised, read_token
+from fyrehose_twisted.parcels.protocol import ParcelProtocol
+from fyrehose_twisted.parcels.service import DEFAULT_LISTEN, ParcelsNode
+from fyrehose_twisted.parcels.sites import ExtraMissing, web_module
+from fyrehose_twisted.process.options import (
     Listening,
     ServiceOptions,
     check_exposed,
@@ -22,14 +29,7 @@ from fyrehose_twisted.options import (
     try_directory,
     try_port,
 )
-from fyrehose_twisted.parcels.config import NodeConfig
-from fyrehose_twisted.parcels.keeping import Keeping
-from fyrehose_twisted.parcels.messages import MAX_EVENT
-from fyrehose_twisted.parcels.options import parse_advertised, read_token
-from fyrehose_twisted.parcels.protocol import ParcelProtocol
-from fyrehose_twisted.parcels.service import DEFAULT_LISTEN, ParcelsNode
-from fyrehose_twisted.parcels.sites import ExtraMissing, web_module
-from fyrehose_twisted.secret import read_secret
+from fyrehose_twisted.process.secret import read_secret
 
 
 class Options(ServiceOptions):

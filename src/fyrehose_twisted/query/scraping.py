@@ -18,9 +18,9 @@ from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import RemoteError
-from fyrehose_twisted.net.link import describe
+from fyrehose_twisted.net.connection import describe
+from fyrehose_twisted.process.repeating import Repeating
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.repeating import Repeating
 
 MAX_PAGE = 2**20
 """Bytes of a page."""

@@ -9,15 +9,15 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from fyrehose_twisted.net.entrances import Entrances
-from fyrehose_twisted.net.process import end_process
-from fyrehose_twisted.notify import supervisor
+from fyrehose_twisted.net.listening import Entrances
+from fyrehose_twisted.net.shutdown import end_process
+from fyrehose_twisted.process.repeating import Repeating
+from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.sighup import Reloading, changes
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.site import QuerySite
 from fyrehose_twisted.query.sources import Sources
 from fyrehose_twisted.query.watching import Watched
-from fyrehose_twisted.reload import Reloading, changes
-from fyrehose_twisted.repeating import Repeating
 from fyrehose_twisted.web.site import drained
 from fyrehose_twisted.web.tokens import Tokens
 from fyrehose_twisted.wording import counted

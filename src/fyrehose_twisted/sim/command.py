@@ -187,7 +187,7 @@ def _run_one(options: argparse.Namespace, scenario: type[Scenario]) -> int:
 
 
 def _run_many(options: argparse.Namespace, scenario: type[Scenario]) -> int:
-    from fyrehose_twisted.progress import ProgressBar
+    from fyrehose_twisted.process.progress import ProgressBar
     from fyrehose_twisted.sim.runner import Summary, run_each, usable_cores
 
     cores = usable_cores()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.interfaces import INode
-from fyrehose_twisted.net.batch import Batch
 from fyrehose_twisted.sim.crash import Boot, Crash
 from fyrehose_twisted.sim.disk import Disk, PowerCut
 from fyrehose_twisted.sim.wallclock import WallClock

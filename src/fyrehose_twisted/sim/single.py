@@ -11,7 +11,7 @@ from shutil import copyfileobj
 from tempfile import TemporaryFile
 from typing import TextIO, cast
 
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.sim.page import write_page
 from fyrehose_twisted.sim.runner import replay, run_seed
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES, Outcome, Scenario

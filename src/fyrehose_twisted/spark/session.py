@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
-from fyrehose_twisted.secret import read_secret
+from fyrehose_twisted.process.secret import read_secret
 from fyrehose_twisted.spark.errors import cause_in
 from fyrehose_twisted.spark.java import java_home
 

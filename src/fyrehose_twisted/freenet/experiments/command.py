@@ -48,7 +48,7 @@ from fyrehose_twisted.freenet.experiments.svg import draw
 from fyrehose_twisted.freenet.experiments.topology import Topology
 from fyrehose_twisted.freenet.experiments.trial import Course, Trial
 from fyrehose_twisted.freenet.policy import Policy
-from fyrehose_twisted.progress import ProgressBar
+from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.wording import counted
 
 FAILED = 1

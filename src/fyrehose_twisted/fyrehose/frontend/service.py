@@ -19,9 +19,9 @@ from fyrehose_twisted.fyrehose.frontend.pages import MessagePages
 from fyrehose_twisted.fyrehose.frontend.publisher import FrontendPublisher, publisher_config
 from fyrehose_twisted.fyrehose.messages import MAX_HOLDINGS
 from fyrehose_twisted.fyrehose.service import DatagramService, bind
-from fyrehose_twisted.net.entrances import Entrances
-from fyrehose_twisted.notify import supervisor
-from fyrehose_twisted.reload import Reloading, changes
+from fyrehose_twisted.net.listening import Entrances
+from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.sighup import Reloading, changes
 from fyrehose_twisted.web.clients import Clients
 from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
 from fyrehose_twisted.web.site import Route, WebSite, drained, page

@@ -29,8 +29,8 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.carriers.fragments import TOKEN, FragmentSession, Stage
 from fyrehose_twisted.hydra.irc_client import IrcClient, irc_endpoint
 from fyrehose_twisted.hydra.irc_line import Line, Login, fold, readable, wire
-from fyrehose_twisted.net.dialling import show_place
-from fyrehose_twisted.secret import check_secret
+from fyrehose_twisted.net.addresses import show_place
+from fyrehose_twisted.process.secret import check_secret
 
 CROWDED = 960
 """Bytes that wait, above which whoever writes is told to pause: at one NOTICE a second they take long."""

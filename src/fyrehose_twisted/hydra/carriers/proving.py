@@ -26,8 +26,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError, RemoteError
-from fyrehose_twisted.net.complaints import Complaints
-from fyrehose_twisted.net.link import describe
+from fyrehose_twisted.net.connection import describe
+from fyrehose_twisted.net.rate_limited_log import Complaints
 
 TIMEOUT = 10.0
 """Seconds that proving may take."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.net.dialling import parse_place
+from fyrehose_twisted.net.addresses import parse_place
 
 Kind = Literal["tcp", "tls", "udp", "irc", "fifo"]
 

@@ -24,12 +24,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.hydra.carriers.udp_session import Ending, Session
 from fyrehose_twisted.hydra.carriers.udp_station import Station
 from fyrehose_twisted.interfaces import IBatchReceiver
-from fyrehose_twisted.net.batch import Batch
-from fyrehose_twisted.net.dialling import look_up
+from fyrehose_twisted.net.addresses import look_up
 from fyrehose_twisted.net.udp import DatagramPort
 
 CROWDED, ROOMY = 262_144, 65_536

@@ -18,7 +18,7 @@ from fyrehose_twisted.errors import NotConnected, PublishTimeout
 from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Failed
 from fyrehose_twisted.fyrehose.outbox import Published, PublishFailed
-from fyrehose_twisted.net.bursts import ROOM, BurstSocket, gather
+from fyrehose_twisted.net.gso import ROOM, BurstSocket, gather
 from fyrehose_twisted.wording import counted
 
 RECEIVED_BYTES = 4 * ROOM

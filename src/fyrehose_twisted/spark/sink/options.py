@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.secret import read_secret
+from fyrehose_twisted.process.secret import read_secret
 from fyrehose_twisted.spark.sink.publisher import (
     ACK_TIMEOUT,
     MAX_IN_FLIGHT,

@@ -1,0 +1,129 @@
+"""Whether the clock is right, and whether it runs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from fyrehose_twisted.cli.doctor.finding import Finding, ok, unknown, warn
+
+SYNCHRONISED, RUNS = "clock", "clock runs"
+
+TIMESYNC = Path("/run/systemd/timesync/synchronized")
+"""What systemd-timesyncd touches each time it has set the clock."""
+
+STEP = 0.1
+"""Seconds that the clock may move apart from the time that has passed, before that is a step."""
+
+LARGE_ERROR = 5.0
+"""Seconds of possible error from which on tokens are at risk, which are made for steps of 30 s."""
+
+_UNSYNC = 0x40  # Of <linux/timex.h>.
+_TIME_ERROR = 5
+_WHY = "tokens hold for steps of 30 s, timers of a backbone follow this clock, and records keep its time"
+_ADVICE = f"run chrony or systemd-timesyncd: {_WHY}"
+_LOOK = f"see, in a container on its host, that chrony or another keeps it right: {_WHY}"
+
+
+class Kept(NamedTuple):
+    """What the kernel knows about its clock.
+
+    :ivar synchronised: whether somebody keeps it right.
+    :ivar error: seconds that it may be wrong by at most, as far as the kernel can tell.
+    """
+
+    synchronised: bool
+    error: float
+
+
+class Reading(NamedTuple):
+    """One look at two clocks, in seconds: that of the system, and the one that nobody sets."""
+
+    wall: float
+    steady: float
+
+
+class _Timex(ctypes.Structure):
+    # The beginning is the same for all C libraries of Linux; behind it is more than any of them writes.
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_char * 512),
+    )
+
+
+def ask_kernel() -> Kept:
+    """Ask the kernel about its clock, and change nothing.
+
+    :raises OSError: if it does not tell, as in many containers, or is not Linux.
+    """
+    if sys.platform != "linux":
+        raise OSError(f"only Linux is asked, and this is {sys.platform}")
+    try:
+        adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
+    except (AttributeError, OSError) as error:
+        raise OSError(f"the C library has no adjtimex ({error})") from error
+    timex = _Timex()
+    state = adjtimex(ctypes.byref(timex))
+    if state < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "adjtimex")
+    return Kept(state != _TIME_ERROR and not timex.status & _UNSYNC, timex.maxerror / 1e6)
+
+
+def judge_kept(kept: Kept | OSError, *, timesync: bool) -> Finding:
+    """Say whether the clock is right.
+
+    :param kept: what the kernel says, or why it does not.
+    :param timesync: whether systemd-timesyncd says that it has set the clock.
+    """
+    if isinstance(kept, OSError):
+        if timesync:
+            return ok(SYNCHRONISED, "systemd-timesyncd has set it since the start")
+        return unknown(SYNCHRONISED, kept, _LOOK)
+    if not kept.synchronised:
+        return warn(SYNCHRONISED, "nobody keeps it right: the kernel takes it for not synchronised", _ADVICE)
+    if kept.error > LARGE_ERROR:
+        found = f"synchronised, and may still be wrong by {kept.error:.3g} s"
+        return warn(SYNCHRONISED, found, f"see whether its time servers can be reached: {_WHY}")
+    return ok(SYNCHRONISED, f"synchronised, right to within {kept.error * 1000:.3g} ms")
+
+
+def judge_run(before: Reading, after: Reading) -> Finding:
+    """Say whether the clock was set between two looks."""
+    passed = after.steady - before.steady
+    step = after.wall - before.wall - passed
+    if passed <= 0:
+        return warn(RUNS, "the steady clock stands still", "see whether this machine is being emulated")
+    if abs(step) > STEP:
+        way = "ahead" if step > 0 else "back"
+        found = f"the clock was set {way} by {abs(step):.3g} s within the {passed:.3g} s of this check"
+        return warn(RUNS, found, f"let it be slewed, not set; one service for time is enough: {_WHY}")
+    return ok(RUNS, f"{passed:.3g} s passed, on the clock and by the count; nobody set it meanwhile")
+
+
+def look() -> Reading:
+    """Look at both clocks."""
+    return Reading(time.time(), time.monotonic())
+
+
+def check_kept() -> Finding:
+    """See whether the clock is right."""
+    try:
+        kept: Kept | OSError = ask_kernel()
+    except OSError as error:
+        kept = error
+    return judge_kept(kept, timesync=os.path.exists(TIMESYNC))
+
+
+def check_run(before: Reading) -> Finding:
+    """See whether the clock was set since ``before``."""
+    return judge_run(before, look())

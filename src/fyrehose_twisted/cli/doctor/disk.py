@@ -1,0 +1,182 @@
+"""Whether a directory can keep journals and state files, and how fast."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import NamedTuple
+
+from fyrehose_twisted.cli.doctor.finding import Finding, ok, unknown, warn, wrong
+from fyrehose_twisted.cli.doctor.kernel import size
+from fyrehose_twisted.cli.doctor.mounts import Mount, mount_of, mounts
+from fyrehose_twisted.wording import counted
+
+DIRECTORY, FILE_SYSTEM, ROOM, FSYNC = "directory", "file system", "disk room", "fsync"
+
+MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+LAYERS = frozenset({"overlay", "aufs"})
+ELSEWHERE = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"}
+)
+
+LITTLE_ROOM, NO_ROOM = 2**30, 2**20
+"""Bytes: a journal writes a full segment of 64 MiB anew, in order, where twice as much is free."""
+FEW_FILES = 1_000
+
+SYNCS, BLOCK = 20, 4_096
+"""How often to write so many bytes, each time made durable."""
+SYNC_PATIENCE = 2.0
+"""Seconds after which no further time is tried."""
+SLOW_SYNC = 0.05
+
+
+class Room(NamedTuple):
+    """What a file system has left for those who are not root.
+
+    :ivar free: bytes.
+    :ivar whole: bytes of all of it.
+    :ivar files: files that can still be made; ``None`` where there is no limit.
+    """
+
+    free: int
+    whole: int
+    files: int | None
+
+
+def nearest(path: Path) -> Path:
+    """Return ``path``, or what is there of it: services make directories that are not."""
+    existing = Path(os.path.abspath(path))
+    while not os.path.lexists(existing) and existing != existing.parent:
+        existing = existing.parent
+    return existing
+
+
+def judge_kind(shown: str, mount: Mount | None) -> Finding:
+    """Say what a kind of file system means for what is kept there."""
+    if mount is None:
+        return unknown(FILE_SYSTEM, f"nothing says what {shown} lies on", "see with: df -T")
+    found = f"{shown} lies on {mount.kind}, mounted at {mount.point}"
+    if mount.kind in MEMORY:
+        return warn(FILE_SYSTEM, f"{found}: memory, gone when the machine stops", "keep journals and state on a disk")
+    if mount.kind in LAYERS:
+        advice = "mount a volume for journals and state"
+        return warn(FILE_SYSTEM, f"{found}: perhaps a layer of a container, gone with it", advice)
+    if mount.kind in ELSEWHERE or mount.kind.startswith("fuse"):
+        advice = "use a local disk: locks and fsync may not hold what they promise, and each takes a round trip"
+        return warn(FILE_SYSTEM, f"{found}: another machine's, or a program's", advice)
+    return ok(FILE_SYSTEM, found)
+
+
+def judge_room(shown: str, room: Room) -> Finding:
+    """Say what room means."""
+    if not room.whole:
+        return unknown(ROOM, f"the file system of {shown} does not say how large it is", f"see with: df {shown}")
+    files = "" if room.files is None else f", and for {counted(room.files, 'file')}"
+    found = f"{shown} has {size(room.free)} of {size(room.whole)} free{files}"
+    if room.free < NO_ROOM or room.files == 0:
+        return wrong(ROOM, found, "make room: a journal that cannot write ends its service")
+    if room.free < LITTLE_ROOM:
+        return warn(
+            ROOM, found, "make room, or bound journals with --retention: one that cannot write ends its service"
+        )
+    if room.files is not None and room.files < FEW_FILES:
+        return warn(ROOM, found, "remove small files: a journal makes one for each 64 MiB, and some beside")
+    return ok(ROOM, found)
+
+
+def judge_syncs(shown: str, seconds: Sequence[float]) -> Finding:
+    """Say what the times mean that it took to make a block durable, one after the other."""
+    middle = median(seconds)
+    pace = f"{1 / middle:,.0f}" if middle > 0 else "any number of"
+    found = (
+        f"{shown}: median {middle * 1000:.3g} ms, longest {max(seconds) * 1000:.3g} ms of {len(seconds)};"
+        f" a journal makes about {pace} groups a second durable"
+    )
+    if middle > SLOW_SYNC:
+        advice = "use a faster disk, or --fsync SECONDS, with which a power failure takes what came since"
+        return warn(FSYNC, found, advice)
+    return ok(FSYNC, found)
+
+
+def room_of(path: Path) -> Room:
+    """Return what is left. :raises OSError: if the system does not say."""
+    found = os.statvfs(path)
+    files = found.f_favail if found.f_files > 0 else None  # Some have no table of files that could be full.
+    return Room(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, files)
+
+
+def try_directory(path: Path) -> list[float]:
+    """Do in a directory of our own in ``path`` what a journal does, and return the seconds that each fsync took.
+
+    :raises OSError: if something fails.
+    """
+    from fyrehose_twisted.journal.disk import LocalDirectory
+
+    made = tempfile.mkdtemp(prefix=".fyrehose-doctor-", dir=path)
+    try:
+        directory = LocalDirectory(Path(made))
+        lock = directory.lock()
+        file = directory.open("tried", create=True)
+        try:
+            seconds = list(_syncs(file))
+            directory.rename("tried", "renamed")
+            directory.sync()
+        finally:
+            file.close()
+            lock.close()
+        return seconds
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _syncs(file: object) -> Iterator[float]:
+    from fyrehose_twisted.interfaces import IFile
+
+    writable, began = IFile(file), perf_counter()
+    for number in range(SYNCS):
+        writable.write(number * BLOCK, os.urandom(BLOCK))
+        before = perf_counter()
+        writable.sync()
+        yield perf_counter() - before
+        if perf_counter() - began > SYNC_PATIENCE:
+            return
+
+
+def check_directory(path: Path) -> list[Finding]:
+    """Look at a directory, or at the one that it would be made in."""
+    existing = nearest(path)
+    shown = str(path) if existing == Path(os.path.abspath(path)) else f"{existing} (there is no {path} yet)"
+    if not existing.is_dir():
+        return [wrong(DIRECTORY, f"{shown} is not a directory", "name another with --directory, or remove the file")]
+    findings = []
+    try:
+        seconds = try_directory(existing)
+    except OSError as error:
+        # Not the name of the file in the error, which is ours and gone.
+        advice = "let the user whom the services run as write there, on a file system that can lock and fsync"
+        findings.append(wrong(DIRECTORY, f"{shown} cannot keep a journal: {error.strerror or error}", advice))
+    else:
+        findings += [
+            ok(DIRECTORY, f"{shown} can be written, locked and made durable"),
+            judge_syncs(shown, seconds),
+        ]
+    return [*findings, _check_kind(existing, shown), _check_room(existing, shown)]
+
+
+def _check_kind(existing: Path, shown: str) -> Finding:
+    try:
+        return judge_kind(shown, mount_of(Path(os.path.realpath(existing)), mounts()))
+    except OSError as error:
+        return unknown(FILE_SYSTEM, error, "see with: df, that it is a local disk")
+
+
+def _check_room(existing: Path, shown: str) -> Finding:
+    try:
+        return judge_room(shown, room_of(existing))
+    except OSError as error:
+        return unknown(ROOM, error, f"see with: df {shown}")

@@ -1,0 +1,42 @@
+"""How many files and connections a process may have."""
+
+from __future__ import annotations
+
+from fyrehose_twisted.cli.doctor.finding import Finding, ok, unknown, warn, wrong
+
+OPEN_FILES = "open files"
+
+NEEDED, ENOUGH = 192, 1_024
+"""A journal opens up to 128 files at once; a node takes hundreds of connections unless it is told less."""
+
+
+def judge_open_files(soft: int | None, hard: int | None) -> Finding:
+    """Say what a limit means; ``None`` is none.
+
+    :param soft: what counts.
+    :param hard: up to where anybody may raise it.
+    """
+    if soft is None:
+        return ok(OPEN_FILES, "a process may have any number")
+    found = f"a process may have {soft:,}, and raise that to {'any number' if hard is None else f'{hard:,}'}"
+    enough = hard is None or hard >= ENOUGH
+    advice = f"ulimit -n {ENOUGH}" if enough else f"as root: raise the hard limit to {ENOUGH}"
+    advice += ", or LimitNOFILE= of systemd: each connection takes one, and a journal up to 128"
+    if soft < NEEDED:
+        return wrong(OPEN_FILES, found, advice)
+    if soft < ENOUGH:
+        return warn(OPEN_FILES, found, advice)
+    return ok(OPEN_FILES, found)
+
+
+def check_open_files() -> Finding:
+    """Look at the limit of this process, which those have that are started beside it."""
+    try:
+        import resource
+
+        soft, hard = (
+            None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(resource.RLIMIT_NOFILE)
+        )
+    except (ImportError, OSError, ValueError) as error:
+        return unknown(OPEN_FILES, error, "see with: ulimit -n")
+    return judge_open_files(soft, hard)

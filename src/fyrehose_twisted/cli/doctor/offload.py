@@ -1,0 +1,141 @@
+"""Whether the kernel sends and receives many datagrams in one call: UDP segmentation and receive offload of Linux."""
+
+from __future__ import annotations
+
+import select
+import socket
+from typing import Any, NamedTuple
+
+from fyrehose_twisted.cli.doctor.finding import Finding, ok, warn, wrong
+
+SEND, RECEIVE = "GSO", "GRO"
+
+SIZE, COUNT = 100, 64
+"""Bytes of a datagram, and how many go out in one burst: so many are sent by all kernels that send bursts at all."""
+
+PATIENCE = 1.0
+"""Seconds to wait for the next datagram on loopback, where it is there at once."""
+
+_COST = "a system call for each datagram, where one does for up to 64"
+
+
+class Trial(NamedTuple):
+    """What became of a burst that was sent on loopback.
+
+    :ivar segments: datagrams that one call is thought to send at most; 1 without GSO.
+    :ivar sends: calls that it took to send the burst.
+    :ivar receives: whether the socket could be told to receive bursts.
+    :ivar whole: datagrams that arrived as they were sent.
+    :ivar calls: in how many receive calls they arrived.
+    :ivar errors: datagrams that the kernel refused, by the name of the error.
+    """
+
+    segments: int
+    sends: int
+    receives: bool
+    whole: int
+    calls: int
+    errors: dict[str, int]
+
+
+def send_burst() -> Trial:
+    """Send a burst on loopback and see how it arrives. :raises OSError: if there is no loopback."""
+    from fyrehose_twisted.effects import Burst
+    from fyrehose_twisted.net.gso import ROOM, BurstSocket
+
+    sent = [bytes([number]) * SIZE for number in range(COUNT)]
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there,
+    ):
+        for made in (here, there):
+            made.setblocking(False)
+            made.bind(("127.0.0.1", 0))
+        counted: Any = _Counted(here)
+        sender, receiver = BurstSocket(counted), BurstSocket(there)
+        if sender.segments > 1:
+            sender.send(Burst(b"".join(sent), SIZE), there.getsockname())
+        else:
+            for datagram in sent:
+                sender.send(Burst(datagram, SIZE), there.getsockname())
+        arrived: list[bytes] = []
+        calls, buffer, own = 0, bytearray(ROOM), here.getsockname()
+        while len(arrived) < COUNT and _readable(there):
+            batch = receiver.receive_batch(buffer, calls=1)
+            calls += 1
+            arrived += [bytes(datagram) for datagram, peer, _ in batch if peer == own]
+        whole = sum(one == other for one, other in zip(sent, arrived, strict=False))
+        return Trial(sender.segments, counted.sends, receiver.receives_bursts, whole, calls, dict(sender.errors))
+
+
+class _Counted:
+    """A socket that counts the calls that send: a burst that the kernel refuses is sent as single datagrams."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self.sends = 0
+
+    def sendmsg(self, *arguments: Any) -> int:
+        sent = self._socket.sendmsg(*arguments)
+        self.sends += 1
+        return sent
+
+    def sendto(self, data: bytes, peer: Any) -> int:
+        sent = self._socket.sendto(data, peer)
+        self.sends += 1
+        return sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
+def _readable(one: socket.socket) -> bool:
+    # Not select.select(), which takes no descriptor from 1,024 on.
+    if not hasattr(select, "poll"):
+        return bool(select.select([one], [], [], PATIENCE)[0])
+    waiting = select.poll()
+    waiting.register(one, select.POLLIN)
+    return bool(waiting.poll(PATIENCE * 1000))
+
+
+def judge_burst(trial: Trial) -> list[Finding]:
+    """Say what became of the burst: one finding for sending, one for receiving."""
+    if trial.whole < COUNT:
+        refused = "".join(f", {count} refused with {name}" for name, count in trial.errors.items())
+        lost = f"{trial.whole} of {COUNT} datagrams arrived on 127.0.0.1{refused}"
+        return [
+            wrong(SEND, lost, "see whether a firewall or a sandbox stands between processes of this machine"),
+            wrong(RECEIVE, lost, "the same"),
+        ]
+    return [_judge_sending(trial), _judge_receiving(trial)]
+
+
+def _judge_sending(trial: Trial) -> Finding:
+    if trial.segments > 1 and trial.sends == 1:
+        return ok(SEND, f"UDP_SEGMENT works: {COUNT} datagrams went out in one call on loopback")
+    if trial.segments > 1:
+        found = f"UDP_SEGMENT is taken, and refused when it is used: {COUNT} datagrams went out in {trial.sends} calls"
+        return warn(SEND, found, "see whether a sandbox or a filter of the kernel forbids it; nothing fails without")
+    return warn(SEND, f"no UDP_SEGMENT: sending takes {_COST}", "Linux has it since 4.18; nothing fails without")
+
+
+def _judge_receiving(trial: Trial) -> Finding:
+    if not trial.receives:
+        return warn(RECEIVE, f"no UDP_GRO: receiving takes {_COST}", "Linux has it since 5.0; nothing fails without")
+    bursts = trial.sends == 1
+    if bursts and trial.calls == COUNT:
+        found = f"UDP_GRO is taken and does nothing: {COUNT} datagrams of a burst arrived in {COUNT} calls"
+        return warn(RECEIVE, found, "see whether a sandbox, a filter or a tunnel cuts bursts; nothing fails without")
+    if bursts:
+        calls = "one call" if trial.calls == 1 else f"{trial.calls} calls"
+        return ok(RECEIVE, f"UDP_GRO works: {COUNT} datagrams of a burst arrived in {calls}")
+    return ok(RECEIVE, "UDP_GRO is taken; as none is sent, there is no burst on loopback to try it with")
+
+
+def check_offload() -> list[Finding]:
+    """Try both."""
+    try:
+        return judge_burst(send_burst())
+    except OSError as error:
+        reason = f"UDP on 127.0.0.1 does not work: {error.strerror}"
+        return [wrong(check, reason, "bring loopback up: ip link set lo up") for check in (SEND, RECEIVE)]

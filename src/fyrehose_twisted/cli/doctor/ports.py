@@ -1,0 +1,188 @@
+"""Whether the ports that the services use by default, or in their examples, are free, and who has them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from errno import EADDRINUSE, errorcode
+from pathlib import Path
+from typing import NamedTuple
+
+from fyrehose_twisted.cli.doctor.finding import Finding, ok, warn, wrong
+
+PORTS = "ports"
+PROC = Path("/proc")
+HOST = "127.0.0.1"
+
+_OURS = ("fyrehose", "parcels", "hydra", "freenet")
+_COMMAND_LENGTH = 120
+
+
+class Port(NamedTuple):
+    """A port.
+
+    :ivar kind: ``tcp`` or ``udp``.
+    :ivar use: which service has it, and what for.
+    """
+
+    number: int
+    kind: str
+    use: str
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.kind} ({self.use})"
+
+
+DEFAULT_PORTS = (
+    Port(2323, "udp", "backbone"),
+    Port(2324, "tcp", "journal"),
+    Port(6174, "tcp", "hydra"),
+    Port(6174, "udp", "hydra"),
+    Port(6175, "tcp", "hydra, control"),
+    Port(6180, "tcp", "freenet"),
+    Port(6181, "tcp", "freenet, control"),
+    Port(7878, "tcp", "parcels"),
+    Port(8480, "tcp", "query"),
+    Port(8481, "tcp", "frontend, HTTP"),
+    Port(8482, "tcp", "frontend, lines"),
+    Port(8878, "tcp", "parcels, HTTP"),
+    Port(9100, "tcp", "metrics"),
+)
+
+
+class Owner(NamedTuple):
+    """A process that has a port.
+
+    :ivar command: its command line.
+    """
+
+    process: int
+    command: str
+
+
+class Taken(NamedTuple):
+    """A port that could not be bound.
+
+    :ivar error: ``errno`` of what refused it.
+    :ivar owner: who has it, as far as can be known.
+    """
+
+    port: Port
+    error: int
+    owner: Owner | None
+
+
+def judge_ports(free: Sequence[Port], taken: Sequence[Taken]) -> list[Finding]:
+    """Say what it means which ports are free: a finding for all that are, one for each that is not."""
+    findings = []
+    if free:
+        findings.append(ok(PORTS, f"free on {HOST}: {', '.join(map(str, free))}"))
+    return [*findings, *map(_judge_taken, taken)]
+
+
+def _judge_taken(taken: Taken) -> Finding:
+    port, owner = taken.port, taken.owner
+    service = port.use.partition(",")[0]
+    if taken.error != EADDRINUSE:
+        name = errorcode.get(taken.error, str(taken.error))
+        found = f"{port} cannot be bound on {HOST}: {os.strerror(taken.error)} ({name})"
+        return wrong(PORTS, found, "see whether loopback is up, and what forbids it")
+    if owner is None:
+        look = f"ss -lpn 'sport = :{port.number}'"
+        advice = f"nothing, if {service} runs already; else see as root: {look}, or name another port"
+        return warn(PORTS, f"{port} is in use, by whom cannot be known", advice)
+    found = f"{port} is in use by process {owner.process}: {_shortened(owner.command)}"
+    if any(name in owner.command for name in _OURS):
+        return ok(PORTS, found)
+    return warn(PORTS, found, f"stop it, or name another port for {service}")
+
+
+def sockets_of(table: str) -> dict[int, set[int]]:
+    """Read ``/proc/net/tcp`` or one of its kind: return the inodes of the sockets at each local port."""
+    found: dict[int, set[int]] = {}
+    for line in table.splitlines()[1:]:
+        words = line.split()
+        with suppress(IndexError, ValueError):
+            number, inode = int(words[1].rpartition(":")[2], 16), int(words[9])
+            if inode:  # What nobody has any more, and the kernel still remembers, has none.
+                found.setdefault(number, set()).add(inode)
+    return found
+
+
+def owners(inodes: set[int]) -> dict[int, Owner]:
+    """Return the processes that have these sockets, by inode, of those that we may look at."""
+    found: dict[int, Owner] = {}
+    wanted = {f"socket:[{inode}]": inode for inode in inodes}
+    for process in _processes():
+        with suppress(OSError):  # It is somebody else's, or has ended.
+            for entry in os.scandir(PROC / str(process) / "fd"):
+                with suppress(OSError):
+                    inode = wanted.get(os.readlink(entry.path))
+                    if inode is not None:
+                        found.setdefault(inode, Owner(process, _command(process)))
+        if len(found) == len(wanted):
+            break
+    return found
+
+
+def _processes() -> Iterator[int]:
+    with suppress(OSError):
+        yield from sorted(int(name) for name in os.listdir(PROC) if name.isdecimal())
+
+
+def _command(process: int) -> str:
+    for name in ("cmdline", "comm"):  # What has replaced its command line by nothing still has a name.
+        with suppress(OSError):
+            text = (PROC / str(process) / name).read_bytes().replace(b"\0", b" ").strip()
+            if text:
+                return text.decode(errors="replace")
+    return "unnamed"
+
+
+def _shortened(command: str) -> str:
+    """A program, and the script that it may run, say more without their directories."""
+    words = command.split(" ")
+    words[:2] = [word.rpartition("/")[2] or word for word in words[:2]]
+    return " ".join(words)[:_COMMAND_LENGTH]
+
+
+def try_port(port: Port) -> int | None:
+    """Bind a port as a service would; return ``errno`` if that fails."""
+    kind = socket.SOCK_DGRAM if port.kind == "udp" else socket.SOCK_STREAM
+    try:
+        with socket.socket(socket.AF_INET, kind) as probe:
+            if port.kind == "tcp":
+                # As Twisted does: what an earlier process left behind is in nobody's way.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port.number))
+            if port.kind == "tcp":
+                probe.listen(1)  # Linux lets two bind, and one listen.
+    except OSError as error:
+        return error.errno or 0
+    return None
+
+
+def look_at(ports: Sequence[Port]) -> tuple[list[Port], list[Taken]]:
+    """Return which ports are free, and which are not."""
+    errors = {port: try_port(port) for port in ports}
+    inodes: dict[tuple[str, int], set[int]] = {}
+    for kind in {port.kind for port, error in errors.items() if error is not None}:
+        for name in (kind, f"{kind}6"):
+            with suppress(OSError):
+                for number, there in sockets_of((PROC / "net" / name).read_text()).items():
+                    inodes.setdefault((kind, number), set()).update(there)
+    of_port = {port: inodes.get((port.kind, port.number), set()) for port, error in errors.items() if error is not None}
+    found = owners(set().union(*of_port.values())) if any(of_port.values()) else {}
+    free = [port for port, error in errors.items() if error is None]
+    taken = [
+        Taken(port, errors[port] or 0, next((found[inode] for inode in sorted(there) if inode in found), None))
+        for port, there in of_port.items()
+    ]
+    return free, taken
+
+
+def check_ports() -> list[Finding]:
+    """Look at the ports of all services."""
+    return judge_ports(*look_at(DEFAULT_PORTS))

@@ -1,0 +1,179 @@
+"""Python and the packages that the library stands on."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module, metadata
+from typing import NamedTuple
+
+from fyrehose_twisted.cli.doctor.finding import Finding, ok, unknown, warn, wrong
+from fyrehose_twisted.cli.doctor.java import NEWEST, OLDEST, Java, javas
+
+PYTHON, PACKAGES, EXTRAS, JAVA = "python", "packages", "extras", "java"
+
+OLDEST_PYTHON = (3, 11)
+DISTRIBUTION = "fyrehose_twisted"
+EXTRA_NAMES = ("keys", "parquet", "query", "report", "spark", "web")
+"""Those that add something for users; the others are for those who change the library."""
+
+_OPERATORS: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
+    ">=": lambda have, want: have >= want,
+    "<": lambda have, want: have < want,
+}
+
+
+class Requirement(NamedTuple):
+    """What the library says that it needs.
+
+    :ivar bounds: such as ``(">=", "24.11")``; those of a kind that is not known here are left out.
+    :ivar extra: which extra needs it, ``None`` if all do.
+    """
+
+    name: str
+    bounds: tuple[tuple[str, str], ...]
+    extra: str | None
+
+    def __str__(self) -> str:
+        return self.name + ",".join(f"{operator}{version}" for operator, version in self.bounds)
+
+    def met_by(self, version: str | None) -> bool:
+        """Say whether this version will do; ``None`` is none at all."""
+        if version is None:
+            return False
+        have = release(version)
+        return all(_OPERATORS[operator](have, release(bound)) for operator, bound in self.bounds)
+
+
+def release(version: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with, zeros at the end left out: ``24.11.0rc1`` is (24, 11)."""
+    match = re.match(r"\d+(?:\.\d+)*", version)
+    numbers = [int(number) for number in match[0].split(".")] if match else []
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def parse_requirement(text: str) -> Requirement | None:
+    """Read a line such as ``pyspark[sql]<5,>=4.2; extra == "spark"``; return ``None`` for what is none."""
+    wanted, _, marker = text.partition(";")
+    match = re.match(r"\s*([\w.-]+)\s*(?:\[[^\]]*\])?\s*\(?([^)]*)", wanted)
+    if match is None:
+        return None
+    bounds = re.findall(r"(>=|<)\s*([\w.]+)", match[2].replace("<=", ""))
+    extra = re.search(r"""extra\s*==\s*["']([\w.-]+)""", marker)
+    return Requirement(match[1], tuple(sorted(bounds, reverse=True)), extra and extra[1])
+
+
+def judge_python(version: tuple[int, ...], said: str) -> Finding:
+    """Say whether this Python will do.
+
+    :param said: its version as it is shown.
+    """
+    if version < OLDEST_PYTHON:
+        wanted = ".".join(map(str, OLDEST_PYTHON))
+        return wrong(PYTHON, f"{said} is too old", f"install Python {wanted} or newer")
+    return ok(PYTHON, said)
+
+
+def judge_packages(needed: Sequence[Requirement], versions: Mapping[str, str], broken: Mapping[str, str]) -> Finding:
+    """Say whether what all need is there.
+
+    :param versions: of what is installed, by name.
+    :param broken: why a package cannot be imported, by name.
+    """
+    bad = [
+        f"{need} is wanted, {versions.get(need.name, 'none')} is installed"
+        for need in needed
+        if not need.met_by(versions.get(need.name))
+    ]
+    bad += [f"{name} {versions.get(name, '')} cannot be imported ({why})" for name, why in broken.items()]
+    if bad:
+        return wrong(PACKAGES, "; ".join(bad), f"pip install --upgrade {DISTRIBUTION}")
+    return ok(PACKAGES, ", ".join(f"{need.name} {versions[need.name]}" for need in needed))
+
+
+def judge_extras(needed: Sequence[Requirement], versions: Mapping[str, str]) -> Finding:
+    """Say which extras can be used; none of them has to be."""
+    usable, missing, names = [], [], []
+    for extra in EXTRA_NAMES:
+        wanting = [need for need in needed if need.extra == extra and not need.met_by(versions.get(need.name))]
+        if not wanting:
+            usable.append(extra)
+        elif any(need.name in versions for need in wanting):
+            old = ", ".join(f"{need.name} {versions[need.name]}" for need in wanting if need.name in versions)
+            missing.append(f"{extra} (cannot use {old})")
+            names.append(extra)
+        else:
+            missing.append(extra)
+            names.append(extra)
+    found = f"usable: {', '.join(usable) or 'none'}"
+    if not missing:
+        return ok(EXTRAS, found)
+    advice = f"for what you want of them: pip install '{DISTRIBUTION}[{','.join(names)}]'"
+    return ok(EXTRAS, f"{found}; not installed: {', '.join(missing)}", advice)
+
+
+def judge_java(spark: bool, found: Iterable[Java]) -> Finding:
+    """Say whether Spark has a Java.
+
+    :param spark: whether the extra is usable.
+    :param found: those there are, the one to prefer first; the first that fits is taken.
+    """
+    if not spark:
+        return ok(JAVA, "not needed: the extra spark is not usable here")
+    misfits = []
+    for java in found:
+        if java.version is not None and OLDEST <= java.version <= NEWEST:
+            return ok(JAVA, f"Java {java.version} of {java.where}, {java.program}")
+        what = "does not start" if java.version is None else f"is Java {java.version}"
+        misfits.append(f"{java.program} of {java.where} {what}")
+    said = f"Spark has no Java {OLDEST} to {NEWEST}: {'; '.join(misfits) or 'there is none'}"
+    return warn(JAVA, said, f"install Java {OLDEST}, or one from PyPI: pip install '{DISTRIBUTION}[spark]'")
+
+
+def check_software() -> list[Finding]:
+    """Look at Python, at the packages that all need, at the extras, and at Java if Spark is there."""
+    said = f"{platform.python_implementation()} {platform.python_version()} on {platform.system()} {platform.release()}"
+    python = judge_python(sys.version_info[:3], said)
+    try:
+        texts = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        advice = f"install it rather than put it on PYTHONPATH: pip install {DISTRIBUTION}"
+        reason = f"{DISTRIBUTION} is not installed here"
+        return [python, *(unknown(check, reason, advice) for check in (PACKAGES, EXTRAS, JAVA))]
+    needed = [need for need in map(parse_requirement, texts) if need is not None]
+    versions = _versions({need.name for need in needed})
+    always = [need for need in needed if need.extra is None]
+    extras = [need for need in needed if need.extra is not None]
+    spark = all(need.met_by(versions.get(need.name)) for need in extras if need.extra == "spark")
+    return [
+        python,
+        judge_packages(always, versions, _broken(need.name for need in always if need.name in versions)),
+        judge_extras(extras, versions),
+        judge_java(spark, javas()),
+    ]
+
+
+def _versions(names: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+        if version:  # A broken one may have none.
+            found[name] = version
+    return found
+
+
+def _broken(names: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        try:
+            import_module(name.replace("-", "_").lower())
+        except Exception as error:  # Whatever a package raises, it cannot be used.
+            found[name] = f"{type(error).__name__}: {error}".partition("\n")[0]
+    return found

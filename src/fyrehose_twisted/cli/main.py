@@ -1,0 +1,245 @@
+"""The ``fyrehose`` command: publish, subscribe, measure, simulate and look at what runs or is kept, from a shell."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from fyrehose_twisted.cli.doctor import command as doctor
+from fyrehose_twisted.cli.types import ArgumentParser, count, positive, seconds
+from fyrehose_twisted.freenet import command as freenet
+from fyrehose_twisted.hydra import command as hydra
+from fyrehose_twisted.journal import command as journal
+from fyrehose_twisted.parcels import command as parcels
+from fyrehose_twisted.sim import command as simulate
+from fyrehose_twisted.sim.command import complain
+
+# Each command imports what it needs when it is run: Twisted and its reactor take a second, and --help waits for them.
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
+    from fyrehose_twisted.fyrehose.config import Start
+    from fyrehose_twisted.sim.scenario import Scenario
+
+BACKBONE = "127.0.0.1:2323"
+"""The same as :data:`fyrehose_twisted.fyrehose.service.DEFAULT_BACKBONE`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and exit: 0 for success, 1 for failure, 2 for wrong usage."""
+    if sys.stderr is None:  # Closed by whoever started us; print() would take standard output instead.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    options = _parser().parse_args(arguments)
+    try:
+        status = _react(options) if options.run is None else options.run(options)
+    except KeyboardInterrupt:
+        status = complain("interrupted")
+    # Whatever was printed by then may still wait in a pipe that nobody reads any more.
+    sys.exit(_flush(status))
+
+
+def _react(options: argparse.Namespace) -> int:
+    """Run a command that needs a reactor, and return its exit status."""
+    from twisted.internet.defer import Deferred
+    from twisted.internet.task import react
+
+    outcome = 1
+
+    def run(reactor: Any) -> Deferred[Any]:
+        _stop_on_interrupt(reactor)
+        running: Deferred[Any] = Deferred.fromCoroutine(_run(options, reactor))
+
+        def finish(status: int) -> None:
+            nonlocal outcome
+            outcome = status
+
+        running.addCallback(finish)
+        # On SIGINT the reactor stops; the command gets the chance to leave in order.
+        reactor.addSystemEventTrigger("before", "shutdown", _cancel, running)
+        return running
+
+    with suppress(SystemExit):
+        react(run)
+    return outcome
+
+
+def _stop_on_interrupt(reactor: Any) -> None:
+    from twisted.internet.error import ReactorNotRunning
+
+    def stop() -> None:
+        with suppress(ReactorNotRunning):
+            reactor.stop()
+
+    # Twisted's own handler comes with the running reactor; before that, an interrupt could end up in any callback.
+    signal.signal(signal.SIGINT, lambda number, frame: reactor.callFromThread(stop))
+
+
+def _cancel(running: Deferred[Any]) -> Deferred[None]:
+    from twisted.internet.defer import Deferred
+
+    done: Deferred[None] = Deferred()
+    running.addBoth(lambda result: done.callback(None))
+    running.cancel()
+    return done
+
+
+def _flush(status: int) -> int:
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            return complain(f"standard output: {error.strerror}")
+    return status
+
+
+async def _run(options: argparse.Namespace, reactor: Any) -> int:
+    from twisted.internet.defer import CancelledError
+
+    from fyrehose_twisted.errors import FyrehoseError
+
+    command: Callable[[argparse.Namespace, Any], Coroutine[Any, Any, int]] = options.command
+    try:
+        return await command(options, reactor)
+    except FyrehoseError as error:
+        return complain(error)
+    except OSError as error:
+        return complain(f"{error.filename or 'input or output'}: {error.strerror}")
+    except CancelledError:
+        return complain("interrupted")
+
+
+async def _publish(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.fyrehose.pub import publish
+
+    return await publish(options, reactor)
+
+
+async def _subscribe(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.fyrehose.sub import subscribe
+
+    return await subscribe(options, reactor)
+
+
+async def _ping(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.fyrehose.ping import ping
+
+    return await ping(options, reactor)
+
+
+def _scenarios() -> Iterable[type[Scenario]]:
+    from fyrehose_twisted.freenet.scenarios import SCENARIOS as FREENET
+    from fyrehose_twisted.fyrehose.scenarios import SCENARIOS as FYREHOSE
+    from fyrehose_twisted.hydra.scenarios import SCENARIOS as HYDRA
+    from fyrehose_twisted.parcels.scenarios import SCENARIOS as PARCELS
+
+    return (*FYREHOSE, *HYDRA, *FREENET, *PARCELS)
+
+
+def _envelopes(stream: str) -> Any:
+    from fyrehose_twisted.payloads import envelopes
+
+    return envelopes(stream)
+
+
+def _bare(stream: str, payloads: list[bytes]) -> list[bytes]:
+    from fyrehose_twisted.payloads import bare
+
+    return bare(stream, payloads)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = ArgumentParser(
+        prog="fyrehose",
+        description="Publish to a backbone or a cluster, follow what is published, speak on IRC through a network of"
+        " nodes, simulate all that, and look at journals.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[..., Any], description: str) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=description, description=description)
+        made.add_argument("-b", "--backbone", default=BACKBONE, metavar="HOST:PORT", help="the backbone [%(default)s]")
+        made.add_argument("--secret-file", metavar="FILE", help="file with the backbone's secret")
+        made.add_argument(
+            "--connect-timeout", type=positive, default=10.0, metavar="S", help="wait S seconds for it [%(default)g]"
+        )
+        made.set_defaults(command=run, run=None)
+        return made
+
+    pub = command("pub", _publish, "Publish a message a line.")
+    pub.add_argument("file", nargs="?", metavar="FILE", help="where to read; standard input if not given or -")
+    bare = pub.add_mutually_exclusive_group()
+    bare.add_argument("--raw", action="store_true", help="no envelope: for subscribers that do not know it")
+    bare.add_argument(
+        "--publisher-state",
+        metavar="FILE",
+        help="keep in FILE how many lines are published: with the same input, which may have grown, go on behind them",
+    )
+    pub.add_argument(
+        "--kept",
+        type=count,
+        default=0,
+        metavar="N",
+        help="count a message as published once N durable journals have synced it to disk",
+    )
+    pub.add_argument(
+        "--timeout", type=positive, default=30.0, metavar="S", help="give a message up after S seconds [%(default)g]"
+    )
+    sub = command("sub", _subscribe, "Print messages in order, gaps repaired.")
+    sub.add_argument(
+        "--from",
+        dest="start",
+        type=_start,
+        default="live",
+        metavar="WHERE",
+        help="live, oldest or a sequence number [live]",
+    )
+    sub.add_argument(
+        "--state",
+        metavar="FILE",
+        help="keep the place in FILE, and go on there; --from is where to begin while there is none",
+    )
+    sub.add_argument("--count", type=count, metavar="N", help="stop after N messages")
+    sub.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
+    sub.add_argument("--raw", action="store_true", help="print messages as they are on the wire, repeats included")
+    sub.add_argument(
+        "--keepalive",
+        type=_interval,
+        default=0.9,
+        metavar="S",
+        help="seconds between KEEPALIVEs, 0.1 to 0.9 [%(default)g]",
+    )
+    measure = command("ping", _ping, "Measure round trips to the backbone with KEEPALIVEs.")
+    measure.add_argument("--count", type=count, default=10, metavar="N", help="how many [%(default)s]")
+    measure.add_argument(
+        "--interval", type=_interval, default=0.2, metavar="S", help="seconds between them, 0.1 to 0.9 [%(default)g]"
+    )
+    simulate.add_parser(commands, _scenarios)
+    journal.add_parser(commands, _bare, _envelopes)
+    parcels.add_parser(commands)
+    hydra.add_parser(commands)
+    freenet.add_parser(commands)
+    doctor.add_parser(commands)
+    return parser
+
+
+def _interval(text: str) -> float:
+    value = seconds(text)
+    if not 0.1 <= value <= 0.9:
+        raise argparse.ArgumentTypeError(f"{text!r} is outside 0.1 to 0.9")
+    return value
+
+
+def _start(text: str) -> Start | int:
+    from fyrehose_twisted.fyrehose.client_tap import parse_start
+
+    try:
+        return parse_start(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,379 @@
+"""What commands share: standard input and output, and how to say what went wrong."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from errno import EBADF, EISDIR
+from stat import S_ISDIR, S_ISFIFO, S_ISSOCK
+from typing import Any
+
+from twisted.internet import stdio
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IHalfCloseableProtocol
+from twisted.internet.protocol import Protocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import FyrehoseError, MessageTooLarge
+from fyrehose_twisted.process.progress import ProgressBar
+from fyrehose_twisted.process.secret import read_secret
+
+MOST_WAITING = 65_536
+"""Bytes that may wait to be taken before a producer is paused."""
+
+
+def complain(problem: object) -> int:
+    """Say what went wrong in one line, and return the exit status for it."""
+    print(f"fyrehose: {problem}", file=sys.stderr)
+    return 1
+
+
+def hint(text: str) -> None:
+    """Say something in one line on standard error, if that is a terminal."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(f"fyrehose: {text}", file=sys.stderr)
+
+
+def print_output(text: str) -> None:
+    """Print on standard output, where a reader that has seen enough is no error."""
+    with suppress(BrokenPipeError):
+        print(text, flush=True)
+
+
+def printable(text: str) -> str:
+    """Return a text as a terminal may be given it, whatever others put in."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[str]:
+    """Return the lines of a table whose columns are as wide as they have to be."""
+    lines = [head, *(list(map(str, row)) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    for line in lines:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def secret_of(options: argparse.Namespace) -> bytes | None:
+    """Return the shared secret that ``--secret-file`` names. :raises ConfigurationError: if there is none in it."""
+    return read_secret(options.secret_file) if options.secret_file else None
+
+
+def standard_io(protocol: Protocol, read: int, write: int, reactor: Any) -> Any:
+    """Connect ``protocol`` to two file descriptors and return its transport."""
+    make: Any = stdio.StandardIO  # Its type depends on the platform.
+    return make(protocol, stdin=read, stdout=write, reactor=reactor)
+
+
+def open_input(path: str | None) -> int:
+    """Return a descriptor of a file, or of standard input where none or ``-`` is named.
+
+    :raises OSError: if that cannot be read.
+    """
+    if path is not None and path != "-":
+        descriptor = os.open(path, os.O_RDONLY)
+    elif sys.stdin is None:
+        raise OSError(EBADF, "it is closed", "standard input")
+    else:
+        descriptor = sys.stdin.fileno()
+    if S_ISDIR(os.fstat(descriptor).st_mode):
+        raise IsADirectoryError(EISDIR, "it is a directory", path or "standard input")
+    return descriptor
+
+
+class LinePublisher(Protocol):
+    """Publishes each line that arrives, no faster than there is room; subclasses say how.
+
+    :param limit: bytes of a line that can be published.
+    :param unit: what a line is, for the progress bar.
+    :ivar done: fires when something became of every line.
+    :ivar seen: lines that came.
+    :ivar published: those that have their numbers.
+    :ivar problem: the first thing that went wrong.
+    """
+
+    def __init__(self, limit: int, unit: str) -> None:
+        self.done: Deferred[None] = Deferred()
+        self.seen = 0
+        self.published = 0
+        self.problem: object = None
+        self._limit = limit
+        self._lines: list[bytes | MessageTooLarge] = []
+        self._rest = b""
+        self._cut = 0
+        self._waiting = 0
+        self._ended = False
+        self._stopped = False
+        self._pumping = False
+        self._progress = ProgressBar(
+            desc=f"{unit} published",
+            unit=f" {unit}",
+            bar_format="{desc}: {n_fmt} [{elapsed}, {rate_noinv_fmt}]",
+            file=sys.stderr,
+            mininterval=0.5,
+        )
+
+    async def when_room(self) -> None:
+        """Return once another line may be published."""
+        raise NotImplementedError
+
+    def publish(self, line: bytes) -> Deferred[int]:
+        """Publish a line; return a Deferred of its number."""
+        raise NotImplementedError
+
+    def came_back(self, line: int, sequence: int) -> None:
+        """A line, counted from 1, has its number."""
+
+    def failed(self, line: int, error: BaseException | None) -> None:
+        """A line was not published."""
+        self.problem = self.problem or error
+
+    def say(self, text: str) -> None:
+        """Print a line on standard error, above the progress bar; a reader that is gone is no error."""
+        self._progress.clear()
+        with suppress(OSError):
+            print(f"fyrehose: {text}", file=sys.stderr, flush=True)
+        self._progress.refresh()
+
+    def read(self, descriptor: int, reactor: Any) -> Deferred[None]:
+        """Begin; return :attr:`done`."""
+        # What reads standard input must leave standard output alone: it would be closed at the end of the input.
+        standard_io(self, descriptor, os.open(os.devnull, os.O_WRONLY), reactor)
+        return self.done
+
+    def dataReceived(self, data: bytes) -> None:
+        """Twisted: more input."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._rest = line
+            self._end_line()
+        self._rest = rest
+        if len(rest) > self._limit:
+            # It is too long already; what matters of it is how long.
+            self._cut += len(rest)
+            self._rest = b""
+        self._pump()
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """Twisted: the input has ended."""
+        if not self._ended:
+            self._ended = True
+            if self._rest or self._cut:
+                self._end_line()
+            if reason is not None and not isinstance(reason.value, ConnectionDone):
+                self.problem = self.problem or "the input could not be read to its end"
+            self._pump()
+
+    def end(self, problem: object) -> None:
+        """Read no more, because of ``problem``, and wait for what is under way."""
+        self.problem = self.problem or problem
+        self._ended = self._stopped = True
+        self._lines.clear()
+        self._check_done()
+
+    def stop(self, problem: object) -> None:
+        """Do no more, because of ``problem``."""
+        self.end(problem)
+        self._finish()
+
+    def _end_line(self) -> None:
+        size = self._cut + len(self._rest)
+        self._lines.append(MessageTooLarge(size, self._limit) if self._cut else self._rest)
+        self._rest, self._cut = b"", 0
+
+    def _pump(self) -> None:
+        if not self._pumping:
+            self._pumping = True
+            Deferred.fromCoroutine(self._publish_lines()).addErrback(lambda failure: self.stop(failure.value))
+
+    async def _publish_lines(self) -> None:
+        transport: Any = self.transport
+        transport.pauseProducing()
+        while self._lines:
+            lines, self._lines = self._lines, []
+            for line in lines:
+                await self.when_room()
+                if self._stopped:
+                    break
+                self._publish(line)
+        self._pumping = False
+        if not self._ended:
+            transport.resumeProducing()
+        self._check_done()
+
+    def _publish(self, line: bytes | MessageTooLarge) -> None:
+        self.seen += 1
+        number = self.seen
+        try:
+            if isinstance(line, MessageTooLarge):
+                raise line
+            published = self.publish(line)
+        except FyrehoseError as error:
+            self.problem = self.problem or f"line {number:,}: {error}"
+            return
+        self._waiting += 1
+        published.addCallbacks(self._came_back, self._failed, (number,), errbackArgs=(number,))
+
+    def _came_back(self, sequence: int, line: int) -> None:
+        self._waiting -= 1
+        self.published += 1
+        self._progress.update()
+        self.came_back(line, sequence)
+        self._check_done()
+
+    def _failed(self, failure: Failure, line: int) -> None:
+        self._waiting -= 1
+        self.failed(line, failure.value)
+        self._check_done()
+
+    def _check_done(self) -> None:
+        if self._ended and not self._pumping and not self._waiting:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._progress.close()
+        if not self.done.called:
+            self.done.callback(None)
+
+
+@implementer(IHalfCloseableProtocol)
+class StandardOutput(Protocol):
+    """Standard output as a consumer.
+
+    :ivar closed: fires when nobody reads it any more; with what is wrong, if that is no way to say "enough".
+    """
+
+    def __init__(self) -> None:
+        self.closed: Deferred[str | None] = Deferred()
+        self._output: Any = None
+        self._problem: str | None = None
+        self._taking: _Taking | None = None
+
+    def open(self, reactor: Any) -> None:
+        """Begin. :raises OSError: if there is none."""
+        if sys.stdout is None:
+            raise OSError(EBADF, "it is closed", "standard output")
+        mode = os.fstat(sys.stdout.fileno()).st_mode
+        # A pipe that nobody reads any more is the way to say "enough"; a file that takes no more is not.
+        if not (S_ISFIFO(mode) or S_ISSOCK(mode)):
+            self._problem = "standard output takes no more; is the disk full?"
+        # A command in the background must not touch the terminal's input.
+        self._output = standard_io(self, os.open(os.devnull, os.O_RDONLY), sys.stdout.fileno(), reactor)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that were written since all was last taken, where :meth:`register` was told to see to that."""
+        return 0 if self._taking is None else self._taking.waiting
+
+    def write(self, data: bytes) -> None:
+        """Write; a registered producer is told when that is too much at once."""
+        self._output.write(data)
+        if self._taking is not None and data:
+            self._taking.wrote(len(data))
+
+    def register(self, producer: Any, taken: Callable[[], object] | None = None) -> None:
+        """Pause ``producer`` while much is waiting to be written.
+
+        :param taken: called whenever the system has taken all that was written.
+        """
+        if taken is None:
+            self._output.registerProducer(producer, True)
+        else:
+            self._taking = _Taking(producer, taken)
+            self._output.registerProducer(self._taking, False)
+
+    async def taken(self, reactor: Any, patience: float | None) -> None:
+        """Wait, at most ``patience`` seconds, until the system has taken all that was written, or nobody reads it."""
+        if self.waiting and self._taking is not None and not self.closed.called:
+            done = self._taking.when_taken()
+            self.when_closed(lambda problem: None if done.called else done.callback(None))
+            if patience is not None:
+                done.addTimeout(patience, reactor)
+            with suppress(DeferredTimeout, CancelledError):
+                await done
+
+    def when_closed(self, call: Callable[[str | None], object]) -> None:
+        """Call with what is wrong when nobody reads it any more."""
+
+        def tell(problem: str | None) -> str | None:
+            call(problem)
+            return problem
+
+        self.closed.addCallback(tell)
+
+    def end(self) -> None:
+        """Write what is waiting, and nothing after that."""
+        if not self.closed.called:
+            self._output.unregisterProducer()
+            self._output.loseConnection()
+
+    async def emptied(self, reactor: Any, patience: float | None) -> None:
+        """Wait, no longer than ``patience`` seconds, until what was written is out of our hands."""
+        if not self.closed.called:
+            gone: Deferred[None] = Deferred()
+
+            def tell(problem: str | None) -> None:
+                if not gone.called:
+                    gone.callback(None)
+
+            self.when_closed(tell)
+            if patience is not None:
+                gone.addTimeout(patience, reactor)
+            with suppress(DeferredTimeout, CancelledError):
+                await gone
+
+    def readConnectionLost(self) -> None:
+        """Twisted: there is no input, which is no reason to stop."""
+
+    def writeConnectionLost(self) -> None:
+        """Twisted: it is closed."""
+        self.connectionLost()
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """Twisted: it is closed."""
+        if not self.closed.called:
+            self.closed.callback(self._problem)
+
+
+class _Taking:
+    """A producer that is asked for more whenever all that was written is taken, in place of one that is paused."""
+
+    def __init__(self, producer: Any, taken: Callable[[], object]) -> None:
+        self.waiting = 0
+        self._producer = producer
+        self._taken = taken
+        self._paused = False
+        self._done: list[Deferred[None]] = []
+
+    def wrote(self, size: int) -> None:
+        """So many bytes more wait."""
+        self.waiting += size
+        if self.waiting > MOST_WAITING and not self._paused:
+            self._paused = True
+            self._producer.pauseProducing()
+
+    def when_taken(self) -> Deferred[None]:
+        """Return a Deferred that fires when nothing waits."""
+        self._done.append(Deferred())
+        return self._done[-1]
+
+    def resumeProducing(self) -> None:
+        """Twisted: all is taken."""
+        self.waiting = 0
+        self._taken()
+        done, self._done = self._done, []
+        for one in done:
+            if not one.called:
+                one.callback(None)
+        if self._paused:
+            self._paused = False
+            self._producer.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """Twisted: nobody reads any more."""
+        self._producer.stopProducing()

@@ -1,0 +1,125 @@
+"""What every Twisted shell of a datagram node has in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet import error
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.protocol import DatagramProtocol
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from fyrehose_twisted.datagrams import Batch
+from fyrehose_twisted.driver import NodeDriver
+from fyrehose_twisted.effects import Send
+from fyrehose_twisted.interfaces import IBatchReceiver, IDatagramNode, IDatagramSender
+from fyrehose_twisted.net.gso import LARGEST_DATAGRAM
+
+
+@implementer(IBatchReceiver)
+class DatagramNodeProtocol(DatagramProtocol):
+    """Feeds a node from a port and does what it wants.
+
+    Works best on a :class:`~fyrehose_twisted.net.udp.DatagramPort`. On ``reactor.listenUDP`` give
+    ``maxPacketSize=65536``: Twisted's default cuts longer datagrams, and one that fills the buffer is dropped as cut.
+
+    :param reactor: clock of the node; by default the installed reactor.
+    :ivar stopped: Deferred that fires with ``None`` when the protocol has stopped, or fails with what stopped it.
+    """
+
+    log = Logger()
+    noisy = False
+
+    def __init__(self, reactor: Any = None) -> None:
+        if reactor is None:
+            from twisted.internet import reactor
+        self.reactor = reactor
+        self.driver: NodeDriver | None = None
+        self.stopped: Deferred[Any] = Deferred()
+        self._error: Exception | None = None
+        self._closing: list[Deferred[None]] | None = None
+
+    def make_node(self, now: float) -> IDatagramNode:
+        """Return the node to run. Called when the port is bound."""
+        raise NotImplementedError(f"{type(self).__name__} does not say which node it runs")
+
+    def event_received(self, event: Any) -> None:
+        """The node tells something."""
+
+    def persist(self, mark: Any) -> None:
+        """Make what the node wants durable."""
+
+    def startProtocol(self) -> None:
+        """Twisted: the port is bound."""
+        self.driver = NodeDriver(
+            self.make_node(float(self.reactor.seconds())),
+            self.reactor,
+            send=self._send,
+            tell=self.event_received,
+            persist=self.persist,
+            failed=self.fail,
+        )
+        self.driver.flush()
+
+    def stopProtocol(self) -> None:
+        """Twisted: the port is gone."""
+        if self.driver is not None:
+            self.driver.stop()
+        if self._error is None:
+            self.stopped.callback(None)
+        else:
+            self.stopped.errback(self._error)
+            # It was logged when it happened; that nobody waited for it is no second error.
+            self.stopped.addErrback(lambda failure: None)
+
+    def fail(self, error: Exception) -> None:
+        """Stop because of ``error``."""
+        self.log.critical("stopping: {error}", error=error)
+        self._error = error
+        if self.driver is not None:
+            self.driver.stop()
+        self.close()
+
+    def close(self) -> Deferred[None]:
+        """Close the port; the Deferred fires when the protocol has stopped, at once if it does not run."""
+        port: Any = self.transport
+        if port is None:
+            return succeed(None)
+        closed: Deferred[None] = Deferred()
+        if self._closing is not None:  # Twisted's own port does not bear to be stopped twice.
+            self._closing.append(closed)
+            return closed
+        self._closing = [closed]
+        maybeDeferred(port.stopListening).addCallback(self._closed)
+        return closed
+
+    def _closed(self, result: object) -> None:
+        closing, self._closing = self._closing, None
+        for closed in closing or ():
+            closed.callback(None)
+
+    def datagramReceived(self, datagram: bytes, addr: Any) -> None:
+        """Twisted: one datagram arrived."""
+        cut = len(datagram) >= min(getattr(self.transport, "maxPacketSize", 65_536), LARGEST_DATAGRAM + 1)
+        self.batch_received(Batch.pack([(datagram, addr)], truncated=(0,) if cut else ()))
+
+    def batch_received(self, batch: Batch) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IBatchReceiver.batch_received`."""
+        driver = self.driver
+        if driver is not None:
+            node: Any = driver.node
+            node.receive_batch(batch, driver.now())
+            driver.flush()
+
+    def _send(self, effect: Send) -> None:
+        transport: Any = self.transport
+        if IDatagramSender.providedBy(transport):
+            transport.send(effect.datagrams, effect.peers)
+            return
+        for peer in effect.peers:
+            for datagram in effect.each():
+                try:
+                    transport.write(bytes(datagram), peer)
+                except (OSError, error.MessageLengthError) as problem:
+                    self.log.debug("not sent to {peer}: {problem}", peer=peer, problem=problem)

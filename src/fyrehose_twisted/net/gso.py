@@ -1,0 +1,193 @@
+"""Many datagrams in one system call, where the kernel can: UDP segmentation and receive offload of Linux.
+
+Nothing here looks at versions: what the kernel or the way to a peer refuses is sent one datagram at a time.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from errno import EINVAL, EIO, EMSGSIZE, ENOPROTOOPT, EOPNOTSUPP, errorcode
+from typing import Any
+
+from fyrehose_twisted.datagrams import Batch, Runs
+from fyrehose_twisted.effects import Address, Burst, Datagram
+
+LARGEST_DATAGRAM = 65_507
+"""Bytes that UDP over IPv4 can carry: in one datagram, and in one burst."""
+
+ROOM = 65_536
+"""Bytes that a receive call needs for whatever may come; with less, the kernel cuts a burst in silence."""
+
+MOST_SEGMENTS, SURE_SEGMENTS = 128, 64
+"""Datagrams that one call sends at most: on newer kernels, and on all that can send bursts at all."""
+
+BATCH_DATAGRAMS = 4_096
+"""Datagrams from which on nothing more is received into the same batch."""
+
+_UDP_SEGMENT, _UDP_GRO = 103, 104  # Of <linux/udp.h>; Python does not have them.
+_MSG_TRUNC = int(socket.MSG_TRUNC)  # An enum is slow.
+_CONTROL_ROOM = 32
+_NOT_AS_A_BURST = frozenset((EINVAL, EIO, EMSGSIZE, ENOPROTOOPT, EOPNOTSUPP))
+_NARROW_HOSTS, _NARROW_BURSTS = 1_024, 10_000
+
+_Control = list[tuple[int, int, bytes]]
+
+
+class BurstSocket:
+    """A UDP socket, not blocking, that sends and receives bursts.
+
+    :param offload: whether to try what the kernel offers; without, every datagram is a call.
+    :param errors: where to count errors.
+    :ivar segments: datagrams that one call sends at most; 1 if the kernel sends no bursts.
+    :ivar receives_bursts: whether one call may receive several datagrams.
+    :ivar errors: datagrams that could not be sent, by the name of the error, e.g. ``ENETUNREACH``.
+    """
+
+    def __init__(self, sock: socket.socket, *, offload: bool = True, errors: Counter[str] | None = None) -> None:
+        self.socket: Any = sock
+        offload = offload and sys.platform == "linux"
+        self.segments = MOST_SEGMENTS if offload and _takes(sock, _UDP_SEGMENT, 0) else 1
+        self.receives_bursts = offload and _takes(sock, _UDP_GRO, 1)
+        self.errors: Counter[str] = Counter() if errors is None else errors
+        self._size = 0
+        self._control: _Control = []
+        self._narrow: dict[str, int] = {}
+        self._narrow_bursts = 0
+
+    def receive_batch(self, buffer: bytearray, *, calls: int = BATCH_DATAGRAMS) -> Batch:
+        """Receive what is there, as far as ``buffer`` has :data:`ROOM` for more, and no more than a batch may have.
+
+        :param calls: how often to ask the kernel at most.
+        """
+        runs, view, position = Runs(), memoryview(buffer), 0
+        last = len(buffer) - ROOM
+        while position <= last and runs.rows < BATCH_DATAGRAMS and calls:
+            calls -= 1
+            try:
+                length, size, truncated, peer = self._receive(view[position:])
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError as error:
+                # An ICMP error about something sent earlier; there may be datagrams behind it.
+                self._count(error, 1)
+                break
+            runs.add(position, position + length, size, peer, truncated)
+            position += length
+        return Batch(buffer, runs.finish())
+
+    def _receive(self, view: memoryview) -> tuple[int, int, bool, Address]:
+        """Return how many bytes came, the size of each datagram in them, whether they were cut, and who sent them."""
+        if not self.receives_bursts:
+            length, peer = self.socket.recvfrom_into(view)
+            return length, length, False, peer
+        length, control, flags, peer = self.socket.recvmsg_into((view,), _CONTROL_ROOM)
+        size = int.from_bytes(control[0][2], sys.byteorder) if control else length
+        return length, size, bool(flags & _MSG_TRUNC), peer
+
+    def send(self, burst: Burst, peer: Address) -> Burst | None:
+        """Send a burst; return what is left of it if the kernel has no room at the moment. Errors are counted."""
+        data, size = burst
+        try:
+            if len(data) <= size:
+                self.socket.sendto(data, peer)
+            elif self._narrow and self._is_narrow(peer[0], size):
+                return self._send_parts(burst, 1, peer)
+            else:
+                if size != self._size:
+                    self._size = size
+                    self._control = [(socket.IPPROTO_UDP, _UDP_SEGMENT, struct.pack("=H", size))]
+                self.socket.sendmsg((data,), self._control, 0, peer)
+        except BlockingIOError:
+            return burst
+        except OSError as error:
+            return self._refused(burst, peer, error)
+        return None
+
+    def _refused(self, burst: Burst, peer: Address, error: OSError) -> Burst | None:
+        count = -(-len(burst.data) // burst.size)
+        if count <= 1 or error.errno not in _NOT_AS_A_BURST:
+            self._count(error, max(1, count))
+            return None
+        if error.errno == EINVAL and count > SURE_SEGMENTS:
+            before = self.errors.total()
+            left = self._send_parts(burst, SURE_SEGMENTS, peer)
+            if self.errors.total() == before and peer[0] not in self._narrow:
+                self.segments = SURE_SEGMENTS  # It was not the peer's address that it refused.
+            return left
+        # The link has a smaller MTU, or the device or a tunnel cannot.
+        if len(self._narrow) >= _NARROW_HOSTS:
+            self._narrow.clear()
+        self._narrow[peer[0]] = burst.size
+        return self._send_parts(burst, 1, peer)
+
+    def _count(self, error: OSError, datagrams: int) -> None:
+        self.errors[errorcode.get(error.errno or 0, "unknown")] += datagrams
+
+    def _is_narrow(self, host: str, size: int) -> bool:
+        if size < self._narrow.get(host, ROOM):
+            return False
+        self._narrow_bursts += 1
+        if self._narrow_bursts >= _NARROW_BURSTS:  # The way there may be another by now.
+            self._narrow.clear()
+            self._narrow_bursts = 0
+        return True
+
+    def _send_parts(self, burst: Burst, count: int, peer: Address) -> Burst | None:
+        data, size = memoryview(burst.data), burst.size
+        step = count * size
+        for start in range(0, len(data), step):
+            left = self.send(Burst(data[start : start + step], size), peer)
+            if left is not None:
+                return Burst(data[min(start + step, len(data)) - len(left.data) :], size)
+        return None
+
+
+def gather(datagrams: Sequence[Datagram | Burst], segments: int) -> list[Burst]:
+    """Put neighbours together that one call can send: at most ``segments`` of one size, the last may be shorter."""
+    if len(datagrams) == 1:
+        item = datagrams[0]
+        if not isinstance(item, Burst):
+            return [Burst(item, max(1, len(item)))]
+        if len(item.data) <= min(segments * item.size, LARGEST_DATAGRAM):
+            return [item]
+    bursts: list[Burst] = []
+    near: list[Datagram] = []
+    near_size = room = 0
+    for item in datagrams:
+        data, size = item if isinstance(item, Burst) else (item, len(item))
+        length = len(data)
+        count = 1 if length <= size else -(-length // size)
+        if near and count <= room and (size == near_size or (count == 1 and 0 < length < near_size)):
+            near.append(data)
+            room = room - count if length == count * near_size else 0
+            continue
+        if near:
+            bursts.append(_joined(near, near_size))
+        limit = max(1, min(segments, LARGEST_DATAGRAM // size)) if size else 1
+        if count > limit:
+            step = limit * size
+            whole = length - length % step
+            bursts += [Burst(data[start : start + step], size) for start in range(0, whole, step)]
+            data = data[whole:]
+            count = -(-len(data) // size)
+        near, near_size = [data] if count else [], size
+        room = limit - count if len(data) == count * size else 0
+    if near:
+        bursts.append(_joined(near, near_size))
+    return bursts
+
+
+def _joined(near: list[Datagram], size: int) -> Burst:
+    return Burst(near[0] if len(near) == 1 else b"".join(near), max(1, size))
+
+
+def _takes(sock: socket.socket, option: int, value: int) -> bool:
+    try:
+        sock.setsockopt(socket.IPPROTO_UDP, option, value)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,134 @@
+"""The log as JSON, one object a line, for programs: ``twistd --logger=fyrehose_twisted.process.logs.json_lines SERVICE``."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from getopt import GetoptError, getopt
+from typing import Any
+
+from twisted.logger import FileLogObserver, ILogObserver, LogEvent, formatEvent
+from twisted.python import logfile
+
+LIMIT = 4_096
+"""Characters of a value that are kept. A peer chooses some of them."""
+
+TRACEBACK_LIMIT = 16_384
+"""Characters of a traceback that are kept, the last ones: there it says what happened."""
+
+FIELDS = 64
+"""Fields of one event that are kept."""
+
+_LogFile: Any = logfile.LogFile
+"""Twisted's, which is not annotated."""
+
+_OURS = ("time", "level", "namespace", "message", "failure")
+_OF_LEGACY = frozenset((*_OURS, "system", "isError", "format", "printed", "why", "logLevel"))
+"""What Twisted's old logger puts into an event beside what its caller said."""
+
+
+def json_lines() -> ILogObserver:
+    """Return what ``--logger`` asks for: an observer that writes where ``twistd`` would write its text. An application
+    that is started in another way makes a :class:`~twisted.logger.FileLogObserver` of a file and :func:`line`.
+
+    ``twistd`` itself leaves ``--logfile`` aside when it is given a logger, and does not tell the logger of it, so this
+    reads the command line. A file is begun anew when it has 1,000,000 bytes, and when SIGUSR1 comes, as twistd's is.
+
+    :raises SystemExit: if a daemon is to write to standard output, where nobody would read it, or is to write to
+        syslog, which takes text.
+    """
+    return FileLogObserver(_file(sys.argv[1:]), line)
+
+
+def line(event: LogEvent) -> str:
+    """Return an event as one line of ASCII, an object with ``time`` (ISO 8601, UTC), ``level``, ``namespace`` and
+    ``message``, with those of its fields that are text, numbers, true, false or null, and with ``failure``, a
+    traceback, if there is one.
+
+    A field that has the name of one of these gets an underscore behind it.
+    """
+    at, level = event.get("log_time"), event.get("log_level")
+    entry: dict[str, Any] = {
+        "time": None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")[:-6] + "Z",
+        "level": None if level is None else level.name,
+        "namespace": _text(str(event.get("log_namespace", "-"))),
+        "message": _text(formatEvent(event)),
+    }
+    left_out = _OF_LEGACY if event.get("log_namespace") == "log_legacy" else frozenset[str]()
+    names = [name for name in event if not name.startswith("log_") and name not in left_out]
+    for name in names:
+        if isinstance(event[name], str | int | float | None) and len(entry) < len(_OURS) + FIELDS:
+            entry[f"{name}_" if name in _OURS else _text(name)] = _value(event[name])
+    if event.get("log_failure") is not None:
+        entry["failure"] = _traceback(event["log_failure"])
+    return json.dumps(entry, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _value(value: str | int | float | None) -> str | int | float | None:
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(value)
+    if value is None or isinstance(value, bool):
+        return value
+    # What reads the line holds a number in 64 bits, and Python itself refuses to write out very long ones.
+    return int(value) if -(2**63) <= value < 2**64 else _text(hex(value))
+
+
+def _text(text: str) -> str:
+    """Return text without what UTF-8 has no place for, and of limited length."""
+    kept = text[:LIMIT].encode("utf-8", "backslashreplace").decode()
+    return kept if len(text) <= LIMIT else f"{kept}... (cut; {len(text):,} characters)"
+
+
+def _traceback(failure: Any) -> str:
+    try:
+        text = str(failure.getTraceback())
+    except Exception as error:  # Whatever is wrong with it, the line is to be written.
+        text = f"a failure that cannot be shown: {type(error).__name__}"
+    kept = text[-TRACEBACK_LIMIT:].encode("utf-8", "backslashreplace").decode()
+    return kept if len(text) <= TRACEBACK_LIMIT else f"({len(text):,} characters; cut) ...{kept}"
+
+
+def _file(arguments: Sequence[str]) -> Any:
+    """Return the file that ``twistd`` with these arguments would log to."""
+    given = _options(arguments)
+    name = given.get("logfile", "")
+    if "syslog" in given:
+        raise SystemExit(
+            "fyrehose_twisted.process.logs.json_lines: --syslog takes text; leave out --syslog, or --logger"
+        )
+    foreground = "nodaemon" in given or "debug" in given
+    if name == "-" and not foreground:
+        raise SystemExit(
+            "fyrehose_twisted.process.logs.json_lines: a daemon cannot log to standard output; use --nodaemon"
+        )
+    if foreground and name in ("", "-"):
+        return sys.stdout
+    file = _LogFile.fromFullPath(name or "twistd.log")
+    if not signal.getsignal(signal.SIGUSR1):
+
+        def rotate(number: int, frame: object) -> None:
+            from twisted.internet import reactor
+
+            reactor.callFromThread(file.rotate)  # type: ignore[attr-defined]
+
+        signal.signal(signal.SIGUSR1, rotate)
+    return file
+
+
+def _options(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the options of ``twistd`` itself, which stand before the name of the service, by their long names."""
+    from twisted.scripts import twistd
+
+    twisted_options: Any = vars(twistd)["ServerOptions"]
+    known = twisted_options()
+    try:
+        found, _ = getopt(list(arguments), known.shortOpt, known.longOpt)
+    except GetoptError:
+        return {"nodaemon": ""}  # It was not twistd that was started.
+    return {known.synonyms[option.lstrip("-")]: value for option, value in found}
