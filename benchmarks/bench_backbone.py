@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
 
-from fyrehose_twisted.fyrehose.codec import encode, encode_push
-from fyrehose_twisted.fyrehose.messages import Flags, Keepalive
+from fyrehose_twisted.fyrehose.wire.codec import encode, encode_push
+from fyrehose_twisted.fyrehose.wire.packets import Flags, Keepalive
 from fyrehose_twisted.process.progress import ProgressBar
 
 HERE = Path(__file__).parent

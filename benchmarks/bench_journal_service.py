@@ -37,10 +37,10 @@ from typing import Any
 from bench_backbone import TICKS, free_port
 from twisted.internet.protocol import DatagramProtocol
 
-from fyrehose_twisted.fyrehose.codec import decode, encode, encode_deliver, encode_push
-from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
-from fyrehose_twisted.fyrehose.messages import Flags, Forward, Keepalive
 from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
+from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode, encode_deliver, encode_push
+from fyrehose_twisted.fyrehose.wire.packets import Flags, Forward, Keepalive
 from fyrehose_twisted.journal.layout import directory_name
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.remote import connect

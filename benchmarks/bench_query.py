@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 
 from race.servers import CLIENT_CORE, Broker, Missing, free_port, pin, start_redis
 
-from fyrehose_twisted.fyrehose.envelope import wrap
+from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.journal.store import Journal, open_journal
 from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.record import Record

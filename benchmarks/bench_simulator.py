@@ -29,10 +29,10 @@ from twisted.internet.task import Clock
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.driver import NodeDriver
 from fyrehose_twisted.effects import Address, Send
-from fyrehose_twisted.fyrehose.backbone import Backbone
-from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
-from fyrehose_twisted.fyrehose.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
+from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.interfaces import Drained, INode
 from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.sim.clock import HeapClock

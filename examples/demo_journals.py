@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, unwrap
+from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, unwrap
 from fyrehose_twisted.journal.reader import JournalReader
 
 STREAM = "fyrehose://flights"

@@ -14,11 +14,11 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import react
 
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.envelope import unwrap
 from fyrehose_twisted.fyrehose.events import Message
+from fyrehose_twisted.fyrehose.node.client.repair import RepairConfig
 from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
-from fyrehose_twisted.fyrehose.repair import RepairConfig
 from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.wire.envelope import unwrap
 
 PATIENCE = 120.0
 """Seconds for the first answer of the backbone, and for the last message: many processes may share two slow cores."""

@@ -17,10 +17,10 @@ from twisted.internet.task import deferLater, react
 
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
-from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.events import Message
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, join
+from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 
 LINES = 500
 """Lines that are under way at once."""

@@ -21,7 +21,7 @@ from twisted.internet.task import deferLater, react
 
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
-from fyrehose_twisted.fyrehose.publisher_state import PublisherState
+from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, join
 
 ROWS = 500

@@ -47,28 +47,28 @@ def ours(cls: type) -> list[InterfaceClass]:
 
 
 def sequence_file(directory: Path) -> Any:
-    from fyrehose_twisted.fyrehose.state import SequenceFile
+    from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 
     return SequenceFile(directory / "state", "fyrehose://default")
 
 
 def backbone(directory: Path) -> Any:
-    from fyrehose_twisted.fyrehose.backbone import Backbone
     from fyrehose_twisted.fyrehose.config import BackboneConfig
-    from fyrehose_twisted.fyrehose.forwarding import RoundRobinForward
+    from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
+    from fyrehose_twisted.fyrehose.node.backbone.forwarding import RoundRobinForward
 
     return Backbone(BackboneConfig(), RoundRobinForward())
 
 
 def client(directory: Path) -> Any:
-    from fyrehose_twisted.fyrehose.client import Client
     from fyrehose_twisted.fyrehose.config import ClientConfig
+    from fyrehose_twisted.fyrehose.node.client.client import Client
 
     return Client(("127.0.0.1", 2323), ClientConfig(), Random(1), 0.0)
 
 
 def random_forward(directory: Path) -> Any:
-    from fyrehose_twisted.fyrehose.forwarding import RandomForward
+    from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 
     return RandomForward(Random(1))
 
@@ -162,7 +162,7 @@ def attributes(interface: InterfaceClass) -> list[str]:
 
 
 def test_the_classes_are_found() -> None:
-    assert {"fyrehose_twisted.fyrehose.backbone.Backbone", *MAKERS} <= set(NAMES)
+    assert {"fyrehose_twisted.fyrehose.node.backbone.backbone.Backbone", *MAKERS} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.envelope import unwrap, wrap
 from fyrehose_twisted.fyrehose.events import ClientCounters
-from fyrehose_twisted.fyrehose.outbox import Outbox
-from fyrehose_twisted.fyrehose.reassembly import Run
-from fyrehose_twisted.fyrehose.unwrapping import Unwrapping
+from fyrehose_twisted.fyrehose.node.client.deduplication import Unwrapping
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Outbox
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Run
+from fyrehose_twisted.fyrehose.wire.envelope import unwrap, wrap
 from fyrehose_twisted.journal.marking import Marker
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.show import Cat, Where

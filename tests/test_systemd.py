@@ -16,7 +16,7 @@ from twisted.application.service import ServiceMaker
 
 from fyrehose_twisted.fyrehose.frontend.config import RELOADED as OF_FRONTEND
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.tap import LIMITS
+from fyrehose_twisted.fyrehose.service.backbone_tap import LIMITS
 from fyrehose_twisted.process.boot_id import _BOOT_ID_PATH
 from fyrehose_twisted.process.sighup import limits_of, read_limits
 from fyrehose_twisted.query.config import RELOADED as OF_QUERY

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from fyrehose_twisted.fyrehose.codec import encode, encode_push
-from fyrehose_twisted.fyrehose.messages import Flags, Keepalive
+from fyrehose_twisted.fyrehose.wire.codec import encode, encode_push
+from fyrehose_twisted.fyrehose.wire.packets import Flags, Keepalive
 from race.servers import CLIENT_CORE, NATS, REDIS, ZEROMQ, cpu_seconds, pin
 
 UDP_SEGMENT, UDP_GRO = 103, 104

@@ -12,9 +12,9 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from fyrehose_twisted.datagrams import Batch, Run
 from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.messages import PacketType
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
 from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.wire.packets import PacketType
 from race.bulk import HOLD, Cell, Target
 from race.servers import CLIENT_CORE, cpu_seconds, pin
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-from fyrehose_twisted.fyrehose.codec import encode
-from fyrehose_twisted.fyrehose.messages import Flags, Keepalive
+from fyrehose_twisted.fyrehose.wire.codec import encode
+from fyrehose_twisted.fyrehose.wire.packets import Flags, Keepalive
 
 HERE = Path(__file__).parent
 OURS, NATS, REDIS, ZEROMQ, C_RELAY, PLAIN = "fyrehose", "NATS", "Redis", "ZeroMQ", "C relay", "plain relay"

@@ -14,8 +14,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from fyrehose_twisted.fyrehose.codec import encode_push
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, wrap
+from fyrehose_twisted.fyrehose.wire.codec import encode_push
+from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, wrap
 from race.bulk import CHUNK_BYTES, LARGEST_BURST, MAX_SEGMENTS, SUBJECT, UDP_SEGMENT, WIRES, Target, bare_socket
 from race.servers import BROKER_CORE, CLIENT_CORE, NATS, OURS, REDIS, ZEROMQ, cpu_seconds, pin
 

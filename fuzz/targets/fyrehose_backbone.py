@@ -10,12 +10,12 @@ from fuzz.seeds import bytes_of, draw
 from fuzz.targets.fyrehose_codec import PACKETS
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.admission import make_token
-from fyrehose_twisted.fyrehose.backbone import Backbone
-from fyrehose_twisted.fyrehose.codec import decode, encode
 from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.forwarding import RandomForward
-from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE, MAX_SEQUENCE, Deliver, Dialect, Keepalive, Push
+from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
+from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode
+from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE, MAX_SEQUENCE, Deliver, Dialect, Keepalive, Push
+from fyrehose_twisted.fyrehose.wire.token import make_token
 
 PEERS = [("192.0.2.7", 4001), ("192.0.2.8", 4002), ("127.0.0.1", 1), ("198.51.100.1", 0)]
 SECRET = b"sixteen bytes and a few"

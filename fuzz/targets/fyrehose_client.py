@@ -11,13 +11,13 @@ from fuzz.seeds import bytes_of, draw
 from fuzz.targets.fyrehose_codec import PACKETS
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.errors import PublishQueueFull
-from fyrehose_twisted.fyrehose.client import Client
-from fyrehose_twisted.fyrehose.codec import decode, encode
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
-from fyrehose_twisted.fyrehose.envelope import wrap
 from fyrehose_twisted.fyrehose.events import Delivered
-from fyrehose_twisted.fyrehose.messages import Deliver, Forward, KeepaliveAck
-from fyrehose_twisted.fyrehose.reassembly import Lost
+from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Lost
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode
+from fyrehose_twisted.fyrehose.wire.envelope import wrap
+from fyrehose_twisted.fyrehose.wire.packets import Deliver, Forward, KeepaliveAck
 
 BACKBONE = ("192.0.2.1", 2323)
 PEERS = [BACKBONE, ("192.0.2.8", 4002), ("198.51.100.1", 0)]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fuzz.checks import attempt, check_size
 from fuzz.seeds import bytes_of, draw
 from fyrehose_twisted.errors import MalformedPacket
-from fyrehose_twisted.fyrehose.codec import decode, encode
-from fyrehose_twisted.fyrehose.messages import (
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode
+from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_SEQUENCE,
     Deliver,
     Dialect,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuzz.choices import Choices, piece
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAGIC, Envelope, enveloped, unwrap, wrap
+from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAGIC, Envelope, enveloped, unwrap, wrap
 from fyrehose_twisted.repeats import Repeats, Run
 
 WINDOW = 16

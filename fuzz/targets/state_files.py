@@ -12,9 +12,9 @@ from fuzz.checks import attempt
 from fuzz.choices import Choices
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.freenet.state_file import StateFile as FreenetState
-from fyrehose_twisted.fyrehose.messages import Dialect
-from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
-from fyrehose_twisted.fyrehose.state import SequenceFile as BackboneState
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Mark
+from fyrehose_twisted.fyrehose.service.state_file import SequenceFile as BackboneState
+from fyrehose_twisted.fyrehose.wire.packets import Dialect
 from fyrehose_twisted.hydra.promises import Vow
 from fyrehose_twisted.hydra.state_file import StateFile as HydraState
 from fyrehose_twisted.parcels.messages import Entry, EntryKind, Member, Run, View

@@ -125,7 +125,7 @@ class ISequenceStore(Interface):
     fresh = Attribute("True if nothing is known about the stream: no number was ever given, as far as we know.")
 
     def persist(mark: Any) -> None:
-        """Make a :class:`~fyrehose_twisted.fyrehose.numbering.Mark` durable.
+        """Make a :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.Mark` durable.
 
         :raises StateFileError: if that failed; then nothing that depends on it may be sent.
         """
@@ -136,7 +136,7 @@ class ISequenceStore(Interface):
 
 class IClientMemory(Interface):
     """What an :class:`ISequenceStore` provides too if it remembers a backbone's clients, of which each
-    :class:`~fyrehose_twisted.fyrehose.numbering.Mark` says who changed."""
+    :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.Mark` says who changed."""
 
     clients = Attribute("The clients that were served last, each a KnownClient.")
     complete = Attribute("True if those are all that may be alive; then numbers are given at once.")
@@ -167,7 +167,7 @@ class ISubscriber(Interface):
     """What a subscriber tells its application; hooks take batches because that is why they are fast."""
 
     def messages_received(messages: Sequence[Any]) -> None:
-        """:class:`~fyrehose_twisted.fyrehose.client.Message` objects in sequence order, each once."""
+        """:class:`~fyrehose_twisted.fyrehose.node.client.client.Message` objects in sequence order, each once."""
 
     def messages_lost(first: int, last: int) -> None:
         """Numbers ``first`` to ``last`` cannot be had: nobody who was asked has them, or they were never given."""

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from fyrehose_twisted.fyrehose import frontend_tap
-from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.frontend import tap
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.keys import Keys
+from fyrehose_twisted.fyrehose.frontend.idempotency import Keys
 from fyrehose_twisted.fyrehose.frontend.metrics import FrontendCollector
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
+from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.web.metrics import SiteCollector
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def code(*paths: str) -> str:
 
 
 def test_options() -> None:
-    options: Any = frontend_tap.Options()
+    options: Any = tap.Options()
     known = {name.rstrip("=") for name in options.longOpt} - {"version", "help"}
     told = {row[0].strip("`").split()[0].removeprefix("--"): row[1].strip("`") for row in rows("Options")}
     assert set(told) == known

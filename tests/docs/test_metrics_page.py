@@ -19,9 +19,9 @@ from fyrehose_twisted.freenet.metrics import FreenetCollector
 from fyrehose_twisted.freenet.state import NodeState as FreenetState
 from fyrehose_twisted.freenet.state import StreamState
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.metrics import BackboneCollector, ClientCollector
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol
-from fyrehose_twisted.fyrehose.state import SequenceFile
+from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientCollector
+from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.metrics import HydraCollector
 from fyrehose_twisted.hydra.state import NodeState as HydraState

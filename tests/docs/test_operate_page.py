@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from fyrehose_twisted.fyrehose.frontend.config import RELOADED as OF_FRONTEND
-from fyrehose_twisted.fyrehose.tap import LIMITS
+from fyrehose_twisted.fyrehose.service.backbone_tap import LIMITS
 from fyrehose_twisted.query.config import RELOADED as OF_QUERY
 
 ROOT = Path(__file__).parents[2]

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.answers import QUEUE_BYTES, QUEUE_LIMIT, REQUESTERS, Answers
-from fyrehose_twisted.fyrehose.history import History
+from fyrehose_twisted.fyrehose.node.client.memory_store import History
+from fyrehose_twisted.fyrehose.node.client.repair_responder import QUEUE_BYTES, QUEUE_LIMIT, REQUESTERS, Answers
 
 OTHER: Address = ("10.0.0.8", 4000)
 

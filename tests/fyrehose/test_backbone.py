@@ -13,22 +13,21 @@ from zope.interface import implementer
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Send
-from fyrehose_twisted.fyrehose.admission import AddressList, make_token
-from fyrehose_twisted.fyrehose.backbone import (
+from fyrehose_twisted.fyrehose.config import BackboneConfig
+from fyrehose_twisted.fyrehose.events import ClaimDoubted, ClientExpired, ClientJoined, Exhausted, StreamKnown
+from fyrehose_twisted.fyrehose.node.backbone.backbone import (
     SETTLE_TIME,
     Backbone,
     Phase,
 )
-from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM
-from fyrehose_twisted.fyrehose.clients import CLIENT_LIFETIME, GRACE
-from fyrehose_twisted.fyrehose.codec import decode, encode
-from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.drops import Dropped
-from fyrehose_twisted.fyrehose.envelope import wrap
-from fyrehose_twisted.fyrehose.events import ClaimDoubted, ClientExpired, ClientJoined, Exhausted, StreamKnown
-from fyrehose_twisted.fyrehose.forwarding import RandomForward, RoundRobinForward
-from fyrehose_twisted.fyrehose.held import HELD_BYTES, HELD_MESSAGES, REPEAT_TIME
-from fyrehose_twisted.fyrehose.messages import (
+from fyrehose_twisted.fyrehose.node.backbone.client_table import CLIENT_LIFETIME, GRACE
+from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward, RoundRobinForward
+from fyrehose_twisted.fyrehose.node.backbone.push_backlog import HELD_BYTES, HELD_MESSAGES, REPEAT_TIME
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Mark
+from fyrehose_twisted.fyrehose.node.drop_log import Dropped
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode
+from fyrehose_twisted.fyrehose.wire.envelope import wrap
+from fyrehose_twisted.fyrehose.wire.packets import (
     ANY_ADDRESS,
     MAX_DELIVERABLE,
     MAX_SEQUENCE,
@@ -45,7 +44,8 @@ from fyrehose_twisted.fyrehose.messages import (
     Request,
     Status,
 )
-from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
+from fyrehose_twisted.fyrehose.wire.run_codec import VECTOR_MINIMUM
+from fyrehose_twisted.fyrehose.wire.token import AddressList, make_token
 from fyrehose_twisted.interfaces import IForwardPolicy
 
 Vector = dict[str, Any]

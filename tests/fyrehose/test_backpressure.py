@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from math import inf
 
-from fyrehose_twisted.fyrehose.backpressure import STEP, Backpressure
+from fyrehose_twisted.fyrehose.node.backbone.backpressure import STEP, Backpressure
 
 START = 1_700_000_000.0
 SIZE = 1_000

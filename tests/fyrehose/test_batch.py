@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from fyrehose_twisted.datagrams import Batch, Run
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import MalformedPacket, MessageTooLarge
-from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM, delivered, encode_pushes, leading_pushes, number
-from fyrehose_twisted.fyrehose.codec import DATA_HEADER, PUSH_V1_HEADER, decode, encode
-from fyrehose_twisted.fyrehose.messages import (
+from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, PUSH_V1_HEADER, decode, encode
+from fyrehose_twisted.fyrehose.wire.packets import (
     CONFIRM,
     MAX_DATA,
     MAX_SEQUENCE,
@@ -22,6 +21,7 @@ from fyrehose_twisted.fyrehose.messages import (
     PacketType,
     Push,
 )
+from fyrehose_twisted.fyrehose.wire.run_codec import VECTOR_MINIMUM, delivered, encode_pushes, leading_pushes, number
 
 Vector = dict[str, Any]
 Stretch = tuple[int, list[bytes]]

@@ -14,15 +14,21 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, PublishQueueFull, SequenceRegressed
-from fyrehose_twisted.fyrehose.answers import BYTE_BURST, BYTE_RATE
-from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM
-from fyrehose_twisted.fyrehose.client import Client, Phase
-from fyrehose_twisted.fyrehose.codec import decode, encode
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
-from fyrehose_twisted.fyrehose.envelope import wrap
 from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Delivered, Disconnected, Failed, Message, Synced
-from fyrehose_twisted.fyrehose.history import History
-from fyrehose_twisted.fyrehose.messages import (
+from fyrehose_twisted.fyrehose.node.client.client import Client, Phase
+from fyrehose_twisted.fyrehose.node.client.memory_store import History
+from fyrehose_twisted.fyrehose.node.client.publishing.congestion import WindowConfig
+from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig, Published, PublishFailed
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MESSAGE_OVERHEAD, Lost
+from fyrehose_twisted.fyrehose.node.client.repair import LONGEST_SEARCH, MAX_RANGE, RepairConfig
+from fyrehose_twisted.fyrehose.node.client.repair_responder import BYTE_BURST, BYTE_RATE
+from fyrehose_twisted.fyrehose.node.client.stream_head import CONTRADICTIONS, DOUBT, OLD_ONES
+from fyrehose_twisted.fyrehose.node.client.subscription import SLOWEST_PROBE
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode
+from fyrehose_twisted.fyrehose.wire.envelope import wrap
+from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_SEQUENCE,
     Asked,
     Deliver,
@@ -37,13 +43,7 @@ from fyrehose_twisted.fyrehose.messages import (
     Request,
     Status,
 )
-from fyrehose_twisted.fyrehose.outbox import OutboxConfig, Published, PublishFailed
-from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD, Lost
-from fyrehose_twisted.fyrehose.repair import LONGEST_SEARCH, MAX_RANGE, RepairConfig
-from fyrehose_twisted.fyrehose.staying import QUIET_TIME
-from fyrehose_twisted.fyrehose.subscription import SLOWEST_PROBE
-from fyrehose_twisted.fyrehose.tide import CONTRADICTIONS, DOUBT, OLD_ONES
-from fyrehose_twisted.fyrehose.window import WindowConfig
+from fyrehose_twisted.fyrehose.wire.run_codec import VECTOR_MINIMUM
 from fyrehose_twisted.interfaces import IDatagramNode
 
 START = 1_700_000_000.0

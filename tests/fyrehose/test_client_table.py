@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose import client_table
-from fyrehose_twisted.fyrehose.client_table import SLOT, ClientTable
-from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE, Dialect
-from fyrehose_twisted.fyrehose.numbering import KnownClient
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient
+from fyrehose_twisted.fyrehose.service import client_table_file
+from fyrehose_twisted.fyrehose.service.client_table_file import SLOT, ClientTable
+from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE, Dialect
 
 PAGE = 4_096
 
@@ -101,7 +101,7 @@ def test_what_a_kill_at_any_line_leaves_is_the_old_or_the_new(file: int, monkeyp
     left: list[bytes] = []
 
     def copy(frame: FrameType, event: str, argument: object) -> Any:
-        if frame.f_code.co_filename == client_table.__file__:
+        if frame.f_code.co_filename == client_table_file.__file__:
             left.append(os.pread(file, 10 * PAGE, 0))
             return copy
         return None

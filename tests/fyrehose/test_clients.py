@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.admission import AddressList
-from fyrehose_twisted.fyrehose.clients import CLIENT_LIFETIME, GRACE, MAX_PER_SOURCE, Clients
 from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.messages import Dialect, Flags, Keepalive
-from fyrehose_twisted.fyrehose.numbering import KnownClient
+from fyrehose_twisted.fyrehose.node.backbone.client_table import CLIENT_LIFETIME, GRACE, MAX_PER_SOURCE, Clients
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient
+from fyrehose_twisted.fyrehose.wire.packets import Dialect, Flags, Keepalive
+from fyrehose_twisted.fyrehose.wire.token import AddressList
 
 ALICE: Address = ("10.0.0.1", 1)
 BOB: Address = ("10.0.0.2", 2)

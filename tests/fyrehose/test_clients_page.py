@@ -10,15 +10,15 @@ import pytest
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.admission import make_token
-from fyrehose_twisted.fyrehose.backbone import Backbone
-from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM
-from fyrehose_twisted.fyrehose.clients import CLIENT_LIFETIME
-from fyrehose_twisted.fyrehose.clients_page import MAX_ROWS, describe_clients
-from fyrehose_twisted.fyrehose.codec import encode
 from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.forwarding import RandomForward
-from fyrehose_twisted.fyrehose.messages import Dialect, Flags, Holding, Holds, Keepalive, Packet, Push, Request
+from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
+from fyrehose_twisted.fyrehose.node.backbone.client_table import CLIENT_LIFETIME
+from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.service.clients_page import MAX_ROWS, describe_clients
+from fyrehose_twisted.fyrehose.wire.codec import encode
+from fyrehose_twisted.fyrehose.wire.packets import Dialect, Flags, Holding, Holds, Keepalive, Packet, Push, Request
+from fyrehose_twisted.fyrehose.wire.run_codec import VECTOR_MINIMUM
+from fyrehose_twisted.fyrehose.wire.token import make_token
 
 START = 1_000.0
 ALICE: Address = ("192.0.2.7", 4001)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Address, Datagram
 from fyrehose_twisted.errors import LocalError, MalformedPacket, MessageTooLarge, UnencodableMessage
-from fyrehose_twisted.fyrehose.codec import decode, encode
-from fyrehose_twisted.fyrehose.messages import (
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode
+from fyrehose_twisted.fyrehose.wire.packets import (
     ANY_ADDRESS,
     MAX_DATA,
     MAX_DELIVERABLE,

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose.batch import VECTOR_MINIMUM
-from fyrehose_twisted.fyrehose.envelope import (
+from fyrehose_twisted.fyrehose.wire.envelope import (
     ENVELOPE_SIZE,
     MAGIC,
     MAX_ENVELOPED,
@@ -18,6 +17,7 @@ from fyrehose_twisted.fyrehose.envelope import (
     unwrap,
     wrap,
 )
+from fyrehose_twisted.fyrehose.wire.run_codec import VECTOR_MINIMUM
 
 
 @given(st.binary(min_size=8, max_size=8), st.integers(0, 2**64 - 1), st.binary(max_size=50))

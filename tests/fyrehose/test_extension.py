@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
-from fyrehose_twisted.fyrehose.codec import decode, encode
-from fyrehose_twisted.fyrehose.extension import Kind
-from fyrehose_twisted.fyrehose.messages import (
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode
+from fyrehose_twisted.fyrehose.wire.extension import Kind
+from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_HOLDINGS,
     MAX_SEQUENCE,
     Asked,

@@ -5,8 +5,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose.flights import Flights
-from fyrehose_twisted.fyrehose.retries import Retries
+from fyrehose_twisted.fyrehose.node.client.publishing.in_flight import Flights
+from fyrehose_twisted.fyrehose.node.client.publishing.retransmissions import Retries
 
 TIMEOUT = 2.0
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.forwarding import RandomForward, RoundRobinForward
+from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward, RoundRobinForward
 from fyrehose_twisted.interfaces import IForwardPolicy
 
 JOURNALS: list[Address] = [(f"192.0.2.{number}", 2323) for number in range(1, 6)]

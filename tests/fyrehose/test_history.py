@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
-from fyrehose_twisted.fyrehose import history as module
-from fyrehose_twisted.fyrehose.history import MESSAGE_OVERHEAD, History
+from fyrehose_twisted.fyrehose.node.client import memory_store as module
+from fyrehose_twisted.fyrehose.node.client.memory_store import MESSAGE_OVERHEAD, History
 from fyrehose_twisted.interfaces import IMessageStore
 
 

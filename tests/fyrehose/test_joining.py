@@ -3,10 +3,17 @@ from __future__ import annotations
 from itertools import pairwise
 
 from fyrehose_twisted.fyrehose.config import Start
-from fyrehose_twisted.fyrehose.joining import ASK_INTERVAL, ASKS, DOUBT, NEIGHBOURS, PATIENCE, Joining
-from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
-from fyrehose_twisted.fyrehose.reassembly import MESSAGE_OVERHEAD
-from fyrehose_twisted.fyrehose.tide import LEAP
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MESSAGE_OVERHEAD
+from fyrehose_twisted.fyrehose.node.client.start_position import (
+    ASK_INTERVAL,
+    ASKS,
+    DOUBT,
+    NEIGHBOURS,
+    PATIENCE,
+    Joining,
+)
+from fyrehose_twisted.fyrehose.node.client.stream_head import LEAP
+from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
 
 
 def test_the_first_message_found_while_asking_does_not_end_the_asking() -> None:

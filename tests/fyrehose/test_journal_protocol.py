@@ -15,12 +15,12 @@ from zope.interface import implementer
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Datagram
-from fyrehose_twisted.fyrehose.codec import decode, encode
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
 from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.journal_client import JournalClient
-from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
-from fyrehose_twisted.fyrehose.messages import Deliver, Forward, Keepalive, KeepaliveAck, Packet
+from fyrehose_twisted.fyrehose.node.client.journal_client import JournalClient
+from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode
+from fyrehose_twisted.fyrehose.wire.packets import Deliver, Forward, Keepalive, KeepaliveAck, Packet
 from fyrehose_twisted.interfaces import IDatagramSender
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalFull

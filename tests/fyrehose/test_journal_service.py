@@ -15,8 +15,8 @@ from twisted.logger import LogLevel, capturedLogs
 
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
-from fyrehose_twisted.fyrehose.journal_service import JournalService
+from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
+from fyrehose_twisted.fyrehose.service.journal import JournalService
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError, JournalFull
 from fyrehose_twisted.journal.store import Journal, open_journal

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
-from fyrehose_twisted.fyrehose import journal_store
-from fyrehose_twisted.fyrehose.journal_store import EPOCH, READ_AHEAD, JournalStore, Unsaved
+from fyrehose_twisted.fyrehose.node.client import journal_store
+from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, READ_AHEAD, JournalStore, Unsaved
 from fyrehose_twisted.interfaces import IMessageStore
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.disk import LocalDirectory

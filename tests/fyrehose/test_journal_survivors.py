@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.journal_client import JournalClient
-from fyrehose_twisted.fyrehose.journal_store import EPOCH
+from fyrehose_twisted.fyrehose.node.client.journal_client import JournalClient
+from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH
 from fyrehose_twisted.journal.memory import MemoryJournal
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from twisted.python.usage import UsageError
 
-from fyrehose_twisted.fyrehose import journal_tap
 from fyrehose_twisted.fyrehose.config import Start
-from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
-from fyrehose_twisted.fyrehose.journal_service import JournalService
+from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
+from fyrehose_twisted.fyrehose.service import journal_tap
+from fyrehose_twisted.fyrehose.service.journal import JournalService
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import JournalConfig, open_journal
 
@@ -130,7 +130,7 @@ def test_a_new_journal_starts_where_the_operator_says(text: str, start: Start | 
 
 
 def test_the_class_of_an_application() -> None:
-    name = "fyrehose_twisted.fyrehose.journal_protocol.JournalProtocol"
+    name = "fyrehose_twisted.fyrehose.protocol.journal.JournalProtocol"
     assert options_of(f"-d d --protocol {name}")["class"] is JournalProtocol
 
 

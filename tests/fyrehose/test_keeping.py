@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose.keeping import Keeping, Unkept
-from fyrehose_twisted.fyrehose.messages import Holding
+from fyrehose_twisted.fyrehose.node.backbone.durability import Keeping, Unkept
+from fyrehose_twisted.fyrehose.wire.packets import Holding
 
 START = 1_700_000_000.0
 

@@ -11,27 +11,17 @@ from typing import ClassVar
 import pytest
 
 from fyrehose_twisted import repeats
-from fyrehose_twisted.fyrehose import (
-    answers,
-    client,
-    drops,
-    held,
-    presence,
-    reassembly,
-    repair,
-    retransmit,
-    routing,
-    usage,
-)
-from fyrehose_twisted.fyrehose.answers import Answers
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
-from fyrehose_twisted.fyrehose.invariants import Cast, GoesOn, Numbers
-from fyrehose_twisted.fyrehose.outbox import OutboxConfig
-from fyrehose_twisted.fyrehose.reassembly import Reassembly
-from fyrehose_twisted.fyrehose.repair import RepairConfig
-from fyrehose_twisted.fyrehose.scenarios import Limits
-from fyrehose_twisted.fyrehose.usage import Bounded, backbone_usage, client_usage
-from fyrehose_twisted.fyrehose.workload import Role
+from fyrehose_twisted.fyrehose.node.backbone import request_routing, retransmit_buffer
+from fyrehose_twisted.fyrehose.node.client import client, repair
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Reassembly
+from fyrehose_twisted.fyrehose.node.client.repair import RepairConfig
+from fyrehose_twisted.fyrehose.node.client.repair_responder import Answers
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, GoesOn, Numbers
+from fyrehose_twisted.fyrehose.simulation.invariants.memory import Bounded, backbone_usage, client_usage
+from fyrehose_twisted.fyrehose.simulation.scenarios import Limits
+from fyrehose_twisted.fyrehose.simulation.workload import Role
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Packet
@@ -126,12 +116,12 @@ def test_every_limit_is_reached_and_none_exceeded(
     for name, (module, value) in SMALL.items():
         for where in (module, usage):
             monkeypatch.setattr(where, name, value, raising=where is module)
-    monkeypatch.setattr(retransmit, "MAX_RANGES_EACH", 8)
-    monkeypatch.setattr(retransmit, "MAX_RANGES", SMALL["MAX_RANGES_WAITING"][1])
-    monkeypatch.setattr(retransmit, "BYTE_RATE", 4_000.0)
-    monkeypatch.setattr(retransmit, "BYTE_BURST", 1_000.0)
-    monkeypatch.setattr(routing, "FAN_OUT_BURST", 0.5)
-    monkeypatch.setattr(routing, "FAN_OUT_RATE", 0.5)
+    monkeypatch.setattr(retransmit_buffer, "MAX_RANGES_EACH", 8)
+    monkeypatch.setattr(retransmit_buffer, "MAX_RANGES", SMALL["MAX_RANGES_WAITING"][1])
+    monkeypatch.setattr(retransmit_buffer, "BYTE_RATE", 4_000.0)
+    monkeypatch.setattr(retransmit_buffer, "BYTE_BURST", 1_000.0)
+    monkeypatch.setattr(request_routing, "FAN_OUT_BURST", 0.5)
+    monkeypatch.setattr(request_routing, "FAN_OUT_RATE", 0.5)
     monkeypatch.setattr(repeats.Repeats.__init__, "__defaults__", (SMALL["WINDOW"][1],))
     monkeypatch.setitem(Reassembly.__init__.__kwdefaults__, "max_gaps", SMALL["MAX_GAPS"][1])
     monkeypatch.setitem(Answers.__init__.__kwdefaults__, "rate", 4_000.0)

@@ -14,14 +14,14 @@ from twisted.internet.task import Clock
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Send
-from fyrehose_twisted.fyrehose import client_tap
-from fyrehose_twisted.fyrehose.codec import decode, encode
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.messages import Deliver, Forward, Keepalive, KeepaliveAck, Packet, Request
-from fyrehose_twisted.fyrehose.metrics import BackboneCollector, ClientCollector
-from fyrehose_twisted.fyrehose.outbox import OutboxConfig
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol
-from fyrehose_twisted.fyrehose.state import SequenceFile
+from fyrehose_twisted.fyrehose.service import client_tap
+from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientCollector
+from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode
+from fyrehose_twisted.fyrehose.wire.packets import Deliver, Forward, Keepalive, KeepaliveAck, Packet, Request
 from fyrehose_twisted.net.udp import DatagramPort
 
 BACKBONE = ("192.0.2.1", 2323)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
-from fyrehose_twisted.fyrehose.numbering import (
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import (
     MAXIMUM_RESERVE,
     MINIMUM_RESERVE,
     Mark,
     Numbering,
     VolatileSequence,
 )
+from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
 
 
 def extensions(numbering: Numbering, *, rate: int, seconds: int, step: int = 100) -> list[int]:

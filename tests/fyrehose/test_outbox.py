@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import PublishQueueFull
-from fyrehose_twisted.fyrehose import outbox as outbox_module
-from fyrehose_twisted.fyrehose.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, unwrap
-from fyrehose_twisted.fyrehose.outbox import DATAGRAM_OVERHEAD, Outbox, OutboxConfig
-from fyrehose_twisted.fyrehose.window import WindowConfig
+from fyrehose_twisted.fyrehose.node.client.publishing import send_queue as outbox_module
+from fyrehose_twisted.fyrehose.node.client.publishing.congestion import WindowConfig
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import DATAGRAM_OVERHEAD, Outbox, OutboxConfig
+from fyrehose_twisted.fyrehose.wire.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, unwrap
 
 WIDE = WindowConfig(initial=10**6, maximum=10**6)
 

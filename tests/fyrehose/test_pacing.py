@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose.pacing import Buckets, TokenBucket
+from fyrehose_twisted.token_bucket import Buckets, TokenBucket
 
 START = 1_700_000_000.0
 

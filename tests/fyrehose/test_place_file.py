@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.fyrehose import place_file
-from fyrehose_twisted.fyrehose.place_file import Place, PlaceFile, _decoded, _encoded, runs_before
+from fyrehose_twisted.fyrehose.service import position_file
+from fyrehose_twisted.fyrehose.service.position_file import Place, PlaceFile, _decoded, _encoded, runs_before
 from fyrehose_twisted.repeats import Run
 
 numbers = st.integers(0, 2**64 - 1)
@@ -44,15 +44,15 @@ def test_one_that_is_written_anew_while_it_is_opened_is_opened_again(
     path = tmp_path / "state"
     with closing(PlaceFile(path)) as file:
         file.write(Place(1))
-    original = place_file.lock
+    original = position_file.lock
 
     def late_lock(*arguments: Any) -> None:
-        monkeypatch.setattr(place_file, "lock", original)
+        monkeypatch.setattr(position_file, "lock", original)
         with closing(PlaceFile(path)) as other:
             other.write(Place(2))
         original(*arguments)
 
-    monkeypatch.setattr(place_file, "lock", late_lock)
+    monkeypatch.setattr(position_file, "lock", late_lock)
     with closing(PlaceFile(path)) as file:
         assert file.place == Place(2)
 

@@ -10,27 +10,36 @@ import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
 from fyrehose_twisted.datagrams import Batch
-from fyrehose_twisted.fyrehose import answers, clients, codec, joining, numbering, routing, tide
-from fyrehose_twisted.fyrehose.answers import Answers
-from fyrehose_twisted.fyrehose.backbone import Backbone
-from fyrehose_twisted.fyrehose.client import Client
-from fyrehose_twisted.fyrehose.clients import Clients
-from fyrehose_twisted.fyrehose.duties import Admitted, Begins, Kept, NoneWasted, ToldAsSeen
-from fyrehose_twisted.fyrehose.history import History
-from fyrehose_twisted.fyrehose.invariants import Acknowledged, ExactlyOnce, GoesOn, InOrder, OneContent, Served
-from fyrehose_twisted.fyrehose.losses import Forwarded, Found, NoNeedlessLoss
-from fyrehose_twisted.fyrehose.messages import Deliver
-from fyrehose_twisted.fyrehose.numbering import Numbering
-from fyrehose_twisted.fyrehose.outbox import Outbox
-from fyrehose_twisted.fyrehose.reassembly import Arrival, Reassembly, Run
-from fyrehose_twisted.fyrehose.repair import Repairs
-from fyrehose_twisted.fyrehose.resending import Resending
-from fyrehose_twisted.fyrehose.routing import Route, Routing
-from fyrehose_twisted.fyrehose.scenarios import Amnesia, Bystanders, Garbage, Limits, Restarts, Storm
-from fyrehose_twisted.fyrehose.subscription import Subscription
-from fyrehose_twisted.fyrehose.tide import Tide
-from fyrehose_twisted.fyrehose.usage import Bounded
-from fyrehose_twisted.fyrehose.workload import EVERYBODY
+from fyrehose_twisted.fyrehose.node.backbone import client_table, request_routing, sequencer
+from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
+from fyrehose_twisted.fyrehose.node.backbone.client_table import Clients
+from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import Resending
+from fyrehose_twisted.fyrehose.node.backbone.request_routing import Route, Routing
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import Numbering
+from fyrehose_twisted.fyrehose.node.client import repair_responder, start_position, stream_head
+from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.fyrehose.node.client.memory_store import History
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Outbox
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Arrival, Reassembly, Run
+from fyrehose_twisted.fyrehose.node.client.repair import Repairs
+from fyrehose_twisted.fyrehose.node.client.repair_responder import Answers
+from fyrehose_twisted.fyrehose.node.client.stream_head import Tide
+from fyrehose_twisted.fyrehose.node.client.subscription import Subscription
+from fyrehose_twisted.fyrehose.simulation.invariants.access import Admitted, Begins, Kept, NoneWasted, ToldAsSeen
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    Acknowledged,
+    ExactlyOnce,
+    GoesOn,
+    InOrder,
+    OneContent,
+    Served,
+)
+from fyrehose_twisted.fyrehose.simulation.invariants.memory import Bounded
+from fyrehose_twisted.fyrehose.simulation.invariants.repair import Forwarded, Found, NoNeedlessLoss
+from fyrehose_twisted.fyrehose.simulation.scenarios import Amnesia, Bystanders, Garbage, Limits, Restarts, Storm
+from fyrehose_twisted.fyrehose.simulation.workload import EVERYBODY
+from fyrehose_twisted.fyrehose.wire import codec
+from fyrehose_twisted.fyrehose.wire.packets import Deliver
 from fyrehose_twisted.interfaces import Drained
 from fyrehose_twisted.repeats import Repeats
 from fyrehose_twisted.sim.link import Link
@@ -84,7 +93,7 @@ def stores_too_late(patch: Patch) -> None:
 
 
 def alters_what_it_repairs(patch: Patch) -> None:
-    patch.setattr(answers, "encode_deliver", lambda sequence, data: codec.encode_deliver(sequence, data[:-1]))
+    patch.setattr(repair_responder, "encode_deliver", lambda sequence, data: codec.encode_deliver(sequence, data[:-1]))
 
 
 def swallows_a_message(patch: Patch) -> None:
@@ -198,8 +207,8 @@ def asks_by_lot(patch: Patch) -> None:
 
 def never_says_who_is_left(patch: Patch) -> None:
     patch.setattr(Repairs, "searched", lambda self, first, last, left: None)
-    patch.setattr(routing, "FAN_OUT_RATE", 0.01)
-    patch.setattr(routing, "FAN_OUT_BURST", 0.01)
+    patch.setattr(request_routing, "FAN_OUT_RATE", 0.01)
+    patch.setattr(request_routing, "FAN_OUT_BURST", 0.01)
 
 
 def answers_nobody(patch: Patch) -> None:
@@ -228,7 +237,7 @@ def waits_for_too_much(patch: Patch) -> None:
 
 
 def drops_clients_early(patch: Patch) -> None:
-    patch.setattr(clients, "CLIENT_LIFETIME", 1.5)
+    patch.setattr(client_table, "CLIENT_LIFETIME", 1.5)
 
 
 def serves_the_dead(patch: Patch) -> None:
@@ -261,7 +270,7 @@ def never_probes_the_tail(patch: Patch) -> None:
 
 
 def stops_at_one_contradiction(patch: Patch) -> None:
-    patch.setattr(tide, "CONTRADICTIONS", 1)
+    patch.setattr(stream_head, "CONTRADICTIONS", 1)
 
 
 def takes_hearsay_for_the_backbone(patch: Patch) -> None:
@@ -307,7 +316,7 @@ def wastes_numbers_without_telling(patch: Patch) -> None:
 
 
 def reserves_too_much(patch: Patch) -> None:
-    patch.setattr(numbering, "MINIMUM_RESERVE", 10_000)
+    patch.setattr(sequencer, "MINIMUM_RESERVE", 10_000)
 
 
 def forgets_repairs(patch: Patch) -> None:
@@ -323,7 +332,7 @@ def forgets_repairs(patch: Patch) -> None:
 
 
 def begins_at_the_wrong_end(patch: Patch) -> None:
-    patch.setattr(joining, "sorted", lambda numbers: sorted(numbers, reverse=True), raising=False)
+    patch.setattr(start_position, "sorted", lambda numbers: sorted(numbers, reverse=True), raising=False)
 
 
 def counts_anew(patch: Patch) -> None:
@@ -334,7 +343,7 @@ def counts_anew(patch: Patch) -> None:
 
 
 def believes_every_token(patch: Patch) -> None:
-    patch.setattr(clients, "token_is_valid", lambda secret, keepalive, now: True)
+    patch.setattr(client_table, "token_is_valid", lambda secret, keepalive, now: True)
 
 
 def numbers_what_strangers_push(patch: Patch) -> None:

@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
-from fyrehose_twisted.fyrehose import journal_client
-from fyrehose_twisted.fyrehose.durability import Durable, KeptAsTold, Unchanged
-from fyrehose_twisted.fyrehose.duties import Kept
-from fyrehose_twisted.fyrehose.invariants import Numbers, OneContent
-from fyrehose_twisted.fyrehose.journal_client import JournalClient
-from fyrehose_twisted.fyrehose.journal_store import JournalStore, Unsaved
-from fyrehose_twisted.fyrehose.keeping import Keeping
-from fyrehose_twisted.fyrehose.messages import Holding
-from fyrehose_twisted.fyrehose.scenarios import Journals, Rot
+from fyrehose_twisted.fyrehose.node.backbone.durability import Keeping
+from fyrehose_twisted.fyrehose.node.client import journal_client
+from fyrehose_twisted.fyrehose.node.client.journal_client import JournalClient
+from fyrehose_twisted.fyrehose.node.client.journal_store import JournalStore, Unsaved
+from fyrehose_twisted.fyrehose.simulation.invariants.access import Kept
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Numbers, OneContent
+from fyrehose_twisted.fyrehose.simulation.invariants.journals import Durable, KeptAsTold, Unchanged
+from fyrehose_twisted.fyrehose.simulation.scenarios import Journals, Rot
+from fyrehose_twisted.fyrehose.wire.packets import Holding
 from fyrehose_twisted.interfaces import Drained
 from fyrehose_twisted.journal import recovery, scan, segment
 from fyrehose_twisted.journal.contents import Contents

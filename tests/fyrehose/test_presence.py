@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from random import Random
 
-from fyrehose_twisted.fyrehose.admission import token_is_valid
-from fyrehose_twisted.fyrehose.codec import decode
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.messages import Dialect, Flags, Keepalive
-from fyrehose_twisted.fyrehose.presence import UNANSWERED, Presence
+from fyrehose_twisted.fyrehose.node.client.keepalive import UNANSWERED, Presence
+from fyrehose_twisted.fyrehose.wire.codec import decode
+from fyrehose_twisted.fyrehose.wire.packets import Dialect, Flags, Keepalive
+from fyrehose_twisted.fyrehose.wire.token import token_is_valid
 
 
 def token_of(datagram: bytes) -> bytes:

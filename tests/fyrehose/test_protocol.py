@@ -29,10 +29,15 @@ from fyrehose_twisted.errors import (
     StateFileError,
     StreamAlreadyNumbered,
 )
-from fyrehose_twisted.fyrehose.codec import decode, encode, encode_deliver, encode_push
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.messages import (
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import Mark, VolatileSequence
+from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
+from fyrehose_twisted.fyrehose.node.client.stream_head import CONTRADICTIONS
+from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol, SubscriberProtocol
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode, encode_deliver, encode_push
+from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_DELIVERABLE,
     MAX_SEQUENCE,
     Deliver,
@@ -41,11 +46,6 @@ from fyrehose_twisted.fyrehose.messages import (
     Keepalive,
     KeepaliveAck,
 )
-from fyrehose_twisted.fyrehose.numbering import Mark, VolatileSequence
-from fyrehose_twisted.fyrehose.outbox import OutboxConfig
-from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol, SubscriberProtocol
-from fyrehose_twisted.fyrehose.staying import QUIET_TIME
-from fyrehose_twisted.fyrehose.tide import CONTRADICTIONS
 from fyrehose_twisted.interfaces import IDatagramSender
 from fyrehose_twisted.net.udp import listen
 

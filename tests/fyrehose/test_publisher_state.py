@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError, StateFileError
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.outbox import OutboxConfig
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
-from fyrehose_twisted.fyrehose.publisher_state import PAGE, PublisherState, chained
+from fyrehose_twisted.fyrehose.protocol.publisher_file import PAGE, PublisherState, chained
 
 STREAM = "127.0.0.1:2323"
 MESSAGES = [b"message %d" % number for number in range(20)]

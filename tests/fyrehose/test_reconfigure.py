@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 from suite.seeds import seeds
 
-from fyrehose_twisted.fyrehose.admission import AddressList
-from fyrehose_twisted.fyrehose.backbone import Backbone
 from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.forwarding import RandomForward
-from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Keepalive, Push
-from fyrehose_twisted.fyrehose.scenarios import Limits
+from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
+from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.simulation.scenarios import Limits
+from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Keepalive, Push
+from fyrehose_twisted.fyrehose.wire.token import AddressList
 from fyrehose_twisted.sim import mishaps
 from fyrehose_twisted.sim.crash import Crash
 

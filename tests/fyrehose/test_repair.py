@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from fyrehose_twisted.fyrehose import repair
-from fyrehose_twisted.fyrehose.repair import (
+from fyrehose_twisted.fyrehose.node.client import repair
+from fyrehose_twisted.fyrehose.node.client.repair import (
     DOUBT_INTERVAL,
     MAX_REMEMBERED_RANGES,
     MEMORY_OF_REQUESTS,

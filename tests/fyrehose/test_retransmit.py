@@ -4,9 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Address, Burst, Datagram
-from fyrehose_twisted.fyrehose.codec import decode, encode_deliver
-from fyrehose_twisted.fyrehose.messages import Deliver
-from fyrehose_twisted.fyrehose.retransmit import (
+from fyrehose_twisted.fyrehose.node.backbone.retransmit_buffer import (
     ANSWER_LIMIT,
     BYTE_BURST,
     BYTE_RATE,
@@ -16,6 +14,8 @@ from fyrehose_twisted.fyrehose.retransmit import (
     Retransmissions,
     RetransmitBuffer,
 )
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode_deliver
+from fyrehose_twisted.fyrehose.wire.packets import Deliver
 
 ALICE: Address = ("192.0.2.7", 4001)
 BOB: Address = ("192.0.2.8", 4002)

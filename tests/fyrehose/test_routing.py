@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose import routing
-from fyrehose_twisted.fyrehose.clients import Clients
 from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.forwarding import RandomForward, RoundRobinForward
-from fyrehose_twisted.fyrehose.messages import Flags, Holding, Holds, Keepalive
-from fyrehose_twisted.fyrehose.routing import CYCLES, MEMORY, Routing, Search, Searches
+from fyrehose_twisted.fyrehose.node.backbone import request_routing
+from fyrehose_twisted.fyrehose.node.backbone.client_table import Clients
+from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward, RoundRobinForward
+from fyrehose_twisted.fyrehose.node.backbone.request_routing import CYCLES, MEMORY, Routing, Search, Searches
+from fyrehose_twisted.fyrehose.wire.packets import Flags, Holding, Holds, Keepalive
 from fyrehose_twisted.interfaces import IForwardPolicy
 
 START = 1_700_000_000.0
@@ -174,8 +174,8 @@ def test_none_is_passed_over_when_a_client_leaves_meanwhile() -> None:
 def test_what_one_requester_may_cause_beyond_one_forward_for_each_request_is_limited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(routing, "FAN_OUT_RATE", 10.0)
-    monkeypatch.setattr(routing, "FAN_OUT_BURST", 20.0)
+    monkeypatch.setattr(request_routing, "FAN_OUT_RATE", 10.0)
+    monkeypatch.setattr(request_routing, "FAN_OUT_BURST", 20.0)
     route = Routing(RandomForward(Random(1)), served(1_000))
     counts = [len(route.route(REQUESTER, 7, 7, START).journals) for _ in range(10)]
     assert counts == [1, 2, 4, 8, 10, 1, 1, 1, 1, 1]

@@ -11,11 +11,17 @@ import pytest
 
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
 from fyrehose_twisted.fyrehose.events import Delivered, Message
-from fyrehose_twisted.fyrehose.invariants import Acknowledged, ExactlyOnce, FyrehoseInvariant, GoesOn, InOrder
-from fyrehose_twisted.fyrehose.outbox import Published
-from fyrehose_twisted.fyrehose.reassembly import Lost
-from fyrehose_twisted.fyrehose.scenarios import SCENARIOS, Garbage, Restarts, Storm
-from fyrehose_twisted.fyrehose.workload import EVERYBODY, FyrehoseScenario, Role
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Published
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Lost
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    Acknowledged,
+    ExactlyOnce,
+    FyrehoseInvariant,
+    GoesOn,
+    InOrder,
+)
+from fyrehose_twisted.fyrehose.simulation.scenarios import SCENARIOS, Garbage, Restarts, Storm
+from fyrehose_twisted.fyrehose.simulation.workload import EVERYBODY, FyrehoseScenario, Role
 from fyrehose_twisted.sim.invariants import InvariantViolated
 from fyrehose_twisted.sim.pytest_plugin import Simulate
 from fyrehose_twisted.sim.runner import soak

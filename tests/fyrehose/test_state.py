@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE, Dialect
-from fyrehose_twisted.fyrehose.numbering import KnownClient, Mark
-from fyrehose_twisted.fyrehose.state import PAGE, SequenceFile
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Mark
+from fyrehose_twisted.fyrehose.service.state_file import PAGE, SequenceFile
+from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE, Dialect
 from fyrehose_twisted.process import boot_id as boot
 from fyrehose_twisted.process.locked_file import lock
 
@@ -141,8 +141,8 @@ class TestRestart:
         program = f"""
 import os, signal
 from pathlib import Path
-from fyrehose_twisted.fyrehose.numbering import Mark
-from fyrehose_twisted.fyrehose.state import SequenceFile
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import Mark
+from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 file = SequenceFile(Path({str(path)!r}), {STREAM!r}, boot_id={BOOT!r})
 file.persist(Mark(1, 5_000))
 file.persist(Mark(4_711, 5_000))

@@ -6,8 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose.messages import MAX_SEQUENCE
-from fyrehose_twisted.fyrehose.tide import AMONG, CONTRADICTIONS, DOUBT, LEAP, OLD, PLAUSIBLE_JUMP, WITNESSES, Tide
+from fyrehose_twisted.fyrehose.node.client.stream_head import (
+    AMONG,
+    CONTRADICTIONS,
+    DOUBT,
+    LEAP,
+    OLD,
+    PLAUSIBLE_JUMP,
+    WITNESSES,
+    Tide,
+)
+from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
 
 
 def test_two_that_agree_are_believed() -> None:

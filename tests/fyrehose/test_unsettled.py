@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose.unsettled import Unsettled
+from fyrehose_twisted.fyrehose.node.client.duplicate_numbers import Unsettled
 
 
 def test_a_number_is_certain_once_there_is_no_gap_below_it() -> None:

@@ -35,9 +35,9 @@ from twisted.internet.defer import maybeDeferred
 from twisted.internet.protocol import DatagramProtocol
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.codec import decode, encode
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE
-from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, Deliver, Flags, Keepalive, KeepaliveAck, Packet, Push
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode
+from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE
+from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Deliver, Flags, Keepalive, KeepaliveAck, Packet, Push
 from fyrehose_twisted.journal.contents import Bounds
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.fyrehose.messages import Flags, Keepalive
+from fyrehose_twisted.fyrehose.wire.packets import Flags, Keepalive
 
 PROGRESS = re.compile(r"\s*published: +\d+ messages \[[^]]*\]\s*")
 

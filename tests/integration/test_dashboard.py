@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from fyrehose_twisted.fyrehose.codec import encode_push
+from fyrehose_twisted.fyrehose.wire.codec import encode_push
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.record import Record
 

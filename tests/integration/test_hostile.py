@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import pytest_twisted
 
-from fyrehose_twisted.fyrehose.codec import encode, encode_deliver
-from fyrehose_twisted.fyrehose.messages import (
+from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
+from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.wire.codec import encode, encode_deliver
+from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_DELIVERABLE,
     MAX_SEQUENCE,
     Deliver,
@@ -23,8 +25,6 @@ from fyrehose_twisted.fyrehose.messages import (
     Push,
     Request,
 )
-from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
-from fyrehose_twisted.fyrehose.service import join
 
 PACKETS = (
     Deliver(7, b"data"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.fyrehose.codec import encode_deliver
+from fyrehose_twisted.fyrehose.wire.codec import encode_deliver
 from fyrehose_twisted.journal.check import check as looked_through
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import NotInJournal
@@ -31,8 +31,8 @@ SECRET = b"a secret that is long enough"
 PATIENT = """
 from dataclasses import replace
 
-from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
-from fyrehose_twisted.fyrehose.repair import RepairConfig
+from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
+from fyrehose_twisted.fyrehose.node.client.repair import RepairConfig
 
 
 class PatientJournalProtocol(JournalProtocol):

@@ -11,10 +11,10 @@ import pytest_twisted
 
 from fyrehose_twisted.errors import ConfigurationError, MessageNotKept
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.messages import Dialect
-from fyrehose_twisted.fyrehose.outbox import OutboxConfig
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
 from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.wire.packets import Dialect
 
 COUNT = 2_000
 LINES = b"".join(b"%0*d\n" % (1_000, number) for number in range(COUNT))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.fyrehose.messages import Deliver
+from fyrehose_twisted.fyrehose.wire.packets import Deliver
 
 AS_SYSTEMD = """
 import os, sys

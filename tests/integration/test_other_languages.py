@@ -22,9 +22,11 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.codec import decode, encode, encode_deliver
-from fyrehose_twisted.fyrehose.envelope import MAGIC, wrap
-from fyrehose_twisted.fyrehose.messages import (
+from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
+from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.wire.codec import decode, encode, encode_deliver
+from fyrehose_twisted.fyrehose.wire.envelope import MAGIC, wrap
+from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_DELIVERABLE,
     MAX_SEQUENCE,
     Flags,
@@ -36,8 +38,6 @@ from fyrehose_twisted.fyrehose.messages import (
     Push,
     Request,
 )
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
-from fyrehose_twisted.fyrehose.service import join
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "howto" / "other-languages.md"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.fyrehose.envelope import unwrap
+from fyrehose_twisted.fyrehose.wire.envelope import unwrap
 
 NAME = "state"
 

@@ -30,7 +30,7 @@ from twisted.python.usage import UsageError
 from fyrehose_twisted.freenet import keeping as freenet
 from fyrehose_twisted.freenet.events import Delivered, Packet, Renumbered
 from fyrehose_twisted.freenet.signing import SigningKey
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE
+from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE
 from fyrehose_twisted.hydra.events import Missed, Received
 from fyrehose_twisted.hydra.keeping import LineJournal
 from fyrehose_twisted.hydra.lines import with_tag

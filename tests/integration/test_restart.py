@@ -12,15 +12,15 @@ import pytest_twisted
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
-from fyrehose_twisted.fyrehose.codec import decode
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE
 from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.messages import Deliver, Flags, Forward, Push
-from fyrehose_twisted.fyrehose.numbering import MINIMUM_RESERVE
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import MINIMUM_RESERVE
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
 from fyrehose_twisted.fyrehose.service import join
-from fyrehose_twisted.fyrehose.state import SequenceFile
+from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
+from fyrehose_twisted.fyrehose.wire.codec import decode
+from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE
+from fyrehose_twisted.fyrehose.wire.packets import Deliver, Flags, Forward, Push
 
 FAST = ClientConfig(keepalive_interval=0.1)
 RAW = replace(FAST, raw=True)

@@ -16,8 +16,8 @@ import pytest
 import pytest_twisted
 from twisted.python.usage import UsageError
 
-from fyrehose_twisted.fyrehose import client_tap, tap
-from fyrehose_twisted.fyrehose.state import SequenceFile
+from fyrehose_twisted.fyrehose.service import backbone_tap, client_tap
+from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 
 SUBSCRIBER = "fyrehose_twisted.fyrehose.protocol.SubscriberProtocol"
 
@@ -67,7 +67,7 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("in_tmp_path")
 def test_options_of_the_backbone(arguments: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as refused:
-        tap.Options().parseOptions(arguments.split())
+        backbone_tap.Options().parseOptions(arguments.split())
     assert "\n" not in str(refused.value)
 
 
@@ -101,7 +101,7 @@ def test_options_of_the_client(arguments: str, complaint: str) -> None:
 def test_whom_to_serve_can_be_said(options: str, in_tmp_path: Path) -> None:
     (in_tmp_path / "secret").write_text("a secret that is long enough")
     (in_tmp_path / "secret").chmod(0o600)
-    parsed = tap.Options()
+    parsed = backbone_tap.Options()
     parsed.parseOptions(["--interface", "0.0.0.0", *options.split()])
     assert parsed["config"]
 
@@ -136,16 +136,16 @@ def test_a_backbone_that_may_not_bind_is_not_told_of_another_backbone(launch: An
 def test_max_subscribers_is_still_accepted_for_max_clients(start: Any, tmp_path: Path) -> None:
     limits = tmp_path / "limits"
     for arguments, limit in ((["--max-subscribers", "7"], 7), (["--max-subscribers=8"], 8), (["-m", "9"], 9)):
-        parsed = tap.Options()
+        parsed = backbone_tap.Options()
         parsed.parseOptions(arguments)
         assert parsed["config"].max_clients == limit
     limits.write_text("max-subscribers = 10")
-    parsed = tap.Options()
+    parsed = backbone_tap.Options()
     parsed.parseOptions(["--limits", str(limits)])
     assert parsed["config"].max_clients == 10
     limits.write_text("max-subscribers = 10\nmax-clients = 11")
     with pytest.raises(UsageError, match="max-subscribers is the former name of max-clients; leave it out"):
-        tap.Options().parseOptions(["--limits", str(limits)])
+        backbone_tap.Options().parseOptions(["--limits", str(limits)])
     helped = start("twistd", "fyrehose-backbone", "--help")
     assert helped.finish() == 0
     assert "--max-clients=" in helped.out

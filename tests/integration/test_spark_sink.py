@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import PublishTimeout
-from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.spark.sink import exchange
 from fyrehose_twisted.spark.sink.identity import wrapped_by_place
 from fyrehose_twisted.spark.sink.publisher import BlockingPublisher

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.fyrehose.envelope import wrap
-from fyrehose_twisted.fyrehose.place_file import PlaceFile
+from fyrehose_twisted.fyrehose.service.position_file import PlaceFile
+from fyrehose_twisted.fyrehose.wire.envelope import wrap
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.fyrehose.envelope import wrap as enveloped
+from fyrehose_twisted.fyrehose.wire.envelope import wrap as enveloped
 from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.segment_header import SegmentHeader
 from fyrehose_twisted.journal.segment_header import encode as encode_header

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fyrehose_twisted.fyrehose.envelope import wrap
+from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.journal import marking, segment
 from fyrehose_twisted.journal.marking import Marker, finished
 from fyrehose_twisted.journal.reader import JournalReader, open_reader

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.fyrehose.envelope import wrap
+from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.payloads import bare, envelopes
 from fyrehose_twisted.repeats import WINDOW
 

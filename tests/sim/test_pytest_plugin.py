@@ -33,7 +33,7 @@ class Empty(Scenario):
 ALONE = {"SIMULATE_SEED": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
 """Environment of a pytest that is started here: the plugins of others are none of it, and take long to load."""
 FAILS = """
-from fyrehose_twisted.fyrehose.scenarios import SCENARIOS, Storm
+from fyrehose_twisted.fyrehose.simulation.scenarios import SCENARIOS, Storm
 from fyrehose_twisted.sim.scenario import Scenario
 from elsewhere import Elsewhere
 

@@ -196,10 +196,10 @@ def test_it_starts_with_the_command_that_replays_the_run(world: MakeWorld) -> No
 PROGRAM = """
 import sys
 from random import Random
-from fyrehose_twisted.fyrehose.backbone import SETTLE_TIME, Backbone
-from fyrehose_twisted.fyrehose.client import Client
+from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME, Backbone
+from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
-from fyrehose_twisted.fyrehose.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.sim import mishaps
 from fyrehose_twisted.sim.schedule import FaultSchedule
 from fyrehose_twisted.sim.scenario import Scenario

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fyrehose_twisted.fyrehose.envelope import wrap
+from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark.origins import origins_at
 from fyrehose_twisted.spark.pipeline import buckets

@@ -22,14 +22,14 @@ from fyrehose_twisted.errors import (
     PublishTimeout,
     SequenceRegressed,
 )
-from fyrehose_twisted.fyrehose.backbone import Backbone
-from fyrehose_twisted.fyrehose.client import Client
-from fyrehose_twisted.fyrehose.codec import decode
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, unwrap
 from fyrehose_twisted.fyrehose.events import Failed
-from fyrehose_twisted.fyrehose.forwarding import RandomForward
-from fyrehose_twisted.fyrehose.messages import (
+from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
+from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
+from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.fyrehose.wire.codec import decode
+from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, unwrap
+from fyrehose_twisted.fyrehose.wire.packets import (
     AGAIN,
     CONFIRM,
     MAX_DELIVERABLE,

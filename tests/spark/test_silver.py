@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED, wrap
+from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED, wrap
 from fyrehose_twisted.journal.schema import COLUMNS, ddl
 from fyrehose_twisted.repeats import WINDOW, Repeats, Run
 from fyrehose_twisted.spark.pipeline import buckets

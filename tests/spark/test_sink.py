@@ -21,10 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, OperationalError
-from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, unwrap
 from fyrehose_twisted.fyrehose.events import Delivered
+from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, unwrap
 from fyrehose_twisted.spark.sink import make_stream_writer, make_writer, publish
 from fyrehose_twisted.spark.sink.exchange import Exchange, bound_towards
 from fyrehose_twisted.spark.sink.identity import scope_of, wrapped_by_id, wrapped_by_place

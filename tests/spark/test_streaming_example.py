@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.fyrehose.envelope import wrap
+from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.record import Record
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "streaming_counts.py"

@@ -4,21 +4,21 @@ from twisted.application.service import ServiceMaker
 
 fyrehose_backbone = ServiceMaker(
     "Fyrehose backbone",
-    "fyrehose_twisted.fyrehose.tap",
+    "fyrehose_twisted.fyrehose.service.backbone_tap",
     "Number every message pushed to it over UDP and deliver it to all live subscribers.",
     "fyrehose-backbone",
 )
 
 fyrehose_client = ServiceMaker(
     "Fyrehose client",
-    "fyrehose_twisted.fyrehose.client_tap",
+    "fyrehose_twisted.fyrehose.service.client_tap",
     "Subscribe to a fyrehose backbone and repair what the network loses from other clients.",
     "fyrehose-client",
 )
 
 fyrehose_journal = ServiceMaker(
     "Fyrehose journal",
-    "fyrehose_twisted.fyrehose.journal_tap",
+    "fyrehose_twisted.fyrehose.service.journal_tap",
     "Keep the stream of a fyrehose backbone on disk, and give it to whoever misses some of it.",
     "fyrehose-journal",
 )
@@ -53,7 +53,7 @@ fyrehose_query = ServiceMaker(
 
 fyrehose_frontend = ServiceMaker(
     "Fyrehose frontend",
-    "fyrehose_twisted.fyrehose.frontend_tap",
+    "fyrehose_twisted.fyrehose.frontend.tap",
     "Publish to a fyrehose backbone for whoever speaks HTTP, or lines over TCP.",
     "fyrehose-frontend",
 )

@@ -116,26 +116,26 @@ async def _run(options: argparse.Namespace, reactor: Any) -> int:
 
 
 async def _publish(options: argparse.Namespace, reactor: Any) -> int:
-    from fyrehose_twisted.fyrehose.pub import publish
+    from fyrehose_twisted.fyrehose.cli.publish import publish
 
     return await publish(options, reactor)
 
 
 async def _subscribe(options: argparse.Namespace, reactor: Any) -> int:
-    from fyrehose_twisted.fyrehose.sub import subscribe
+    from fyrehose_twisted.fyrehose.cli.subscribe import subscribe
 
     return await subscribe(options, reactor)
 
 
 async def _ping(options: argparse.Namespace, reactor: Any) -> int:
-    from fyrehose_twisted.fyrehose.ping import ping
+    from fyrehose_twisted.fyrehose.cli.ping import ping
 
     return await ping(options, reactor)
 
 
 def _scenarios() -> Iterable[type[Scenario]]:
     from fyrehose_twisted.freenet.scenarios import SCENARIOS as FREENET
-    from fyrehose_twisted.fyrehose.scenarios import SCENARIOS as FYREHOSE
+    from fyrehose_twisted.fyrehose.simulation.scenarios import SCENARIOS as FYREHOSE
     from fyrehose_twisted.hydra.scenarios import SCENARIOS as HYDRA
     from fyrehose_twisted.parcels.scenarios import SCENARIOS as PARCELS
 
@@ -237,7 +237,7 @@ def _interval(text: str) -> float:
 
 
 def _start(text: str) -> Start | int:
-    from fyrehose_twisted.fyrehose.client_tap import parse_start
+    from fyrehose_twisted.fyrehose.service.client_tap import parse_start
 
     try:
         return parse_start(text)

@@ -8,12 +8,12 @@ from ipaddress import IPv4Address
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.fyrehose.admission import AddressList
-from fyrehose_twisted.fyrehose.history import DEFAULT_LIMIT
-from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, MAX_SEQUENCE, Dialect
-from fyrehose_twisted.fyrehose.outbox import OutboxConfig
-from fyrehose_twisted.fyrehose.reassembly import DEFAULT_BUFFER
-from fyrehose_twisted.fyrehose.repair import RepairConfig
+from fyrehose_twisted.fyrehose.node.client.memory_store import DEFAULT_LIMIT
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import DEFAULT_BUFFER
+from fyrehose_twisted.fyrehose.node.client.repair import RepairConfig
+from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, MAX_SEQUENCE, Dialect
+from fyrehose_twisted.fyrehose.wire.token import AddressList
 from fyrehose_twisted.process.secret import check_secret
 
 MAX_RETRANSMIT = 2**40

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import NamedTuple, overload
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.messages import Dialect, Holding, Holds
+from fyrehose_twisted.fyrehose.wire.packets import Dialect, Holding, Holds
 from fyrehose_twisted.record import Record
 
 

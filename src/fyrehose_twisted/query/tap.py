@@ -9,11 +9,11 @@ from twisted.application.service import IService, MultiService
 from twisted.python import usage
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
-from fyrehose_twisted.fyrehose.client_tap import parse_start
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.journal_protocol import JournalProtocol
-from fyrehose_twisted.fyrehose.journal_service import JournalService
-from fyrehose_twisted.fyrehose.options import check_name
+from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
+from fyrehose_twisted.fyrehose.service.client_tap import parse_start
+from fyrehose_twisted.fyrehose.service.journal import JournalService
+from fyrehose_twisted.fyrehose.service.options import check_name
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig, check_free, open_journal
 from fyrehose_twisted.net.host_port import parse_host_port

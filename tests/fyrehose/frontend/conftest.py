@@ -15,8 +15,8 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import NotConnected
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.intake import Intake
-from fyrehose_twisted.fyrehose.frontend.lines import LineFactory
+from fyrehose_twisted.fyrehose.frontend.line_protocol import LineFactory
+from fyrehose_twisted.fyrehose.frontend.publish_queue import Intake
 from fyrehose_twisted.web.tokens import Tokens
 
 

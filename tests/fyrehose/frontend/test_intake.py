@@ -8,11 +8,11 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishTimeout
-from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.intake import BYTES_AT_ONCE, NotPublished, TooMuchWaits
+from fyrehose_twisted.fyrehose.frontend.publish_queue import BYTES_AT_ONCE, NotPublished, TooMuchWaits
 from fyrehose_twisted.fyrehose.frontend.publisher import publisher_config
-from fyrehose_twisted.fyrehose.messages import Holding
+from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.wire.packets import Holding
 
 
 def result(deferred: Deferred[Any]) -> Any:

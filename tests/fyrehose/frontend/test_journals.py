@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.journals import Journals, TooFewJournals
-from fyrehose_twisted.fyrehose.messages import Holding
+from fyrehose_twisted.fyrehose.wire.packets import Holding
 
 
 class Bench:

@@ -9,8 +9,8 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from fyrehose_twisted.errors import PublishTimeout
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.intake import NotPublished, TooMuchWaits
-from fyrehose_twisted.fyrehose.frontend.keys import ENTRY_BYTES, NUMBER_BYTES, KeyReused, Keys, OutcomeUnknown
+from fyrehose_twisted.fyrehose.frontend.idempotency import ENTRY_BYTES, NUMBER_BYTES, KeyReused, Keys, OutcomeUnknown
+from fyrehose_twisted.fyrehose.frontend.publish_queue import NotPublished, TooMuchWaits
 
 ONE = ENTRY_BYTES + NUMBER_BYTES
 """Bytes that a request with one message takes."""

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import NotConnected, PublishTimeout
-from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.messages import Holding
+from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.wire.packets import Holding
 from fyrehose_twisted.web.tokens import Tokens
 
 TOKENS = Tokens({"ann": b"a" * 16, "bob": b"b" * 16})

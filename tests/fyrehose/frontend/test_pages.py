@@ -15,10 +15,10 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import PublishTimeout
-from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.frontend import service
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.messages import MAX_HOLDINGS, Holding
+from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS, Holding
 from fyrehose_twisted.web.tokens import Tokens
 
 NDJSON = "application/x-ndjson"

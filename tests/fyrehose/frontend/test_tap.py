@@ -9,7 +9,7 @@ import pytest
 from twisted.python.usage import UsageError
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.fyrehose import frontend_tap
+from fyrehose_twisted.fyrehose.frontend import tap
 from fyrehose_twisted.fyrehose.frontend.config import RELOADED, FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 
@@ -36,13 +36,13 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def options_of(text: str) -> Any:
-    options = frontend_tap.Options()
+    options = tap.Options()
     options.parseOptions(text.split())
     return options
 
 
 def service_of(text: str) -> FrontendService:
-    service: Any = frontend_tap.makeService(options_of(text))
+    service: Any = tap.makeService(options_of(text))
     return service  # type: ignore[no-any-return]
 
 

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.messages import Holding
+from fyrehose_twisted.fyrehose.wire.packets import Holding
 from fyrehose_twisted.wording import counted
 
 GONE_TIME = 2.0

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fyrehose_twisted.fyrehose.frontend.intake import Intake
-from fyrehose_twisted.fyrehose.frontend.keys import Keys
-from fyrehose_twisted.fyrehose.frontend.lines import LineFactory
+from fyrehose_twisted.fyrehose.frontend.idempotency import Keys
+from fyrehose_twisted.fyrehose.frontend.line_protocol import LineFactory
+from fyrehose_twisted.fyrehose.frontend.publish_queue import Intake
 from fyrehose_twisted.net.metrics import info
 
 

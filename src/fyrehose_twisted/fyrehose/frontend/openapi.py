@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.messages import MAX_HOLDINGS, MAX_SEQUENCE
+from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS, MAX_SEQUENCE
 from fyrehose_twisted.web.openapi import (
     COUNT,
     FLAG,

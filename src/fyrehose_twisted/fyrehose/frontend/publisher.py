@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.intake import Intake
-from fyrehose_twisted.fyrehose.messages import Holding
-from fyrehose_twisted.fyrehose.outbox import OutboxConfig
+from fyrehose_twisted.fyrehose.frontend.publish_queue import Intake
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
+from fyrehose_twisted.fyrehose.wire.packets import Holding
 
 UNDER_WAY = 4 * 2**20
 """Bytes that the publisher takes before those under way have come back. It sends them in the order in which it got

@@ -11,14 +11,14 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.intake import Intake
-from fyrehose_twisted.fyrehose.frontend.lines import LineFactory
+from fyrehose_twisted.fyrehose.frontend.line_protocol import LineFactory
 from fyrehose_twisted.fyrehose.frontend.metrics import FrontendCollector
 from fyrehose_twisted.fyrehose.frontend.openapi import describe
-from fyrehose_twisted.fyrehose.frontend.pages import MessagePages
+from fyrehose_twisted.fyrehose.frontend.publish_queue import Intake
 from fyrehose_twisted.fyrehose.frontend.publisher import FrontendPublisher, publisher_config
-from fyrehose_twisted.fyrehose.messages import MAX_HOLDINGS
+from fyrehose_twisted.fyrehose.frontend.resources import MessagePages
 from fyrehose_twisted.fyrehose.service import DatagramService, bind
+from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
 from fyrehose_twisted.net.listening import Entrances
 from fyrehose_twisted.process.sd_notify import supervisor
 from fyrehose_twisted.process.sighup import Reloading, changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fyrehose_twisted.fyrehose.envelope import ENVELOPE_SIZE, MAGIC
+from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAGIC
 from fyrehose_twisted.repeats import WINDOW
 
 if TYPE_CHECKING:

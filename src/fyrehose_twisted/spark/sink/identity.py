@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from fyrehose_twisted.fyrehose.envelope import wrap
+from fyrehose_twisted.fyrehose.wire.envelope import wrap
 
 CHUNK = 1_024
 """Rows that share a publisher id."""

@@ -11,11 +11,11 @@ from typing import Self
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, NotConnected, OperationalError
-from fyrehose_twisted.fyrehose.client import Client
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.messages import ANY_ADDRESS, MAX_DELIVERABLE
-from fyrehose_twisted.fyrehose.outbox import OutboxConfig
-from fyrehose_twisted.fyrehose.window import WindowConfig
+from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.fyrehose.node.client.publishing.congestion import WindowConfig
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
+from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, MAX_DELIVERABLE
 from fyrehose_twisted.spark.sink.exchange import Exchange, bound_towards
 
 KERNEL_BUFFER = 4 * 2**20
@@ -33,7 +33,7 @@ class BlockingPublisher:
     """A publisher as a context manager: entering it connects, leaving it says goodbye.
 
     What it publishes is DATA as on the wire: whoever wants repeats to be recognised wraps payloads before, see
-    :func:`~fyrehose_twisted.fyrehose.envelope.wrap`. A message is sent until it is back, so it may be numbered twice.
+    :func:`~fyrehose_twisted.fyrehose.wire.envelope.wrap`. A message is sent until it is back, so it may be numbered twice.
 
     :param backbone: ``HOST:PORT``.
     :param secret: the backbone's shared secret.

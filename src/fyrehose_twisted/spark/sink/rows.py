@@ -12,8 +12,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fyrehose_twisted.errors import ConfigurationError, LocalError, MessageTooLarge
-from fyrehose_twisted.fyrehose.envelope import MAX_ENVELOPED
-from fyrehose_twisted.fyrehose.messages import MAX_DELIVERABLE
+from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
 from fyrehose_twisted.spark.sink.options import SinkOptions
 
 if TYPE_CHECKING:

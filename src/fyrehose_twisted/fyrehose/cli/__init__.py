@@ -1,0 +1,1 @@
+"""Subcommands ``fyrehose pub``, ``sub`` and ``ping``."""

@@ -1,0 +1,138 @@
+"""``fyrehose pub``: publish a message a line."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.cli.terminal import LinePublisher, complain, hint, open_input, secret_of
+from fyrehose_twisted.errors import MessageNotKept, MessageTooLarge, StateFileError
+from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
+from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
+from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState, chained
+from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
+from fyrehose_twisted.wording import counted
+
+LONGER_THAN_USUAL = QUIET_TIME + 0.5
+"""Seconds after which a publisher that has not left says why."""
+
+
+class MessagePublisher(LinePublisher):
+    """Publishes lines to a backbone."""
+
+    def __init__(self, publisher: PublisherProtocol, kept: int) -> None:
+        super().__init__(MAX_DELIVERABLE if publisher.config.outbox.raw else MAX_ENVELOPED, "messages")
+        self._publisher = publisher
+        self._kept = kept
+
+    async def when_room(self) -> None:
+        await self._publisher.when_room()
+
+    def publish(self, line: bytes) -> Deferred[int]:
+        return self._publisher.publish(line, kept=self._kept)
+
+
+class ResumingPublisher(MessagePublisher):
+    """Passes over the lines that are published already, and stops at one that cannot be published.
+
+    :ivar unfinished: whether the input ended within a line, which is not published: it may grow.
+    """
+
+    def __init__(self, publisher: PublisherProtocol, kept: int, state: PublisherState) -> None:
+        super().__init__(publisher, kept)
+        self.unfinished = False
+        self._state = state
+        self._skip, self._expected = state.position, state.checksum
+        self._checksum = 0
+
+    def publish(self, line: bytes) -> Deferred[int]:
+        if not self._skip:
+            return super().publish(line)
+        self._skip -= 1
+        self._checksum = chained(self._checksum, line)
+        if not self._skip and self._checksum != self._expected:
+            self._refuse(f"the first {counted(self.seen, 'line')} are not those that were published")
+        return succeed(0)
+
+    def failed(self, line: int, error: BaseException | None) -> None:
+        super().failed(line, error)
+        self.end(error)
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """See :meth:`~fyrehose_twisted.cli.terminal.LinePublisher.connectionLost`."""
+        self.unfinished = bool(self._rest or self._cut)
+        self._rest, self._cut = b"", 0
+        super().connectionLost(reason)
+
+    def _publish(self, line: bytes | MessageTooLarge) -> None:
+        super()._publish(line)
+        if self.problem is not None:
+            self.end(self.problem)
+
+    def _finish(self) -> None:
+        if self._skip and self.problem is None:
+            published = counted(self._state.position, "line")
+            self._refuse(f"the input has {counted(self.seen, 'line')}, and {published} of it were published")
+        super()._finish()
+
+    def _refuse(self, why: str) -> None:
+        self.end(
+            StateFileError(
+                f"state file {self._state.path} does not fit the input: {why}; start again with the same input, which"
+                " may have grown"
+            )
+        )
+
+
+async def publish(options: argparse.Namespace, reactor: Any) -> int:
+    """Run the command and return its exit status."""
+    descriptor = open_input(options.file)
+    config = ClientConfig(outbox=OutboxConfig(raw=options.raw, timeout=options.timeout), secret=secret_of(options))
+    path = options.publisher_state
+    state = None if path is None else PublisherState(Path(path), options.backbone)
+    with nullcontext() if state is None else closing(state):
+        protocol = PublisherProtocol(config, state=state)
+        publisher = await join(reactor, protocol, options.backbone, timeout=options.connect_timeout)
+        lines = (
+            MessagePublisher(publisher, options.kept)
+            if state is None
+            else ResumingPublisher(publisher, options.kept, state)
+        )
+        publisher.stopped.addErrback(lambda failure: lines.stop(failure.value))
+        interrupted = False
+        try:
+            await lines.read(descriptor, reactor)
+        except CancelledError:
+            interrupted = True
+            lines.stop("interrupted")
+        missing = lines.seen - lines.published
+        await _leave(publisher, reactor, at_once=interrupted)
+    if isinstance(lines.problem, StateFileError):
+        return complain(lines.problem)
+    if lines.problem is not None:
+        what = "not kept" if isinstance(lines.problem, MessageNotKept) else "not published"
+        return complain(f"{missing:,} of {counted(lines.seen, 'message')} {what}: {lines.problem}")
+    if isinstance(lines, ResumingPublisher) and lines.unfinished:
+        complain("the input ends within a line, which may grow: it was not published")
+    return 0
+
+
+async def _leave(publisher: PublisherProtocol, reactor: Any, *, at_once: bool) -> None:
+    """Leave, which takes a while where subscribers ask for what they missed; interrupted, leave at once."""
+    telling = reactor.callLater(LONGER_THAN_USUAL, hint, "still answering repairs; interrupt to leave")
+    try:
+        await publisher.leave(at_once=at_once)
+    except CancelledError:
+        await publisher.leave(at_once=True)
+    finally:
+        if telling.active():
+            telling.cancel()

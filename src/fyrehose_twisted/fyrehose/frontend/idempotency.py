@@ -1,0 +1,131 @@
+"""Idempotency keys: a request that is repeated with its key publishes nothing again."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.errors import OperationalError
+from fyrehose_twisted.fyrehose.frontend.publish_queue import Intake, NotPublished, TooMuchWaits
+from fyrehose_twisted.wording import counted
+
+
+class KeyReused(OperationalError):
+    """A key was used before, for other messages."""
+
+
+class OutcomeUnknown(OperationalError):
+    """Messages of this key may be published, and nothing will tell any more."""
+
+
+ENTRY_BYTES, NUMBER_BYTES = 512, 8
+"""Bytes that a remembered request takes, and each number of it."""
+
+
+class _Entry:
+    __slots__ = ("digest", "publishing", "sequences", "size", "waiting")
+
+    def __init__(self, digest: bytes, size: int) -> None:
+        self.digest = digest
+        self.size = size
+        self.publishing = True
+        self.sequences: Sequence[int] | None = None
+        self.waiting: list[Deferred[Sequence[int]]] = []
+
+
+class Keys:
+    """Requests with a key, and the numbers of their messages. They are in memory only.
+
+    A client that hangs up leaves a request with a key to go on, so that the next one with that key gets its numbers.
+
+    :ivar size: bytes in use; when ``config.remembered_bytes`` are, the oldest requests are forgotten.
+    """
+
+    def __init__(self, intake: Intake) -> None:
+        self.size = 0
+        self._intake = intake
+        self._clients: OrderedDict[str, OrderedDict[str, _Entry]] = OrderedDict()
+        self._sizes: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._clients.values()))
+
+    def publish(self, client: str, key: str, digest: bytes, messages: Sequence[bytes]) -> Deferred[Sequence[int]]:
+        """Publish messages, or find those of an earlier request with this key.
+
+        :param digest: of the request's content.
+        :return: Deferred of their numbers. It fails with :class:`~.intake.NotPublished`; a request that is known not to
+            be published is forgotten then.
+        :raises KeyReused: if the content differs.
+        :raises OutcomeUnknown: if the earlier messages may be published or not.
+        :raises MessageTooLarge: see :meth:`~.intake.Intake.submit`.
+        :raises TooMuchWaits: see there, and if as much as may be remembered is under way.
+        """
+        own = self._clients.get(client)
+        entry = None if own is None else own.get(key)
+        if entry is None:
+            size = ENTRY_BYTES + NUMBER_BYTES * len(messages)
+            self._make_room(client, size)
+            published = self._intake.submit(client, messages)
+            entry = _Entry(digest, size)
+            self._clients.setdefault(client, OrderedDict())[key] = entry
+            self._clients.move_to_end(client)
+            self._sizes[client] += size
+            self.size += size
+            waiting = self._wait(entry)
+            published.addCallbacks(self._published, self._failed, (entry,), errbackArgs=(client, key, entry))
+            return waiting
+        if entry.digest != digest:
+            raise KeyReused("this Idempotency-Key was used before, with another body")
+        if not entry.publishing and entry.sequences is None:
+            raise OutcomeUnknown("whether the messages with this Idempotency-Key are published is not known")
+        return self._wait(entry)
+
+    def _wait(self, entry: _Entry) -> Deferred[Sequence[int]]:
+        if entry.sequences is not None:
+            return succeed(entry.sequences)
+        waiting: Deferred[Sequence[int]] = Deferred(entry.waiting.remove)
+        entry.waiting.append(waiting)
+        return waiting
+
+    def _published(self, sequences: Sequence[int], entry: _Entry) -> None:
+        entry.publishing = False
+        entry.sequences = array("Q", sequences)
+        waiting, entry.waiting = entry.waiting, []
+        for one in waiting:
+            one.callback(entry.sequences)
+
+    def _failed(self, failure: Failure, client: str, key: str, entry: _Entry) -> None:
+        failure.trap(NotPublished)
+        error: Any = failure.value
+        entry.publishing = False
+        if not error.unknown:
+            self._forget(client, key)
+        waiting, entry.waiting = entry.waiting, []
+        for one in waiting:
+            one.errback(NotPublished(error.why, str(error), unknown=error.unknown))
+
+    def _make_room(self, client: str, size: int) -> None:
+        """Forget the oldest requests: the client's own if it has as much as is left for others, or else any."""
+        limit = self._intake.config.remembered_bytes
+        while self.size and self._sizes[client] + size > limit - self.size:
+            own = self._sizes[client] > 0
+            oldest = self._oldest(client) if own else next(filter(None, map(self._oldest, self._clients)), None)
+            if oldest is None:
+                raise TooMuchWaits(f"{counted(len(self), 'request')} with a key are under way", own=own)
+            self._forget(*oldest)
+
+    def _oldest(self, client: str) -> tuple[str, str] | None:
+        return next(((client, key) for key, entry in self._clients[client].items() if not entry.publishing), None)
+
+    def _forget(self, client: str, key: str) -> None:
+        entry = self._clients[client].pop(key)
+        self.size -= entry.size
+        self._sizes[client] -= entry.size
+        if not self._clients[client]:
+            del self._clients[client], self._sizes[client]

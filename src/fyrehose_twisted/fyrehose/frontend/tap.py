@@ -1,0 +1,129 @@
+"""``twistd fyrehose-frontend``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python import usage
+
+from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.fyrehose.frontend.config import RELOADED, FrontendConfig
+from fyrehose_twisted.fyrehose.frontend.service import FrontendService
+from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
+from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
+from fyrehose_twisted.net.host_port import parse_host_port
+from fyrehose_twisted.process.options import (
+    ServiceOptions,
+    check_exposed,
+    description_of,
+    integer,
+    parse_listen,
+    try_ports,
+)
+from fyrehose_twisted.process.secret import read_secret
+from fyrehose_twisted.process.sighup import limits_of, with_limits
+from fyrehose_twisted.web.tokens import Tokens, read_tokens
+
+DEFAULT_HTTP, DEFAULT_LINES = "tcp:8481", "tcp:8482"
+
+NONE = "none"
+"""Where nothing is listened on."""
+
+
+class Options(ServiceOptions):
+    """What an operator can say."""
+
+    synopsis = "[options]"
+    longdesc = (
+        "Publishes to a backbone for applications that speak HTTP, or a message a line over TCP, and tells them the"
+        " numbers. Listens on loopback unless told otherwise; on any other interface it wants --tokens-file or --open."
+    )
+    optParameters = [
+        ["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"],
+        ["http", None, DEFAULT_HTTP, "endpoint to take HTTP on, or none"],
+        ["lines", None, DEFAULT_LINES, "endpoint to take lines on, or none"],
+        ["tokens-file", None, None, "file with a client's name and its token on each line; clients must know one"],
+        ["limits", None, None, "TOML file with limits; it and the tokens are read anew on SIGHUP"],
+        ["allowed-origin", None, None, "the origin, https://example.org, whose pages may publish from a browser"],
+        ["secret-file", None, None, "file with the backbone's secret"],
+        [
+            "kept",
+            None,
+            0,
+            "tell the number of a message only once so many durable journals have synced it to disk; 0 for none",
+            integer("kept", 0, MAX_HOLDINGS),
+        ],
+    ]
+    optFlags = [["open", None, "do without tokens, also on an interface other than loopback"]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self["hosts"] = []
+
+    def opt_host(self, name: str) -> None:
+        """a name by which clients without a token may ask, beside localhost and addresses (repeatable)"""
+        self["hosts"].append(name)
+
+    def postOptions(self) -> None:
+        """Check what can be checked before anything starts."""
+        try:
+            self._check()
+        except (FyrehoseError, ValueError) as error:
+            raise usage.UsageError(str(error)) from error
+
+    def _check(self) -> None:
+        parse_host_port(self["backbone"])
+        # twistd goes there before the service starts.
+        start = Path(self.parent["rundir"] if self.parent is not None else ".")
+        for option in ("limits", "tokens-file"):
+            self[option] = (start / self[option]).absolute() if self[option] else None
+        self["tokens"] = self.read_tokens()
+        self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
+        protected = bool(self["open"]) or self["tokens"] is not None
+        for option, example in (("http", DEFAULT_HTTP), ("lines", DEFAULT_LINES)):
+            if self[option] == NONE:
+                self[f"{option}-listening"] = None
+                continue
+            listening = self[f"{option}-listening"] = parse_listen(option, self[option], example)
+            check_exposed(option, listening, protected, "--tokens-file")
+        if self["http-listening"] is None and self["lines-listening"] is None:
+            raise usage.UsageError("--http and --lines are both none: where shall messages come from?")
+        self["config"] = self.read_config()
+
+    def read_config(self) -> FrontendConfig:
+        """Return what options and limits say now. :raises ConfigurationError: if the file with limits will not do."""
+        basis = FrontendConfig(allowed_origin=self["allowed-origin"], hosts=tuple(self["hosts"]))
+        return with_limits(basis, self["limits"], limits_of(basis, *RELOADED))
+
+    def read_tokens(self) -> Tokens | None:
+        """Return the tokens that there are now. :raises ConfigurationError: if their file will not do."""
+        return read_tokens(str(self["tokens-file"])) if self["tokens-file"] else None
+
+    def read_anew(self) -> tuple[FrontendConfig, Tokens | None]:
+        """Return both."""
+        return self.read_config(), self.read_tokens()
+
+
+def makeService(options: Options) -> IService:
+    """Twisted: return the service that ``options`` describe.
+
+    :raises SystemExit: with one line, if it could not start.
+    """
+    try:
+        # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+        try_ports([(option, options[f"{option}-listening"]) for option in ("http", "lines")])
+        service: Any = FrontendService(
+            options["backbone"],
+            http=description_of(options["http-listening"]),
+            lines=description_of(options["lines-listening"]),
+            tokens=options["tokens"],
+            secret=options["secret"],
+            kept=options["kept"],
+            config=options["config"],
+            reread=options.read_anew if options["limits"] or options["tokens-file"] else None,
+        )
+    except FyrehoseError as error:
+        raise SystemExit(f"fyrehose-frontend: {error}") from None
+    return service  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Rules of fyrehose, without I/O."""

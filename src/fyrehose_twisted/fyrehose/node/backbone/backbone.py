@@ -1,0 +1,396 @@
+"""The backbone's rules (documents 000 and 001): number every message, fan it out, have missing messages sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from math import ceil
+
+from zope.interface import implementer
+
+from fyrehose_twisted.datagrams import Batch, Run
+from fyrehose_twisted.effects import Address, Burst, Datagram, Send
+from fyrehose_twisted.fyrehose.config import BackboneConfig
+from fyrehose_twisted.fyrehose.events import (
+    BackboneCounters,
+    ClaimDoubted,
+    ClientExpired,
+    ClientJoined,
+    Exhausted,
+    ServedClient,
+    StreamKnown,
+    Traffic,
+)
+from fyrehose_twisted.fyrehose.node.backbone.client_table import Clients
+from fyrehose_twisted.fyrehose.node.backbone.push_backlog import REPEAT_TIME, HeldPushes
+from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import REFUSALS, Resending
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Numbering
+from fyrehose_twisted.fyrehose.node.backbone.stream_claims import Claims
+from fyrehose_twisted.fyrehose.node.base import PacketNode
+from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode, encode_deliver
+from fyrehose_twisted.fyrehose.wire.packets import (
+    ANY_ADDRESS,
+    CONFIRM,
+    MAX_DELIVERABLE,
+    MAX_SEQUENCE,
+    Deliver,
+    Flags,
+    Forward,
+    Holds,
+    Keepalive,
+    KeepaliveAck,
+    Packet,
+    Push,
+    Request,
+)
+from fyrehose_twisted.fyrehose.wire.run_codec import leading_pushes, number
+from fyrehose_twisted.interfaces import Drained, IDatagramNode, IForwardPolicy
+from fyrehose_twisted.token_bucket import Buckets
+
+SETTLE_TIME = 2.0
+"""Seconds that a backbone which does not know all of its clients listens for them: two keepalive intervals."""
+
+STATUS_TIME = 50e-6
+"""Seconds of rest after each STATUS to a client that watches the journals: 20,000 a second at most."""
+
+
+class Phase(Enum):
+    """What a backbone is doing."""
+
+    SETTLING = "waiting for clients to say that they are there"
+    SERVING = "numbering messages"
+    REFUSING = "a client knows the stream, and this backbone does not"
+    EXHAUSTED = "the last number has been given"
+
+
+@implementer(IDatagramNode)
+class Backbone(PacketNode):
+    """One backbone as a node.
+
+    :ivar resending: its part in repairs.
+
+    :param last: the last number given, 0 for none.
+    :param bound: the highest number for which no new :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.Mark` is needed.
+    :param settle_until: number nothing before this time; what is pushed meanwhile waits.
+    :param ask: ask clients while settling what they know of the stream, and number nothing at all if they do: one that
+        proves the secret, two without a secret, or one if there are no more.
+    :param known: clients of the backbone that was here before, to be served at once.
+    :param now: when it starts.
+    :param own_address: where a given client can reach this backbone; used while settling.
+    :param is_own: says whether what is sent to an address comes to this backbone itself.
+    """
+
+    def __init__(
+        self,
+        config: BackboneConfig,
+        policy: IForwardPolicy,
+        *,
+        last: int = 0,
+        bound: int = 0,
+        settle_until: float | None = None,
+        ask: bool = False,
+        known: Iterable[KnownClient] = (),
+        own_address: Callable[[Address], Address] = lambda peer: ANY_ADDRESS,
+        is_own: Callable[[Address], bool] = lambda address: False,
+        now: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.numbering = Numbering(last, bound)
+        self.phase = Phase.SERVING if settle_until is None else Phase.SETTLING
+        self.counters = BackboneCounters()
+        self._settle_until = settle_until
+        self._ask = ask
+        self._own_address = own_address
+        self._is_own = is_own
+        self._claims = Claims()
+        self._held = HeldPushes()
+        self._clients = Clients(config)
+        self.resending = Resending(config, policy, self._clients, self.counters, last, now)
+        self._now = now
+        self._requests: Buckets[Address] = Buckets(config.request_rate, config.request_burst, config.max_clients)
+        self._tell_watchers = False
+        self._watchers_at = now
+        self._persisted = self.numbering.mark
+        self._events += [ClientJoined(client, known=True) for client in self._clients.restore(known, now)]
+        if self.numbering.left == 0:
+            self._exhaust()
+
+    @property
+    def clients(self) -> list[ServedClient]:
+        """The living clients, the one that expires first at the front."""
+        return list(self._clients)
+
+    @property
+    def unlisted(self) -> Traffic:
+        """Messages of addresses that publish without being clients."""
+        return self._clients.unlisted
+
+    def reconfigure(self, config: BackboneConfig) -> None:
+        """Go by other limits from now on. Who is served stays so; one that is not allowed any more is refused at its
+        next KEEPALIVE, and so expires."""
+        self.config = config
+        self._clients.config = config
+        self._requests.rate, self._requests.burst = config.request_rate, config.request_burst
+        self._requests.limit = config.max_clients
+        self.resending.reconfigure(config)
+
+    def receive_batch(self, batch: Batch, now: float) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IDatagramNode.receive_batch`."""
+        self._now = now
+        self._expire(now)
+        self.counters.datagrams += len(batch)
+        for run in batch.runs:
+            pushes = self._pushes(batch, run, now)
+            if pushes:
+                self._publish_run(batch, run, pushes, now)
+            if pushes == run.rows:
+                continue
+            for row, datagram in enumerate(batch.datagrams(run)):
+                if row >= pushes:
+                    self._receive_datagram(datagram, run.peer, run.truncated, now)
+
+    def receive(self, packet: Packet, peer: Address, now: float) -> None:
+        """One packet arrived from ``peer``."""
+        match packet:
+            case Push():
+                self.push_received(packet, peer, now)
+            case Keepalive():
+                self.keepalive_received(packet, peer, now)
+            case Request():
+                self.request_received(packet, peer, now)
+            case Holds():
+                self.holds_received(packet, peer, now)
+            case Deliver(sequence) if self.phase is Phase.SETTLING and self._claims.was_asked(peer):
+                self._claims.add(peer, sequence)
+                if self.config.secret is not None or self._claims.confirmed:
+                    self._refuse(peer, sequence)
+            case _:
+                kind = type(packet).__name__.upper()
+                self._drop("unexpected", peer, f"{kind} is for clients, not for a backbone", now)
+
+    def push_received(self, push: Push, peer: Address, now: float) -> None:
+        """Number a message and send it to all subscribers (000, backbone rules 3 and 5)."""
+        if not self._clients.may_push(peer):
+            self._drop("push_not_allowed", peer, "PUSH from an address that may not publish", now)
+        elif len(push.data) > MAX_DELIVERABLE:
+            self._drop("too_long", peer, f"PUSH of {len(push.data)} bytes cannot be delivered over IPv4", now)
+        elif self._held.knows(push.data):
+            self.drops.counts["held_already"] += 1
+        elif push.again and self.resending.send_again(push.data, peer):
+            self.counters.repeated += 1
+        elif self.resending.room(now) <= 0:
+            self.drops.counts["repairs_behind"] += 1
+        elif self.phase is Phase.SETTLING:
+            if not self._held.add(push, peer):
+                self._drop("not_numbering", peer, f"PUSH while {self.phase.value}, and too many wait already", now)
+        else:
+            self._publish(push, peer, now)
+
+    def keepalive_received(self, keepalive: Keepalive, peer: Address, now: float) -> None:
+        """Admit a client for the next 5 s and say so (000, backbone rules 1 and 2), or refuse it in silence."""
+        self.counters.keepalives += 1
+        address = _resolve(keepalive.address, peer)
+        refusal = self._refusal(keepalive, address, peer, now)
+        if refusal is not None:
+            self._drop(refusal, peer, f"KEEPALIVE for {address[0]}:{address[1]} refused ({refusal})", now)
+            return
+        joined = self._clients.keep(keepalive, address, peer, now, last=self.numbering.last)
+        if joined is not None:
+            self._events.append(ClientJoined(joined))
+        if client := self._clients.get(address):
+            client.traffic.subscribe(self.counters, not client.flags & Flags.NOSUBSCRIBE)
+        if keepalive.flags & Flags.EXTENSIONS:
+            # The client looks for its beginning as soon as it has the ACK, so it is told before where that is.
+            watches = bool(keepalive.flags & Flags.WATCHES)
+            self._send(encode(self.resending.status(keepalive.token, self._last_told, watches=watches)), address)
+        self._send(encode(KeepaliveAck(keepalive.token)), address)
+        if self._ask and self.phase is Phase.SETTLING and not keepalive.flags & Flags.NOJOURNAL:
+            self._claims.ask(address)
+            self._send(encode(Forward(self._own_address(address), 1, MAX_SEQUENCE)), address)
+
+    def holds_received(self, holds: Holds, peer: Address, now: float) -> None:
+        """A durable journal said what it has."""
+        client = self._clients.from_source(peer)
+        if client is None or not client.flags & Flags.DURABLE or client.token != holds.token:
+            self._drop("holds_of_stranger", peer, "HOLDS from an address that is no durable journal's", now)
+            return
+        self._tell_watchers |= client.holds is None or client.holds.holding != holds.holding
+        client.holds = holds
+
+    def request_received(self, request: Request, peer: Address, now: float) -> None:
+        """Have the messages that a living client misses sent to it again (000, backbone rule 4).
+
+        What the backbone still has it sends itself; for older messages it asks other clients.
+        """
+        self.counters.requests += 1
+        address = _resolve(request.address, peer)
+        if not self._clients.may_request(address, peer):
+            detail = f"REQUEST for {address[0]}:{address[1]}, not a client of its own"
+            self._drop("request_for_stranger", peer, detail, now)
+            return
+        if not self._requests.bucket(address, now).take(1, now):
+            self._drop("request_rate", peer, f"more than {self.config.request_rate:g} REQUESTs a second", now)
+            return
+        if client := self._clients.get(address):
+            client.traffic.requests += 1
+            client.traffic.requested_at = now
+        refusal = self.resending.request(address, request.first, min(request.last, self.numbering.last), now)
+        if refusal is not None:
+            self._drop(refusal, peer, f"REQUEST for {request.first} to {request.last}: {REFUSALS[refusal]}", now)
+
+    def tick(self, now: float) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
+        self._now = now
+        self._expire(now)
+        self.resending.tick(now)
+        due = self._due
+        if due is None or now < due:
+            return
+        if self.phase is Phase.SETTLING:
+            self._begin(now)
+        else:
+            self._held.forget()
+
+    def next_deadline(self) -> float | None:
+        """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
+        told_at = self._watchers_at if self._tell_watchers else None
+        deadlines = (self._clients.next_expiry(), self._due, self.resending.next_deadline(self._now), told_at)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    @property
+    def _last_told(self) -> int:
+        """The last number, once this backbone has given one: until then it may have skipped the latest."""
+        return self.numbering.last if self.counters.published else 0
+
+    @property
+    def _due(self) -> float | None:
+        """When it has settled, and then when it forgets what had waited."""
+        if self._settle_until is not None and self.phase is Phase.SETTLING:
+            return self._settle_until
+        if self._settle_until is not None and self._held.remembers:
+            return self._settle_until + REPEAT_TIME
+        return None
+
+    def drain(self) -> Drained:
+        """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is a ``Mark``."""
+        if self._tell_watchers and self._now >= self._watchers_at:
+            self._tell_watchers = False
+            self._watchers_at = self._now + STATUS_TIME * len(self._clients.watchers)
+            self.resending.tell_watchers(self._last_told)
+        self._let_replies_go()
+        effects, self._effects = self._effects, []
+        events, self._events = self._events, []
+        mark = self.numbering.mark
+        changes = self._clients.take_changes()
+        persist = None if mark == self._persisted and not changes else mark._replace(clients=changes)
+        self._persisted = mark
+        return Drained(persist, effects, events)
+
+    def _pushes(self, batch: Batch, run: Run, now: float) -> int:
+        """Return how many messages at the beginning of a run can be numbered where they lie."""
+        if self.phase is not Phase.SERVING or not self._clients.may_push(run.peer):
+            return 0
+        pushes = leading_pushes(batch.buffer, run)
+        if self._held.remembers:
+            data = (bytes(datagram[DATA_HEADER.size :]) for datagram in batch.datagrams(run))
+            if any(map(self._held.knows, data)):
+                return 0
+        fit = pushes < self.numbering.left and run.size - DATA_HEADER.size <= MAX_DELIVERABLE
+        if not fit:
+            return 0
+        room = self.resending.room(now)
+        return pushes if room >= pushes * run.size else max(0, ceil(room / run.size))
+
+    def _publish(self, push: Push, peer: Address, now: float) -> None:
+        if self.phase is not Phase.SERVING:
+            self._drop("not_numbering", peer, f"PUSH while {self.phase.value}", now)
+            return
+        sequence = self.numbering.take(1, now)
+        datagram = encode_deliver(sequence, push.data)
+        self.resending.published(sequence, datagram, len(datagram), now)
+        self._clients.published(peer, 1, len(push.data))
+        self._deliver(datagram, 1, len(push.data))
+        if push.confirm:
+            self._confirm(datagram, peer)
+        if self.numbering.left == 0:
+            self._exhaust()
+
+    def _publish_run(self, batch: Batch, run: Run, count: int, now: float) -> None:
+        start, size = run.start, run.size
+        stop = start + count * size
+        confirm = batch.buffer[start] & CONFIRM
+        first = self.numbering.take(count, now)
+        number(batch.buffer, start, stop, size, first)
+        burst = Burst(batch.view[start:stop], size)
+        self.resending.published(first, bytes(burst.data), size, now)
+        data_bytes = count * (size - DATA_HEADER.size)
+        self._clients.published(run.peer, count, data_bytes)
+        self._deliver(burst, count, data_bytes)
+        if confirm:
+            self._confirm(burst, run.peer)
+
+    def _deliver(self, datagrams: Datagram | Burst, count: int, data_bytes: int) -> None:
+        self._let_replies_go()
+        counters, subscribers = self.counters, self._clients.subscribers
+        counters.published += count
+        counters.published_bytes += data_bytes
+        counters.delivered += count * len(subscribers)
+        counters.delivered_bytes += data_bytes * len(subscribers)
+        last = self._effects[-1] if self._effects else None
+        if last is not None and last.peers is subscribers and isinstance(last.datagrams, list):
+            last.datagrams.append(datagrams)
+        elif subscribers:
+            self._effects.append(Send([datagrams], subscribers))
+
+    def _confirm(self, datagrams: Datagram | Burst, peer: Address) -> None:
+        if not self._clients.subscribes(peer):
+            self._send(datagrams, peer)
+
+    def _let_replies_go(self) -> None:
+        """Send what came of neighbouring REQUESTs, all that is for one client together."""
+        replies = self.resending.take()
+        if replies:
+            self._effects += [Send(datagrams, (peer,)) for peer, datagrams in replies.items()]
+
+    def _send(self, datagrams: Datagram | Burst, peer: Address) -> None:
+        self._let_replies_go()
+        self._effects.append(Send([datagrams], (peer,)))
+
+    def _refusal(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
+        if self._is_own(address):
+            return "own_address"
+        return self._clients.refusal(keepalive, address, peer, now)
+
+    def _expire(self, now: float) -> None:
+        for client in self._clients.expire(now):
+            self._requests.forget(client.address)
+            self.resending.forget(client.address)
+            self._events.append(ClientExpired(client))
+
+    def _begin(self, now: float) -> None:
+        """Number what waits, unless the only client that could be asked knows the stream."""
+        claim, others = self._claims.first, self._claims.silent
+        if claim is not None and not others:
+            self._refuse(*claim)
+            return
+        if claim is not None:
+            self._events.append(ClaimDoubted(*claim, others))
+        self.phase = Phase.SERVING
+        for push, peer in self._held.release():
+            self._publish(push, peer, now)
+
+    def _refuse(self, peer: Address, sequence: int) -> None:
+        self.phase = Phase.REFUSING
+        self._events.append(StreamKnown(peer, sequence))
+        self.drops.counts["not_numbering"] += len(self._held.release())
+        self._held.forget()
+
+    def _exhaust(self) -> None:
+        self.phase = Phase.EXHAUSTED
+        self._events.append(Exhausted())
+
+
+def _resolve(address: Address, peer: Address) -> Address:
+    host, port = address
+    return (peer[0] if host == ANY_ADDRESS[0] else host, port or peer[1])

@@ -1,0 +1,38 @@
+"""What both nodes do with a datagram: decode it, or count it as dropped."""
+
+from __future__ import annotations
+
+from fyrehose_twisted.effects import Address, Datagram, Send
+from fyrehose_twisted.errors import MalformedPacket
+from fyrehose_twisted.fyrehose.node.drop_log import Drops
+from fyrehose_twisted.fyrehose.wire.codec import decode
+from fyrehose_twisted.fyrehose.wire.packets import Packet
+
+
+class PacketNode:
+    """Base of the nodes.
+
+    :ivar drops: packets refused, by reason.
+    """
+
+    def __init__(self) -> None:
+        self.drops = Drops()
+        self._effects: list[Send] = []
+        self._events: list[object] = []
+
+    def receive(self, packet: Packet, peer: Address, now: float) -> None:
+        """One packet arrived from ``peer``."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it does with {packet!r}")
+
+    def _receive_datagram(self, datagram: Datagram, peer: Address, truncated: bool, now: float) -> None:
+        try:
+            packet = decode(datagram, truncated=truncated)
+        except MalformedPacket as error:
+            self._drop(error.reason, peer, str(error), now)
+        else:
+            self.receive(packet, peer, now)
+
+    def _drop(self, reason: str, peer: Address, detail: str, now: float) -> None:
+        event = self.drops.count(reason, peer, detail, now)
+        if event is not None:
+            self._events.append(event)

@@ -1,0 +1,84 @@
+"""Answering FORWARDs from what is held: bounded, paced, the lowest numbers first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+from fyrehose_twisted.effects import Address, Datagram, Send
+from fyrehose_twisted.fyrehose.wire.codec import encode_deliver
+from fyrehose_twisted.interfaces import IMessageStore
+from fyrehose_twisted.token_bucket import Buckets
+
+ANSWER_LIMIT = 1_024
+"""Messages with which one FORWARD is answered at most."""
+
+QUEUE_LIMIT, QUEUE_BYTES = 4_096, 8 * 2**20
+"""What may wait for one requester: a FORWARD of 19 bytes must not start a flood."""
+
+REQUESTERS = 256
+"""Requesters that may wait at once."""
+
+BYTE_RATE = 16.0 * 2**20
+BYTE_BURST = 256.0 * 2**10
+
+
+class Answers:
+    """What this client still has to send to those who miss something.
+
+    :ivar sent: messages sent as repairs since the start.
+    """
+
+    def __init__(self, store: IMessageStore, *, rate: float = BYTE_RATE, burst: float = BYTE_BURST) -> None:
+        self.sent = 0
+        self._store = store
+        self._budgets: Buckets[Address] = Buckets(rate, burst, 4 * REQUESTERS)
+        self._queues: OrderedDict[Address, deque[tuple[int, int]]] = OrderedDict()
+        self._queued: dict[Address, int] = {}
+
+    def requested(self, requester: Address, first: int, last: int) -> str | None:
+        """Queue an answer to a FORWARD; return why not, if not."""
+        numbers = self._store.lowest(first, last, ANSWER_LIMIT)
+        if not numbers:
+            return "forward_not_held"
+        queue = self._queues.get(requester)
+        if queue is None:
+            if len(self._queues) >= REQUESTERS:
+                return "forward_requesters"
+            queue = self._queues[requester] = deque()
+            self._queued[requester] = 0
+        for sequence in numbers:
+            size = len(self._store.get(sequence) or b"")
+            if len(queue) >= QUEUE_LIMIT or self._queued[requester] + size > QUEUE_BYTES:
+                return "forward_queue"
+            queue.append((sequence, size))
+            self._queued[requester] += size
+        return None
+
+    def due(self, now: float) -> list[Send]:
+        """Return what may be sent now."""
+        sends = []
+        for requester in list(self._queues):
+            budget = self._budgets.bucket(requester, now)
+            queue = self._queues[requester]
+            datagrams: list[Datagram] = []
+            while queue and budget.available(now) > 0:
+                sequence, size = queue.popleft()
+                self._queued[requester] -= size
+                data = self._store.get(sequence)
+                if data is not None:
+                    datagram = encode_deliver(sequence, data)
+                    datagrams.append(datagram)
+                    budget.spend(len(datagram))
+            if datagrams:
+                sends.append(Send(datagrams, (requester,)))
+                self.sent += len(datagrams)
+            if not queue:
+                del self._queues[requester], self._queued[requester]
+        return sends
+
+    def next_deadline(self, now: float) -> float | None:
+        """Return when :meth:`due` may go on, ``None`` if nothing waits."""
+        if not self._queues:
+            return None
+        # A little credit first, so that a long answer leaves in bursts and not message by message.
+        return min(self._budgets.bucket(requester, now).ready_at(BYTE_BURST / 8) for requester in self._queues)

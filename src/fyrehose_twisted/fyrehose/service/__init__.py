@@ -1,0 +1,280 @@
+"""Putting the protocols on sockets: joining a backbone, and services for ``twistd``."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.error import CannotListenError
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.errors import FyrehoseError, NotConnected, OperationalError
+from fyrehose_twisted.fyrehose.config import BackboneConfig, check_exposure
+from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, ClientProtocol
+from fyrehose_twisted.fyrehose.service.clients_page import ClientsPage
+from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientCollector
+from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS
+from fyrehose_twisted.interfaces import ISequenceStore
+from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
+from fyrehose_twisted.net.host_port import resolve
+from fyrehose_twisted.net.metrics import Info
+from fyrehose_twisted.net.metrics_port import MetricsPort
+from fyrehose_twisted.net.shutdown import end_process
+from fyrehose_twisted.net.udp import KERNEL_BUFFER, DatagramPort, local_host_towards
+from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.sighup import Reloading, changes
+
+DEFAULT_PORT = 2323
+DEFAULT_BACKBONE = f"127.0.0.1:{DEFAULT_PORT}"
+
+ClientT = TypeVar("ClientT", bound=ClientProtocol)
+
+_log = Logger()
+
+
+def warn_of_small_buffer(port: DatagramPort) -> None:
+    """Say so if the kernel gives less room for bursts than was asked for."""
+    if port.receive_buffer < KERNEL_BUFFER:
+        _log.warn(
+            "the kernel gives {given:,} bytes of receive buffer, {wanted:,} were asked for; bursts may be lost."
+            " As root: sysctl -w net.core.rmem_max={wanted}",
+            given=port.receive_buffer,
+            wanted=KERNEL_BUFFER,
+        )
+
+
+async def bind(
+    reactor: Any, protocol: ClientProtocol, backbone: str, *, port: int = 0, interface: str | None = None
+) -> None:
+    """Bind ``protocol`` to a port of its own and let it send keepalives to ``backbone``, ``HOST:PORT``.
+
+    :param interface: local IPv4 address; by default the one from which the backbone is reached.
+    :raises ConfigurationError: if ``backbone`` is not ``HOST:PORT``.
+    :raises OperationalError: if the name has no IPv4 address.
+    """
+    protocol.reactor = reactor
+    protocol.backbone = await resolve(reactor, backbone)
+    try:
+        if interface is None:
+            interface = local_host_towards(protocol.backbone)
+    except OSError as error:
+        raise NotConnected(f"there is no route to the backbone {backbone}: {error.strerror}") from error
+    datagram_port = DatagramPort(port, protocol, interface, reactor)
+    try:
+        datagram_port.bind()
+    except CannotListenError as error:
+        raise OperationalError(f"cannot listen on {interface}:{port}: {_reason(error.socketError)}") from error
+    if protocol.config.secret is not None and protocol.config.address == ANY_ADDRESS:
+        # A token is made for one address, so with a secret the address has to be given.
+        bound = datagram_port.getHost()
+        protocol.config = replace(protocol.config, address=(bound.host, bound.port))
+    warn_of_small_buffer(datagram_port)
+    datagram_port.start()
+
+
+async def join(
+    reactor: Any, protocol: ClientT, backbone: str = DEFAULT_BACKBONE, *, port: int = 0, timeout: float = 10.0
+) -> ClientT:
+    """Connect ``protocol`` to a backbone and return it when the backbone has answered.
+
+    :param backbone: ``HOST:PORT``.
+    :param port: local UDP port; 0 for any that is free.
+    :param timeout: seconds to wait for the first answer.
+    :raises ConfigurationError: if ``backbone`` is not ``HOST:PORT``.
+    :raises NotConnected: if the backbone does not answer in time, does not admit us, or cannot be reached.
+    :raises OperationalError: if the name has no IPv4 address, or ``port`` cannot be bound.
+    """
+    await bind(reactor, protocol, backbone, port=port)
+    connected: Deferred[None] = protocol.connected_first
+    connected.addTimeout(timeout, reactor)
+    try:
+        await connected
+    except DeferredTimeout:
+        await protocol.leave()
+        secret = "does it need a secret" if protocol.config.secret is None else "is the secret the same there"
+        raise NotConnected(
+            f"backbone {backbone} did not answer within {timeout:g} s;"
+            f" is it running, {secret}, and does it admit this address?"
+        ) from None
+    except CancelledError:
+        await protocol.leave()
+        raise
+    return protocol
+
+
+class DatagramService(Service):
+    """A service that ends the process, with status 1, if its protocol fails."""
+
+    log = Logger()
+
+    def __init__(self, reactor: Any = None) -> None:
+        if reactor is None:
+            from twisted.internet import reactor
+        self.reactor = reactor
+
+    def watch(self, protocol: DatagramNodeProtocol) -> None:
+        """Fail with ``protocol``, which has said why."""
+        protocol.stopped.addErrback(lambda failure: self._stop_process())
+
+    def fail(self, failure: Failure) -> None:
+        """Say why, and stop the process."""
+        if isinstance(failure.value, FyrehoseError):
+            self.log.critical("stopping: {error}", error=failure.value)
+        else:
+            self.log.failure("stopping", failure)
+        self._stop_process()
+
+    def _stop_process(self) -> None:
+        end_process(self.reactor)
+
+
+class BackboneService(DatagramService):
+    """A backbone under ``twistd``: binds its port before privileges are dropped, opens its state file after.
+
+    :param open_state: called when the service starts; returns the state.
+    :param open_to_all: serve anybody on an interface that is not loopback; without it, ``protocol.config`` has to say
+        whom to serve there, or :class:`~fyrehose_twisted.errors.ConfigurationError` is raised.
+    :param metrics: where to serve Prometheus metrics, an endpoint description; a TCP one that names no
+        interface listens on loopback.
+    :param read_config: called on SIGHUP; returns what to go by from then on.
+    :param inherited: a bound socket to use instead of ``interface`` and ``port``.
+    """
+
+    def __init__(
+        self,
+        protocol: BackboneProtocol,
+        open_state: Callable[[], ISequenceStore],
+        port: int,
+        interface: str,
+        *,
+        metrics: str | None = None,
+        open_to_all: bool = False,
+        read_config: Callable[[], BackboneConfig] | None = None,
+        inherited: socket.socket | None = None,
+        reactor: Any = None,
+    ) -> None:
+        super().__init__(reactor)
+        if inherited is not None:
+            interface, port = inherited.getsockname()
+        if not open_to_all:
+            check_exposure(interface, protocol.config)
+        self._interface, self._open_to_all = interface, open_to_all
+        self.protocol = protocol
+        self._open_state = open_state
+        self._metrics = MetricsPort(self.reactor, metrics, {"/clients": ClientsPage(protocol).get})
+        self._port = DatagramPort(port, protocol, interface, self.reactor, inherited=inherited)
+        self._reloading = Reloading(read_config, self._reconfigure, self.reactor)
+        self._opened = False
+
+    def privilegedStartService(self) -> None:
+        """Twisted: start what needs privileges."""
+        super().privilegedStartService()
+        self._bind()
+
+    def startService(self) -> None:
+        """Twisted: start."""
+        super().startService()
+        self._bind()
+        self.protocol.state = self._open_state()
+        self._opened = True
+        self.watch(self.protocol)
+        warn_of_small_buffer(self._port)
+        self._port.start()
+        self._reloading.start()
+        bound = self._port.getHost()
+        self.log.info(
+            "listening on {host}:{port}, the next number is {number}",
+            host=bound.host,
+            port=bound.port,
+            number=self.protocol.state.last + 1,
+        )
+        if self.protocol.state.hole is not None:
+            self.log.warn(
+                "the last stop left no exact record: numbers {first} to {last} are lost, or were never given",
+                first=self.protocol.state.hole[0],
+                last=self.protocol.state.hole[1],
+            )
+        self._metrics.listen(BackboneCollector(self.protocol), failed=self.fail)
+        supervisor.ready(self.reactor, f"listening on {bound.host}:{bound.port}")
+
+    async def _stop(self) -> None:
+        self._reloading.stop()
+        await self._metrics.close()
+        if self._port.connected:
+            await maybeDeferred(self._port.stopListening)
+        if self._opened:
+            self._opened = False
+            self.protocol.state.close()
+
+    def stopService(self) -> Deferred[None]:
+        """Twisted: stop, and leave no hole in the numbers."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    def _bind(self) -> None:
+        if not self._port.connected:
+            self._port.bind()
+
+    def _reconfigure(self, config: BackboneConfig) -> list[str]:
+        if not self._open_to_all:
+            check_exposure(self._interface, config)
+        told = changes(self.protocol.config, config)
+        self.protocol.reconfigure(config)
+        return told
+
+
+class ClientService(DatagramService):
+    """A client under ``twistd``.
+
+    :param backbone: ``HOST:PORT``.
+    :param metrics: where to serve Prometheus metrics; see :class:`BackboneService`.
+    :param stream: the stream of the backbone, as ``fyrehose_info`` names it.
+    """
+
+    def __init__(
+        self,
+        protocol: ClientProtocol,
+        backbone: str,
+        *,
+        port: int = 0,
+        metrics: str | None = None,
+        stream: str | None = None,
+        reactor: Any = None,
+    ) -> None:
+        super().__init__(reactor)
+        self._metrics = MetricsPort(self.reactor, metrics)
+        self._stream = stream
+        self.protocol = protocol
+        self.backbone = backbone
+        self._local_port = port
+        self._binding: Deferred[None] = succeed(None)
+
+    def startService(self) -> None:
+        """Twisted: start."""
+        super().startService()
+        self.watch(self.protocol)
+        binding = bind(self.reactor, self.protocol, self.backbone, port=self._local_port)
+        self._binding = Deferred.fromCoroutine(binding)
+        self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
+        told = Info("client", stream=self._stream, backbone=self.backbone), ClientCollector(self.protocol)
+        self._metrics.listen(*told, failed=self.fail)
+
+    async def _stop(self) -> None:
+        self._binding.cancel()  # Or a name that is still being looked up would open a port afterwards.
+        await self._metrics.close()
+        await self.protocol.leave()
+
+    def stopService(self) -> Deferred[None]:
+        """Twisted: say goodbye and stop."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+
+def _reason(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,237 @@
+"""``twistd fyrehose-backbone``."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from errno import EADDRINUSE
+from ipaddress import IPv4Address
+from pathlib import Path
+from random import SystemRandom
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python import usage
+
+from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.fyrehose.config import MAX_RETRANSMIT, BackboneConfig, check_exposure
+from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME
+from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward, RoundRobinForward
+from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
+from fyrehose_twisted.fyrehose.service import DEFAULT_PORT, BackboneService
+from fyrehose_twisted.fyrehose.service.options import (
+    check_name,
+    existing_directory,
+    ipv4_interface,
+    number,
+)
+from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
+from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
+from fyrehose_twisted.fyrehose.wire.token import AddressList
+from fyrehose_twisted.interfaces import IForwardPolicy
+from fyrehose_twisted.net.socket_activation import inherited_datagrams
+from fyrehose_twisted.process.options import ServiceOptions, integer, protocol_class
+from fyrehose_twisted.process.secret import read_secret
+from fyrehose_twisted.process.sighup import positive, read_limits, texts, whole
+
+LIMITS = {
+    "max-clients": whole(1, 1_000_000),
+    "max-per-host": whole(1, 1_000_000),
+    "allow": texts,
+    "allow-push": texts,
+    "request-rate": positive,
+    "request-burst": positive,
+    "retransmit": whole(0, MAX_RETRANSMIT >> 20),
+    "min-rate": positive,
+}
+"""What the file with limits may say."""
+
+FORMER_NAMES = {"max-subscribers": "max-clients"}
+"""Current name by former name, of options and limits alike."""
+
+
+class Options(ServiceOptions):
+    """What an operator can say."""
+
+    aliases = FORMER_NAMES
+    synopsis = "[options]"
+    longdesc = (
+        "Gives every message a number and sends it to all subscribers. Listens on loopback unless told otherwise;"
+        " on any other interface it wants to know whom it serves: --secret-file, --allow or --open."
+    )
+    optParameters = [
+        ["interface", "i", "127.0.0.1", "IPv4 address to listen on"],
+        ["port", "p", DEFAULT_PORT, "UDP port to listen on", integer("port", 0, 65_535)],
+        ["name", "n", "default", "name of the stream, fyrehose://NAME"],
+        ["state", "s", None, "file that keeps the last number [default: fyrehose-NAME.state, where you start it]"],
+        [
+            "start-at",
+            None,
+            None,
+            "first number, for a new stream or a lost state file",
+            integer("start-at", 1, MAX_SEQUENCE),
+        ],
+        [
+            "settle-time",
+            None,
+            SETTLE_TIME,
+            "seconds to listen for clients before the first number",
+            number("settle-time"),
+        ],
+        ["secret-file", None, None, "file with the secret that clients must know"],
+        ["max-clients", "m", 1_024, "clients to serve at once", integer("max-clients", 1, 1_000_000)],
+        [
+            "max-per-host",
+            None,
+            None,
+            "of those, clients of one host [default: a quarter, or 16 if that is more]",
+            integer("max-per-host", 1, 1_000_000),
+        ],
+        ["forward", "f", "random", "order among clients equally likely to hold a message: random or round-robin"],
+        [
+            "retransmit",
+            None,
+            32,
+            "MiB of the latest messages to keep and send again",
+            integer("retransmit", 0, MAX_RETRANSMIT >> 20),
+        ],
+        [
+            "min-rate",
+            None,
+            1_024,
+            "KiB a second that publishers are allowed however far repairs are behind; 0 never to slow them down",
+            integer("min-rate", 0, 2**30),
+        ],
+        ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
+        ["limits", None, None, "TOML file with limits, which go before these options; read anew on SIGHUP"],
+        ["systemd", None, None, "take the UDP socket of that FileDescriptorName= from systemd, and bind none"],
+        ["protocol", None, None, "dotted name of your subclass of BackboneProtocol"],
+    ]
+    optFlags = [
+        ["open", None, "serve anybody, also on an interface other than loopback"],
+        ["trust-addresses", None, "believe ADDR of clients, for those behind address translation"],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self["allow"] = []
+        self["allow-push"] = []
+
+    def opt_allow(self, network: str) -> None:
+        """serve only this IPv4 network, in CIDR form (repeatable)"""
+        self["allow"].append(network)
+
+    def opt_allow_push(self, network: str) -> None:
+        """let only this IPv4 network publish, in CIDR form (repeatable)"""
+        self["allow-push"].append(network)
+
+    def postOptions(self) -> None:
+        """Check what can be checked before anything starts."""
+        try:
+            self._check()
+        except FyrehoseError as error:
+            raise usage.UsageError(str(error)) from error
+
+    def _check(self) -> None:
+        name = self["name"]
+        check_name(name)
+        interface = ipv4_interface(self["interface"])
+        if self["forward"] not in ("random", "round-robin"):
+            raise usage.UsageError(f"--forward {self['forward']!r}: choose random or round-robin")
+        if not 0 <= self["settle-time"] <= 60:
+            raise usage.UsageError(f"--settle-time {self['settle-time']}: choose 0 to 60 s")
+        # twistd goes there before the service starts.
+        directory = Path(self.parent["rundir"] if self.parent is not None else ".")
+        self["state"] = existing_directory((directory / (self["state"] or f"fyrehose-{name}.state")).absolute())
+        # twistd reads this again after it went there.
+        self["limits"] = (directory / self["limits"]).absolute() if self["limits"] else None
+        self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
+        self["config"] = self.read_config()
+        self["inherited"] = None
+        if self["systemd"]:
+            if self["port"] != DEFAULT_PORT or self["interface"] != "127.0.0.1":
+                raise usage.UsageError(
+                    "--port and --interface are of no use with --systemd: the .socket unit names them"
+                )
+            self["inherited"] = inherited_datagrams("systemd", self["systemd"])
+            interface = IPv4Address(self["inherited"].getsockname()[0])
+        if not self["open"]:
+            check_exposure(str(interface), self["config"])
+        self["class"] = protocol_class(self["protocol"], BackboneProtocol) if self["protocol"] else BackboneProtocol
+
+    def read_config(self) -> BackboneConfig:
+        """Return what the options and the file with limits say now.
+
+        :raises ConfigurationError: if the file will not do.
+        """
+        found = read_limits(self["limits"], LIMITS, FORMER_NAMES) if self["limits"] else {}
+        allow = found.get("allow", self["allow"])
+        allow_push = found.get("allow-push", self["allow-push"])
+        return BackboneConfig(
+            max_clients=found.get("max-clients", self["max-clients"]),
+            max_per_host=found.get("max-per-host", self["max-per-host"]),
+            allow=AddressList(allow) if allow else None,
+            allow_push=AddressList(allow_push) if allow_push else None,
+            secret=self["secret"],
+            trust_addresses=bool(self["trust-addresses"]),
+            request_rate=found.get("request-rate", BackboneConfig().request_rate),
+            request_burst=found.get("request-burst", BackboneConfig().request_burst),
+            retransmit=found.get("retransmit", self["retransmit"]) * 2**20,
+            min_rate=found.get("min-rate", self["min-rate"]) * 2**10 or None,
+        )
+
+
+def makeService(options: Options) -> IService:
+    """Twisted: return the service that ``options`` describe.
+
+    :raises SystemExit: with one line, if it could not start.
+    """
+    stream = f"fyrehose://{options['name']}"
+    path: Path = options["state"]
+
+    def open_state() -> SequenceFile:
+        return SequenceFile(path, stream, start_at=options["start-at"])
+
+    policy: IForwardPolicy = (
+        RoundRobinForward() if options["forward"] == "round-robin" else RandomForward(SystemRandom())
+    )
+    protocol = options["class"](options["config"], policy, settle_time=options["settle-time"])
+    try:
+        # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+        if options["inherited"] is None:
+            _try_port(options["interface"], options["port"])
+        if path.exists():
+            SequenceFile.check(path, stream, start_at=options["start-at"])
+        else:
+            _try_directory(path)
+        service: Any = BackboneService(
+            protocol,
+            open_state,
+            options["port"],
+            options["interface"],
+            metrics=options["metrics"],
+            open_to_all=bool(options["open"]),
+            read_config=options.read_config if options["limits"] else None,
+            inherited=options["inherited"],
+        )
+    except FyrehoseError as error:
+        raise SystemExit(f"fyrehose-backbone: {error}") from None
+    return service  # type: ignore[no-any-return]
+
+
+def _try_directory(path: Path) -> None:
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise SystemExit(f"fyrehose-backbone: state file {path} cannot be created: {error.strerror}") from None
+
+
+def _try_port(interface: str, port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((interface, port))
+        except OSError as error:
+            hint = "; is another backbone running?" if error.errno == EADDRINUSE else ""
+            raise SystemExit(
+                f"fyrehose-backbone: cannot listen on {interface}:{port}: {error.strerror}{hint}"
+            ) from None

@@ -1,0 +1,157 @@
+"""The table of clients in a backbone's state file, from which a restarted backbone serves them at once.
+
+It follows the page of numbers: slots of 64 bytes, of which the first begins with the magic ``FYRECLI`` and version 1.
+Each of the others holds a client, in the machine's byte order:
+
+======  =====  =====================================================
+offset  bytes  content
+======  =====  =====================================================
+0       8      1 if the slot is in use, else 0
+8       6      the client's IPv4 address and port
+14      2      dialect: 1 or 2
+16      6      source of its latest KEEPALIVE
+22      2      0
+24      8      FLAGS
+32      8      last number given when it joined
+40      8      UTC seconds of its latest KEEPALIVE, a double
+48      4      CRC-32 of bytes 8-39
+52      12     0
+======  =====  =====================================================
+
+A slot is filled before it is marked as in use, and a client that changes gets a new one before its old one is free.
+So a process that dies leaves each client as it was or as it is, at worst in both ways.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import zlib
+from ipaddress import IPv4Address
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient
+from fyrehose_twisted.fyrehose.wire.packets import Dialect
+
+MAGIC = b"FYRECLI\x01"
+SLOT = 64
+_CLIENT = struct.Struct("=4sHH4sHxxQQ")
+_SLOT = struct.Struct(f"=Q{_CLIENT.size}sdI")
+_HEARD = 5  # In words of 8 bytes.
+
+
+class ClientTable:
+    """The clients in a file, from ``offset`` on.
+
+    :param file: descriptor of a file that is open for reading and writing; not closed.
+    :param offset: a multiple of the page size.
+    :ivar complete: true if the table was there, and all of it is as it was written.
+    :raises OSError: if the file cannot be mapped, or made as long as it has to be.
+    """
+
+    def __init__(self, file: int, offset: int) -> None:
+        self._file = file
+        self._offset = offset
+        self._slots: dict[Address, tuple[int, KnownClient]] = {}
+        self._free: list[int] = []
+        size = os.fstat(file).st_size - offset
+        found = size > 0
+        self._map(self._allocate(size or mmap.PAGESIZE))
+        self.complete = found and self._memory[:8] == MAGIC
+        if not self.complete:
+            self._memory[:] = bytes(len(self._memory))
+            self._memory[:8] = MAGIC
+        self._read()
+
+    @property
+    def clients(self) -> tuple[KnownClient, ...]:
+        """The clients in the table."""
+        return tuple(client for _, client in self._slots.values())
+
+    def put(self, client: KnownClient) -> None:
+        """Add a client, or change what is said of it. :raises OSError: if the file would have to grow and cannot."""
+        slot, known = self._slots.get(client.address, (0, None))
+        if known is not None and known._replace(heard_at=client.heard_at) == client:
+            self._times[slot * SLOT // 8 + _HEARD] = client.heard_at
+        else:
+            if not self._free:
+                self._grow()
+            new = self._free.pop()
+            body = _pack(client)
+            _SLOT.pack_into(self._memory, new * SLOT, 0, body, client.heard_at, zlib.crc32(body))
+            self._words[new * SLOT // 8] = 1
+            self._release(slot)
+            slot = new
+        self._slots[client.address] = slot, client
+
+    def remove(self, address: Address) -> None:
+        """Take out a client that may not be in it."""
+        slot, _ = self._slots.pop(address, (0, None))
+        self._release(slot)
+
+    def flush(self) -> None:
+        """Write it to the disk."""
+        self._memory.flush()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._words.release()
+        self._times.release()
+        self._memory.close()
+
+    def _allocate(self, size: int) -> int:
+        # Blocks that a full disk does not have would end the process where they are written to.
+        os.posix_fallocate(self._file, self._offset, size)
+        return size
+
+    def _map(self, size: int) -> None:
+        self._memory = mmap.mmap(self._file, size, offset=self._offset)
+        self._words = memoryview(self._memory).cast("Q")
+        self._times = memoryview(self._memory).cast("d")
+
+    def _grow(self) -> None:
+        size = len(self._memory)
+        larger = self._allocate(2 * size)
+        self.close()
+        self._map(larger)
+        self._free += range(size // SLOT, len(self._memory) // SLOT)
+
+    def _read(self) -> None:
+        for slot in range(1, len(self._memory) // SLOT):
+            used, body, heard_at, checksum = _SLOT.unpack_from(self._memory, slot * SLOT)
+            client = _unpack(body, heard_at) if used == 1 and checksum == zlib.crc32(body) else None
+            if client is None:
+                self.complete &= used == 0
+                self._free.append(slot)
+                self._words[slot * SLOT // 8] = 0
+            else:
+                former, _ = self._slots.get(client.address, (0, None))
+                self._slots[client.address] = slot, client
+                self._release(former)
+
+    def _release(self, slot: int) -> None:
+        if slot:
+            self._words[slot * SLOT // 8] = 0
+            self._free.append(slot)
+
+
+def _pack(client: KnownClient) -> bytes:
+    (host, port), (source, source_port) = client.address, client.source
+    return _CLIENT.pack(
+        IPv4Address(host).packed,
+        port,
+        client.dialect,
+        IPv4Address(source).packed,
+        source_port,
+        client.flags,
+        client.joined,
+    )
+
+
+def _unpack(body: bytes, heard_at: float) -> KnownClient | None:
+    host, port, dialect, source, source_port, flags, joined = _CLIENT.unpack(body)
+    if dialect not in list(Dialect):
+        return None
+    address, peer = (str(IPv4Address(host)), port), (str(IPv4Address(source)), source_port)
+    return KnownClient(address, peer, flags, Dialect(dialect), joined, heard_at)

@@ -1,0 +1,83 @@
+"""``twistd fyrehose-client``: an application's subscriber or publisher as a service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python import usage
+
+from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.fyrehose.config import LONGEST_KEEPALIVE_INTERVAL, ClientConfig, Start
+from fyrehose_twisted.fyrehose.protocol import ClientProtocol
+from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, ClientService
+from fyrehose_twisted.fyrehose.service.options import check_name, number
+from fyrehose_twisted.net.host_port import parse_host_port
+from fyrehose_twisted.process.options import ServiceOptions, integer, protocol_class
+from fyrehose_twisted.process.secret import read_secret
+
+
+def parse_start(text: str) -> Start | int:
+    """Return where to start: ``live``, ``oldest`` or a number. :raises ValueError: if it is none of them."""
+    if text in ("live", "oldest"):
+        return Start(text)
+    if text.isdecimal():
+        return int(text)
+    raise ValueError(f"start at {text!r}: it is neither live, oldest nor a number")
+
+
+class Options(ServiceOptions):
+    """What an operator can say."""
+
+    synopsis = "--protocol dotted.Name [options]"
+    longdesc = "Runs your subclass of SubscriberProtocol or PublisherProtocol as a client of a backbone."
+    optParameters = [
+        ["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"],
+        ["protocol", None, None, "dotted name of the class to run"],
+        ["name", "n", "default", "name of the stream, fyrehose://NAME, as the backbone has it; for --metrics"],
+        ["port", "p", 0, "local UDP port; 0 for any that is free", integer("port", 0, 65_535)],
+        ["from", None, "live", "where to start: live, oldest or a number"],
+        ["keepalive", None, LONGEST_KEEPALIVE_INTERVAL, "seconds between KEEPALIVEs, 0.1 to 0.9", number("keepalive")],
+        ["secret-file", None, None, "file with the backbone's secret"],
+        ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
+    ]
+    optFlags = [
+        ["raw", None, "hand over messages as they are on the wire, repeats included"],
+        ["no-journal", None, "keep no messages for others"],
+    ]
+
+    def postOptions(self) -> None:
+        """Check what can be checked before anything starts."""
+        if not self["protocol"]:
+            raise usage.UsageError("--protocol dotted.Name is missing: which class shall run?")
+        check_name(self["name"])
+        try:
+            parse_host_port(self["backbone"])
+            self["class"] = protocol_class(self["protocol"], ClientProtocol)
+            self["config"] = ClientConfig(
+                start=parse_start(self["from"]),
+                raw=bool(self["raw"]),
+                journal=not self["no-journal"],
+                keepalive_interval=self["keepalive"],
+                secret=read_secret(self["secret-file"]) if self["secret-file"] else None,
+            )
+        except (FyrehoseError, ValueError) as error:
+            raise usage.UsageError(str(error)) from error
+
+
+def makeService(options: Options) -> IService:
+    """Twisted: return the service that ``options`` describe.
+
+    :raises SystemExit: with one line, if it could not start.
+    """
+    try:
+        service: Any = ClientService(
+            options["class"](options["config"]),
+            options["backbone"],
+            port=options["port"],
+            metrics=options["metrics"],
+            stream=f"fyrehose://{options['name']}",
+        )
+    except FyrehoseError as error:
+        raise SystemExit(f"fyrehose-client: {error}") from None
+    return service  # type: ignore[no-any-return]

@@ -1,0 +1,99 @@
+"""``/clients``: the clients of a backbone, as JSON beside its metrics."""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from typing import Any
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.fyrehose.events import ServedClient
+from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
+from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
+from fyrehose_twisted.fyrehose.wire.packets import Flags
+from fyrehose_twisted.web.answers import Answer, answer
+from fyrehose_twisted.web.asking import number, queries
+from fyrehose_twisted.web.channel import WebRequest
+
+MAX_ROWS = 1_000
+"""Clients that one answer lists at most."""
+
+KINDS = JOURNAL, PUBLISHER, SUBSCRIBER, OTHER = "journal", "publisher", "subscriber", "other"
+"""What a client may be, in the order in which clients are listed."""
+
+
+class ClientsPage:
+    """Answers with the clients of a running backbone.
+
+    :param protocol: the backbone.
+    """
+
+    def __init__(self, protocol: BackboneProtocol) -> None:
+        self._protocol = protocol
+
+    def get(self, request: WebRequest) -> Answer:
+        """Answer with at most ``limit`` clients. Tokens and secrets are left out."""
+        limit = number(queries(request, b"limit").get(b"limit"), "limit", highest=MAX_ROWS) or MAX_ROWS
+        node, driver = self._protocol.node, self._protocol.driver
+        if node is None or driver is None:
+            return answer({"clients": 0, "last": 0, "unlisted": _published(0, 0), "list": []})
+        return answer(describe_clients(node, driver.now(), limit))
+
+
+def kind_of(client: ServedClient) -> str:
+    """Return which of :data:`KINDS` a client is by its FLAGS."""
+    if client.flags & Flags.DURABLE:
+        return JOURNAL
+    if not client.flags & Flags.NOSUBSCRIBE:
+        return SUBSCRIBER
+    return PUBLISHER if client.flags & Flags.NOJOURNAL else OTHER
+
+
+def describe_clients(node: Backbone, now: float, limit: int = MAX_ROWS) -> dict[str, Any]:
+    """Return the clients of a backbone: by kind, each kind by address, ``limit`` of them at most."""
+    clients = node.clients
+    listed = nsmallest(limit, clients, key=lambda client: (KINDS.index(kind_of(client)), client.address))
+    unlisted = node.unlisted
+    return {
+        "clients": len(clients),
+        "last": node.numbering.last,
+        "unlisted": _published(unlisted.published, unlisted.published_bytes),
+        "list": [_describe(node, client, now) for client in listed],
+    }
+
+
+def _describe(node: Backbone, client: ServedClient, now: float) -> dict[str, Any]:
+    traffic = client.traffic
+    delivered, delivered_bytes = traffic.delivered(node.counters)
+    retransmitted, retransmitting = node.resending.repairs(client.address)
+    durable = None if client.holds is None else client.holds.holding.durable
+    requested_at = traffic.requested_at
+    return {
+        "address": _shown(client.address),
+        "source": _shown(client.source),
+        "kind": kind_of(client),
+        "flags": [flag.name for flag in Flags if client.flags & flag],
+        "dialect": int(client.dialect),
+        "connected_seconds": _passed(client.since, now),
+        "silent_seconds": _passed(client.heard_at, now),
+        **_published(traffic.published, traffic.published_bytes),
+        "delivered": delivered,
+        "delivered_bytes": delivered_bytes,
+        "requests": traffic.requests,
+        "requested_seconds": None if requested_at is None else _passed(requested_at, now),
+        "retransmitted": retransmitted,
+        "retransmitting": retransmitting,
+        "durable": durable,
+        "lag": None if durable is None else max(0, node.numbering.last - durable),
+    }
+
+
+def _published(count: int, size: int) -> dict[str, int]:
+    return {"published": count, "published_bytes": size}
+
+
+def _passed(since: float, now: float) -> float:
+    return round(max(0.0, now - since), 3)
+
+
+def _shown(address: Address) -> str:
+    return f"{address[0]}:{address[1]}"

@@ -1,0 +1,162 @@
+"""A durable journal under ``twistd``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.errors import FyrehoseError, OperationalError
+from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
+from fyrehose_twisted.fyrehose.service import DatagramService, bind
+from fyrehose_twisted.fyrehose.service.metrics import ClientCollector
+from fyrehose_twisted.journal.metrics import JournalCollector
+from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.journal.upkeep import Upkeep
+from fyrehose_twisted.net.listening import Entrance, Entrances
+from fyrehose_twisted.net.metrics import Info
+from fyrehose_twisted.net.metrics_port import MetricsPort
+from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.sighup import Reloading
+
+SERVE_EXAMPLE = "tcp:2324"
+
+MakeProtocol = Callable[..., JournalProtocol]
+"""Called with ``journal`` and ``sync``."""
+
+
+class JournalService(DatagramService):
+    """Subscribes to a backbone and keeps what it delivers.
+
+    :param open_journal: called when the service starts, after privileges were dropped; returns the journal.
+    :param make_protocol: returns what receives the stream, given the keywords ``journal`` and ``sync``.
+    :param backbone: ``HOST:PORT``.
+    :param interface: local IPv4 address; by default the one from which the backbone is reached.
+    :param sync_interval: seconds after which what came is made durable; ``None`` to do so with each group, before
+        anybody is told of it.
+    :param serve: given the journal, returns where to give its frames to readers on other machines.
+    :param metrics: where to serve Prometheus metrics; see :class:`~fyrehose_twisted.fyrehose.service.BackboneService`.
+    """
+
+    def __init__(
+        self,
+        open_journal: Callable[[], Journal],
+        make_protocol: MakeProtocol,
+        backbone: str,
+        *,
+        port: int = 0,
+        interface: str | None = None,
+        sync_interval: float | None = None,
+        serve: Callable[[Journal], Entrance] | None = None,
+        metrics: str | None = None,
+        reactor: Any = None,
+    ) -> None:
+        super().__init__(reactor)
+        self.backbone = backbone
+        self.journal: Journal | None = None
+        self.protocol: JournalProtocol | None = None
+        self._open_journal = open_journal
+        self._make_protocol = make_protocol
+        self._local_port = port
+        self._interface = interface
+        self._sync_interval = sync_interval
+        self._serve = serve
+        self._metrics = MetricsPort(self.reactor, metrics)
+        self._serving = Entrances(self.reactor, SERVE_EXAMPLE, "journal")
+        self._upkeep: Upkeep | None = None
+        self._reloading = Reloading.of_nothing(self.reactor)
+        self._binding: Deferred[None] = succeed(None)
+        self._said = False
+
+    def startService(self) -> None:
+        """Twisted: start."""
+        super().startService()
+        try:
+            journal = self.journal = self._open_journal()
+        except FyrehoseError:
+            self.fail(Failure())
+            return
+        self._report(journal)
+        protocol = self.protocol = self._make_protocol(journal=journal, sync=self._sync_interval is None)
+        self._upkeep = Upkeep(
+            journal,
+            self.reactor,
+            sync_interval=self._sync_interval,
+            failed=self._cannot_go_on,
+            synced=protocol.flush,
+        )
+        self._upkeep.start()
+        protocol.stopped.addErrback(self._has_said_why)
+        self.watch(protocol)
+        binding = bind(self.reactor, protocol, self.backbone, port=self._local_port, interface=self._interface)
+        self._binding = Deferred.fromCoroutine(binding)
+        self._binding.addCallback(lambda _: supervisor.ready(self.reactor, f"keeps {journal.stream}"))
+        self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
+        if self._serve is not None:
+            self._serving = Entrances(self.reactor, SERVE_EXAMPLE, "journal")
+            self._serving.add_entrance(self._serve(journal))
+            self._serving.bind()
+            self._serving.failed(lambda error: self.fail(Failure(error)))
+        told = Info("journal", stream=journal.stream), ClientCollector(protocol), JournalCollector([journal])
+        self._metrics.listen(*told, failed=self.fail)
+        self._reloading.start()
+
+    def stopService(self) -> Deferred[None]:
+        """Twisted: say goodbye, make everything durable and stop."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        self._reloading.stop()
+        self._binding.cancel()  # Or a name that is still being looked up would open a port afterwards.
+        await self._metrics.close()
+        await self._serving.close()
+        if self.protocol is not None:
+            await self.protocol.leave()
+            self._sum_up(self.protocol)
+        if self._upkeep is not None:
+            await self._upkeep.stop()
+        if self.journal is not None:
+            try:
+                self.journal.close()
+            except OperationalError as error:
+                if not self._said:
+                    self.fail(Failure(error))
+
+    def _cannot_go_on(self, error: Exception) -> None:
+        if self.protocol is not None and self.protocol.transport is not None:
+            self.protocol.fail(error)
+        elif not self._said:  # Nothing runs that could stop: the backbone's name is being looked up.
+            self._said = True
+            self.fail(Failure(error))
+
+    def _has_said_why(self, failure: Failure) -> Failure:
+        self._said = True
+        return failure
+
+    def _report(self, journal: Journal) -> None:
+        for line in journal.recovery.messages():
+            self.log.warn("{journal}: {line}", journal=journal, line=line)
+        bounds = journal.bounds(0)
+        if bounds is None:
+            self.log.info("{journal} is empty", journal=journal)
+        else:
+            self.log.info(
+                "{journal} begins at {first:,} and is whole up to {last:,}",
+                journal=journal,
+                first=bounds.first,
+                last=bounds.next - 1,
+            )
+
+    def _sum_up(self, protocol: JournalProtocol) -> None:
+        node, journal = protocol.node, self.journal
+        if node is not None and journal is not None:
+            self.log.info(
+                "messages came: {received:,}, {repaired:,} of them as repairs; kept: {taken:,}, lost: {lost:,}",
+                received=node.counters.received,
+                repaired=node.counters.repaired,
+                taken=journal.counters.taken,
+                lost=node.counters.lost,
+            )

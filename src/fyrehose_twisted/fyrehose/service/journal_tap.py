@@ -1,0 +1,186 @@
+"""``twistd fyrehose-journal``."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python import usage
+
+from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.fyrehose.config import LONGEST_KEEPALIVE_INTERVAL, ClientConfig
+from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
+from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
+from fyrehose_twisted.fyrehose.service.client_tap import parse_start
+from fyrehose_twisted.fyrehose.service.journal import JournalService
+from fyrehose_twisted.fyrehose.service.options import check_name, number
+from fyrehose_twisted.journal.disk import LOCK_NAME, LocalDirectory
+from fyrehose_twisted.journal.errors import JournalInUse
+from fyrehose_twisted.journal.layout import directory_name
+from fyrehose_twisted.journal.retention import Retention, parse_retention
+from fyrehose_twisted.journal.serving import JournalServerFactory, journal_endpoint
+from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
+from fyrehose_twisted.net.host_port import parse_host_port
+from fyrehose_twisted.net.listening import Entrance
+from fyrehose_twisted.process.options import ServiceOptions, integer, protocol_class
+from fyrehose_twisted.process.secret import read_secret
+
+SMALLEST_SEGMENT, SHARE_OF_SIZE = 65_536, 8
+"""With a size in ``--retention``, a segment takes at most so manyth a part of it, but not less than so many bytes."""
+
+SYNC_INTERVALS = (0.001, 3_600.0)
+"""Seconds that ``--fsync`` takes."""
+
+
+class Options(ServiceOptions):
+    """What an operator can say."""
+
+    synopsis = "--directory DIR [options]"
+    longdesc = (
+        "Subscribes to a backbone and keeps all of its stream on disk: for clients that miss something, for those that"
+        " come late, and for `fyrehose journal`. After a restart it goes on where it was."
+    )
+    optParameters = [
+        ["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"],
+        ["directory", "d", None, "where journals lie; the stream's is made in it"],
+        ["name", "n", "default", "name of the stream, fyrehose://NAME, as the backbone has it"],
+        ["from", None, "oldest", "where a new journal starts: live, oldest or a number"],
+        ["interface", "i", None, "local IPv4 address [default: the one that leads to the backbone]"],
+        ["port", "p", 0, "local UDP port; 0 for any that is free", integer("port", 0, 65_535)],
+        ["retention", "r", None, "what to keep, such as 7d, 50GB or 7d,50GB [default: everything]"],
+        ["fsync", "f", "batch", "when to make durable: batch, or a number of seconds"],
+        ["serve", None, None, "endpoint to give the journal to other machines on, such as tcp:2324 (on loopback)"],
+        ["serve-secret-file", None, None, "file with the secret that those must know"],
+        ["keepalive", None, LONGEST_KEEPALIVE_INTERVAL, "seconds between KEEPALIVEs, 0.1 to 0.9", number("keepalive")],
+        ["secret-file", None, None, "file with the backbone's secret"],
+        ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
+        ["protocol", None, None, "dotted name of your subclass of JournalProtocol"],
+    ]
+
+    def postOptions(self) -> None:
+        """Check what can be checked before anything starts."""
+        try:
+            self._check()
+        except (FyrehoseError, ValueError) as error:
+            raise usage.UsageError(str(error)) from error
+
+    def _check(self) -> None:
+        check_name(self["name"])
+        if not self["directory"]:
+            raise usage.UsageError("--directory DIR is missing: where shall the journal lie?")
+        # twistd goes there before the service starts.
+        start = Path(self.parent["rundir"] if self.parent is not None else ".")
+        self["directory"] = (start / self["directory"]).absolute()
+        parse_host_port(self["backbone"])
+        if self["interface"] is not None:
+            try:
+                IPv4Address(self["interface"])
+            except ValueError:
+                raise usage.UsageError(f"--interface {self['interface']!r} is not an IPv4 address") from None
+        self["config"] = ClientConfig(
+            start=parse_start(self["from"]),
+            keepalive_interval=self["keepalive"],
+            secret=read_secret(self["secret-file"]) if self["secret-file"] else None,
+        )
+        retention = parse_retention(self["retention"]) if self["retention"] else Retention()
+        self["journal-config"] = _journal_config(retention)
+        self["sync-interval"] = _sync_interval(self["fsync"])
+        if self["serve-secret-file"] and not self["serve"]:
+            raise usage.UsageError(
+                "--serve-secret-file is of no use without --serve: where shall the journal be served?"
+            )
+        self["serve-secret"] = read_secret(self["serve-secret-file"]) if self["serve-secret-file"] else None
+        self["class"] = protocol_class(self["protocol"], JournalProtocol) if self["protocol"] else JournalProtocol
+
+
+def _journal_config(retention: Retention) -> JournalConfig:
+    """Whole segments go, so they have to be small where little is kept."""
+    config = JournalConfig(retention=retention)
+    if retention.size is None:
+        return config
+    size = max(SMALLEST_SEGMENT, retention.size // SHARE_OF_SIZE)
+    return replace(config, segment_bytes=min(config.segment_bytes, size))
+
+
+def _sync_interval(text: str) -> float | None:
+    if text == "batch":
+        return None
+    low, high = SYNC_INTERVALS
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not low <= seconds <= high:
+        raise usage.UsageError(f"--fsync {text!r}: say batch, or a number of seconds from {low:g} to {high:g}")
+    return seconds
+
+
+def makeService(options: Options) -> IService:
+    """Twisted: return the service that ``options`` describe.
+
+    :raises SystemExit: with one line, if it could not start.
+    """
+    from twisted.internet import reactor
+
+    stream = f"fyrehose://{options['name']}"
+    path: Path = options["directory"]
+
+    def make_protocol(**keywords: Any) -> JournalProtocol:
+        protocol: JournalProtocol = options["class"](options["config"], **keywords)
+        return protocol
+
+    try:
+        # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+        _try_directory(path, stream)
+        serve = _serving(options, reactor) if options["serve"] else None
+        service: Any = JournalService(
+            lambda: open_journal(path, stream, config=options["journal-config"]),
+            make_protocol,
+            options["backbone"],
+            port=options["port"],
+            interface=options["interface"],
+            sync_interval=options["sync-interval"],
+            serve=serve,
+            metrics=options["metrics"],
+        )
+    except FyrehoseError as error:
+        raise SystemExit(f"fyrehose-journal: {error}") from None
+    return service  # type: ignore[no-any-return]
+
+
+def _serving(options: Options, reactor: Any) -> Callable[[Journal], Entrance]:
+    secret = options["serve-secret"]
+    endpoint = journal_endpoint(reactor, options["serve"], secret)
+
+    def serve(journal: Journal) -> Entrance:
+        factory = JournalServerFactory(lambda: {journal.stream: journal}, secret)
+        return Entrance("serve", options["serve"], endpoint, factory)
+
+    return serve
+
+
+def _try_directory(path: Path, stream: str) -> None:
+    """See whether the journal can be written, as far as that can be known without making anything.
+
+    :raises SystemExit: if not.
+    :raises JournalInUse: if somebody writes to it.
+    """
+    existing = path
+    while not os.path.exists(existing):  # Path.exists raises where nobody may look, or a name is too long.
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise SystemExit(f"fyrehose-journal: --directory {path} cannot be written, because of {existing}")
+    journal = path / directory_name(stream)
+    if (journal / LOCK_NAME).exists():
+        try:
+            LocalDirectory(journal).lock().close()
+        except BlockingIOError:
+            raise JournalInUse(f"{journal} is in use by another process that writes to it") from None
+        except OSError as error:
+            raise SystemExit(f"fyrehose-journal: {journal} cannot be locked: {error.strerror}") from None

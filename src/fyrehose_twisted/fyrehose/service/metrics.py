@@ -1,0 +1,135 @@
+"""The counters of backbones and clients for Prometheus. They are read when asked for, and cost nothing otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, ClientProtocol
+from fyrehose_twisted.fyrehose.wire.packets import Flags
+from fyrehose_twisted.net.metrics import gauges, info
+from fyrehose_twisted.net.udp import DatagramPort
+
+_BACKBONE = {
+    "datagrams": "Datagrams received",
+    "published": "Messages that were given a number",
+    "published_bytes": "Bytes of DATA in them",
+    "delivered": "DELIVERs sent, one a message and subscriber",
+    "delivered_bytes": "Bytes of DATA in them",
+    "keepalives": "KEEPALIVEs received",
+    "requests": "REQUESTs received",
+    "repeated": "PUSHes of messages that had a number already, which was told again",
+    "answered": "REQUESTs answered from memory alone",
+    "routed": "REQUESTs passed on to clients, in whole or in part",
+    "beyond": "REQUESTs for numbers that had not been given yet",
+    "forwards": "FORWARDs sent",
+}
+
+_CLIENT = {
+    "received": "Messages that came, repairs and what came twice included",
+    "delivered": "Messages handed over to the application",
+    "duplicates": "Messages that came and were here already",
+    "repeats": "Messages not handed over because they were published twice",
+    "repaired": "Missing messages that came because they were asked for",
+    "lost": "Numbers given up, because nobody has them or they were never given",
+    "requests": "REQUESTs sent",
+    "pushes": "PUSHes sent, those sent again included",
+    "published": "Messages of its own that came back with a number",
+    "publish_failed": "Messages of its own that did not come back in time",
+    "unkept": "Messages of its own that too few journals kept in time",
+}
+
+
+class BackboneCollector(Collector):
+    """Turns the state of a running backbone into metrics named ``fyrehose_backbone_*``."""
+
+    def __init__(self, protocol: BackboneProtocol) -> None:
+        self._protocol = protocol
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        yield info("backbone", stream=getattr(self._protocol.state, "stream", None))
+        node = self._protocol.node
+        if node is None:
+            return
+        for name, description in _BACKBONE.items():
+            yield CounterMetricFamily(f"fyrehose_backbone_{name}", description, value=getattr(node.counters, name))
+        yield _by("fyrehose_backbone_dropped", "Packets refused, by reason", "reason", node.drops.counts)
+        port: object = self._protocol.transport
+        if isinstance(port, DatagramPort):
+            yield from _of_port("fyrehose_backbone", port)
+        clients = node.clients
+        yield GaugeMetricFamily("fyrehose_backbone_clients", "Clients alive", value=len(clients))
+        for name, flag in (("subscribers", Flags.NOSUBSCRIBE), ("journals", Flags.NOJOURNAL)):
+            yield GaugeMetricFamily(
+                f"fyrehose_backbone_{name}",
+                f"Clients alive that are {name}",
+                value=sum(not client.flags & flag for client in clients),
+            )
+        durable = sum(bool(client.flags & Flags.DURABLE) for client in clients)
+        yield GaugeMetricFamily(
+            "fyrehose_backbone_durable_journals", "Clients alive that are durable journals", value=durable
+        )
+        resending = node.resending
+        yield CounterMetricFamily(
+            "fyrehose_backbone_retransmitted", "Messages sent again from memory", value=resending.sent
+        )
+        yield GaugeMetricFamily(
+            "fyrehose_backbone_retransmit_bytes", "Bytes of the latest messages in memory", value=resending.size
+        )
+        yield GaugeMetricFamily(
+            "fyrehose_backbone_rate_limit_bytes",
+            "Bytes a second that publishers are slowed down to, 0 for none",
+            value=resending.backpressure.limit or 0.0,
+        )
+        yield GaugeMetricFamily("fyrehose_backbone_sequence", "The last number given", value=node.numbering.last)
+
+
+class ClientCollector(Collector):
+    """Turns the state of a running client into metrics named ``fyrehose_client_*``."""
+
+    def __init__(self, protocol: ClientProtocol) -> None:
+        self._protocol = protocol
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        node = self._protocol.node
+        if node is None:
+            return
+        for name, description in _CLIENT.items():
+            yield CounterMetricFamily(f"fyrehose_client_{name}", description, value=getattr(node.counters, name))
+        yield CounterMetricFamily("fyrehose_client_resent", "PUSHes sent again", value=node.outbox.retransmissions)
+        yield CounterMetricFamily("fyrehose_client_answered", "Messages sent as repairs", value=node.answers.sent)
+        yield _by("fyrehose_client_dropped", "Packets refused, by reason", "reason", node.drops.counts)
+        port: object = self._protocol.transport
+        if isinstance(port, DatagramPort):
+            yield from _of_port("fyrehose_client", port)
+        yield from gauges("fyrehose_client", _now(node))
+
+
+def _now(node: Client) -> Iterator[tuple[str, str, float]]:
+    yield "connected", "Whether the backbone answered in the last 5 s", node.presence.connected
+    if node.presence.round_trip is not None:
+        yield "round_trip_seconds", "Until the latest KEEPALIVE was answered", node.presence.round_trip
+    yield "missing", "Numbers that are missing now, and not given up", node.missing
+    yield "waiting_bytes", "Bytes that wait for missing messages, or for the application", node.buffered
+    yield "pending", "Messages of its own that have not come back yet", len(node.outbox)
+    yield "keeping", "Messages of its own that wait until journals keep them", len(node.keeping)
+    if node.next_sequence is not None:
+        yield "sequence", "Number of the last message handed over", node.next_sequence - 1
+
+
+def _of_port(prefix: str, port: DatagramPort) -> Iterator[Metric]:
+    yield _by(f"{prefix}_send_errors", "Datagrams not sent", "errno", port.send_errors)
+    size = port.receive_buffer
+    yield GaugeMetricFamily(f"{prefix}_receive_buffer_bytes", "What the kernel keeps for bursts", value=size)
+
+
+def _by(name: str, description: str, label: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, description, labels=[label])
+    for one, count in sorted(counts.items()):
+        family.add_metric([one], count)
+    return family

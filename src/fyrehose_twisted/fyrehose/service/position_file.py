@@ -1,0 +1,136 @@
+"""The state file of a subscriber: the number to be handed over next, and what came before it.
+
+Layout, little-endian: magic ``FYREPLC`` and version 1; the next number (8 bytes); 1 if the message before it was handed
+over, else 0 (4); CRC-32 of DATA of that message (4); for each run of the envelopes that came lately its first number,
+publisher id, first counter and length (8 each); CRC-32 of all that precedes it (4).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
+from fyrehose_twisted.process.locked_file import explained, lock
+from fyrehose_twisted.repeats import Run
+
+MAGIC = b"FYREPLC\x01"
+_HEADER = struct.Struct("<8sQII")
+_CHECK = struct.Struct("<I")
+_RUN_BYTES = 32
+
+
+class Place(NamedTuple):
+    """How far a subscriber has got.
+
+    :ivar next: the number to be handed over next.
+    :ivar checksum: CRC-32 of DATA of the message before; ``None`` if that is lost, or was left out.
+    :ivar runs: envelopes of the messages before, by which repeats are told.
+    """
+
+    next: int
+    checksum: int | None = None
+    runs: tuple[Run, ...] = ()
+
+
+class PlaceFile:
+    """A locked state file, which a crash leaves as it was or as it was to be.
+
+    :ivar place: what was read or written last; ``None`` if there was no file.
+    :raises StateFileError: if it is in use, damaged, or something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.place: Place | None = None
+        self._file: int | None = None
+        with explained(path, "opened"):
+            self._open()
+
+    def write(self, place: Place) -> None:
+        """Put a place in the file, durably.
+
+        :raises StateFileError: if that fails; then the file is as it was.
+        """
+        content = _encoded(place)
+        with explained(self.path, "written"):
+            file, temporary = tempfile.mkstemp(prefix=f"{self.path.name}.", suffix=".new", dir=self.path.parent)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Before another process can find it.
+                with os.fdopen(os.dup(file), "wb") as output:
+                    output.write(content)
+                os.fsync(file)
+                os.rename(temporary, self.path)
+            except BaseException:
+                os.close(file)
+                os.unlink(temporary)
+                raise
+        self.close()
+        self._file, self.place = file, place
+
+    def close(self) -> None:
+        """Unlock the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _open(self) -> None:
+        while self._file is None:
+            try:
+                file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                # Of two that begin at once one finds what the other has made and locked.
+                with suppress(FileExistsError):
+                    os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                continue
+            try:
+                lock(file, self.path, "another subscriber; give each its own --state")
+                if os.fstat(file).st_ino != os.stat(self.path).st_ino:
+                    os.close(file)
+                    continue  # It was written anew in between.
+                self.place = _decoded(self.path, os.pread(file, os.fstat(file).st_size, 0))
+            except BaseException:
+                os.close(file)
+                raise
+            self._file = file
+
+
+def runs_before(runs: Iterable[Run], number: int) -> tuple[Run, ...]:
+    """Return the part of runs that lies before a number."""
+    return tuple(run._replace(length=min(run.length, number - run.number)) for run in runs if run.number < number)
+
+
+def _encoded(place: Place) -> bytes:
+    known = place.checksum is not None
+    content = _HEADER.pack(MAGIC, place.next, known, place.checksum or 0)
+    content += np.array(place.runs, "<u8").tobytes()
+    return content + _CHECK.pack(zlib.crc32(content))
+
+
+def _decoded(path: Path, content: bytes) -> Place | None:
+    if not content:
+        return None  # It was made, and nothing was handed over yet.
+    refusal = f"state file {path} is not usable: "
+    advice = "; move it away, and say where to begin with --from"
+    if len(content) < len(MAGIC) or content[:7] != MAGIC[:7]:
+        raise StateFileError(refusal + "it was not written by a subscriber" + advice)
+    if content[7] != MAGIC[7]:
+        raise StateFileError(refusal + f"it is of version {content[7]}" + advice)
+    size = len(content) - _HEADER.size - _CHECK.size
+    if size < 0 or size % _RUN_BYTES or _CHECK.unpack(content[-4:])[0] != zlib.crc32(content[:-4]):
+        raise StateFileError(refusal + "it is damaged" + advice)
+    _, number, known, checksum = _HEADER.unpack_from(content)
+    if not 1 <= number <= MAX_SEQUENCE + 1:
+        raise StateFileError(refusal + f"it is damaged (next number {number})" + advice)
+    rows = np.frombuffer(content, "<u8", size // 8, _HEADER.size).reshape(-1, 4).tolist()
+    return Place(number, checksum if known else None, tuple(Run(*row) for row in rows))

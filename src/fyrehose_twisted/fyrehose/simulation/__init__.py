@@ -1,0 +1,1 @@
+"""Simulated fyrehose networks: participants, scenarios, invariants."""

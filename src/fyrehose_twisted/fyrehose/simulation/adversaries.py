@@ -1,0 +1,108 @@
+"""A host that nobody knows and that sends whatever it likes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from zope.interface import implementer
+
+from fyrehose_twisted.datagrams import Batch
+from fyrehose_twisted.effects import Address, Send
+from fyrehose_twisted.fyrehose.wire.codec import encode, encode_deliver, encode_push
+from fyrehose_twisted.fyrehose.wire.packets import (
+    ANY_ADDRESS,
+    MAX_SEQUENCE,
+    Dialect,
+    Flags,
+    Forward,
+    Keepalive,
+    KeepaliveAck,
+    Request,
+)
+from fyrehose_twisted.interfaces import Drained, IDatagramNode
+from fyrehose_twisted.sim.link import garble
+from fyrehose_twisted.sim.network import Network
+
+STRANGER_ADDRESS: Address = ("10.0.9.9", 6_666)
+
+EVERY = 0.5
+"""Seconds between two of its datagrams."""
+
+FORGED = 0.1
+"""How often one that forges repairs sends some: four in a row."""
+
+GUESSES = 300
+"""Below this it looks for numbers that somebody may have asked for."""
+
+
+@implementer(IDatagramNode)
+class Stranger:
+    """Sends packets that are right in form, some damaged, some mere noise, to ``victims``, by default to
+    anybody, until ``lasts`` are over.
+
+    Its DELIVERs have numbers that nobody asks for, unless it ``forges`` repairs: one that is asked for is taken from
+    anybody, and nothing in the protocol tells a forged one from a true one until the backbone sends that number too.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        rng: Random,
+        now: float,
+        lasts: float,
+        victims: Sequence[Address] | None = None,
+        *,
+        forges: bool = False,
+    ) -> None:
+        self._network = network
+        self._rng = rng
+        self._next_at: float | None = now + EVERY
+        self._until = now + lasts
+        self._victims = victims
+        self._forges = forges
+        self._effects: list[Send] = []
+
+    def receive_batch(self, batch: Batch, now: float) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IDatagramNode.receive_batch`: nothing is of interest."""
+
+    def tick(self, now: float) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
+        if self._next_at is None or now < self._next_at:
+            return
+        victim = self._rng.choice(self._victims or list(self._network.hosts))
+        forged = self._forges and self._rng.random() < FORGED
+        self._effects.append(Send(self._repairs() if forged else [self._datagram()], (victim,)))
+        self._next_at = now + EVERY if now < self._until else None
+
+    def next_deadline(self) -> float | None:
+        """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
+        return self._next_at
+
+    def drain(self) -> Drained:
+        """See :meth:`~fyrehose_twisted.interfaces.INode.drain`."""
+        effects, self._effects = self._effects, []
+        return Drained(None, effects, [])
+
+    def _repairs(self) -> list[bytes]:
+        first = self._rng.randrange(1, GUESSES)
+        return [encode_deliver(sequence, self._rng.randbytes(20)) for sequence in range(first, first + 4)]
+
+    def _datagram(self) -> bytes:
+        rng = self._rng
+        kind = rng.randrange(8)
+        if kind == 0:
+            return rng.randbytes(rng.randrange(100))
+        first = rng.choice((1, rng.randrange(1, 2_000), rng.randrange(1, MAX_SEQUENCE)))
+        last = min(MAX_SEQUENCE, first + rng.choice((0, 10, 2_000, MAX_SEQUENCE)))
+        address = rng.choice((ANY_ADDRESS, STRANGER_ADDRESS, *self._network.hosts))
+        made = (
+            lambda: encode_deliver(rng.randrange(2**24, MAX_SEQUENCE), rng.randbytes(20)),
+            lambda: encode_push(rng.randbytes(20), rng.choice(list(Dialect)), rng.random() < 0.5),
+            lambda: encode(Request(address, first, last)),
+            lambda: encode(Forward(address, first, last)),
+            lambda: encode(Keepalive(address, rng.choice((Flags.NONE, Flags.NOJOURNAL)), rng.randbytes(16))),
+            lambda: encode(Keepalive(address, token=b"", dialect=Dialect.V1)),
+            lambda: encode(KeepaliveAck(rng.randbytes(16))),
+        )[kind - 1]()
+        return garble(made, rng) if rng.random() < 0.3 else made

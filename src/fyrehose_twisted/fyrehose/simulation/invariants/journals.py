@@ -1,0 +1,191 @@
+"""What must hold of durable journals, whatever networks, machines and disks do."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, Unsaved
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Published
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, FyrehoseInvariant, Numbers
+from fyrehose_twisted.fyrehose.simulation.journal_hosts import Keeper
+from fyrehose_twisted.interfaces import IJournalReader
+from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.loading import GONE, NOWHERE, WITH_FILE
+from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.sim.host import Host
+
+
+class _OfJournals(FyrehoseInvariant):
+    """Base of these invariants."""
+
+    def __init__(self, cast: Cast) -> None:
+        super().__init__(cast)
+        self.keepers = {one.host: one for one in cast.participants if isinstance(one, Keeper)}
+
+
+class Durable(_OfJournals):
+    """What a journal has made durable is there after any crash, byte for byte, or reported as damaged; and it holds
+    nothing that the backbone did not send.
+
+    What is below the watermark never changes, and what is above it only to what the backbone sent later. All that was
+    handed over or reported as lost is below the watermark.
+    """
+
+    name: ClassVar[str] = "what is durable stays"
+
+    def __init__(self, cast: Cast, content: Numbers) -> None:
+        super().__init__(cast)
+        self._content = content
+        self._durable: dict[Host, dict[int, bytes]] = {host: {} for host in self.keepers}
+        self._forgot = dict.fromkeys(self.keepers, 0)
+
+    def persisted(self, host: Host, what: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if not isinstance(what, Unsaved):
+            return
+        durable, journal = self._durable[host], self.keepers[host].journal
+        bounds = journal.bounds(EPOCH)
+        for record in what.records:
+            if bounds is not None and record.sequence >= bounds.first:
+                durable.setdefault(record.sequence, record.payload)
+
+    def started(self, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if host in self.keepers:
+            self._look(self.keepers[host])
+
+    def check(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        for keeper in self.keepers.values():
+            if not keeper.host.up:
+                continue
+            self._look(keeper)
+            bounds, reached = keeper.journal.bounds(EPOCH), keeper.application.client.next_sequence
+            whole = 0 if bounds is None else bounds.next
+            if reached is not None and reached > whole:
+                self.violated(
+                    f"the stream was followed up to {reached - 1}, and is whole up to {whole - 1}", keeper.host
+                )
+
+    def _look(self, keeper: Keeper) -> None:
+        if keeper.forgot > self._forgot[keeper.host]:
+            self._forgot[keeper.host] = keeper.forgot
+            self._durable[keeper.host].clear()
+        damages = _causes(keeper.journal.recovery.damages, keeper)
+        found = _payloads(keeper.journal, damages)
+        for number, payload in self._durable[keeper.host].items():
+            if number not in found and not damages:
+                self.violated(f"{number} was durable, and is gone", keeper.host)
+            if found.get(number, payload) not in (payload, self._content.truth.get(number)):
+                self.violated(f"{number} was durable with {payload!r}, and is {found[number]!r}", keeper.host)
+        for number, payload in found.items():
+            if self._content.truth.get(number) != payload:
+                self.violated(f"{number} is kept as {payload!r}, and nobody sent that", keeper.host)
+
+
+class KeptAsTold(_OfJournals):
+    """A message that a publisher was told is kept by so many journals has been durable in so many."""
+
+    name: ClassVar[str] = "what is told to be kept is durable"
+
+    def __init__(self, cast: Cast) -> None:
+        super().__init__(cast)
+        self._durable: dict[Host, set[int]] = {host: set() for host in self.keepers}
+        self.told_kept = 0
+
+    def persisted(self, host: Host, what: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if isinstance(what, Unsaved):
+            self._durable[host].update(record.sequence for record in what.records)
+
+    def started(self, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if host in self.keepers:  # It may have stopped when it had written, and before that was seen.
+            journal = self.keepers[host].journal
+            bounds = journal.bounds(EPOCH)
+            held = [] if bounds is None else journal.held(EPOCH, bounds.first, bounds.last)
+            self._durable[host].update(number for first, last in held for number in range(first, last + 1))
+
+    def told(self, host: Host, event: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if not isinstance(event, Published):
+            return
+        wanted = self.by_host[host].kept
+        for _, sequence in event.messages if wanted else ():
+            self.told_kept += 1
+            have = sum(sequence in durable for durable in self._durable.values())
+            if have < wanted:
+                self.violated(f"{sequence} is told to be kept by {wanted}, and {have} have made it durable", host)
+
+
+class Unchanged(_OfJournals):
+    """What a reader in another process finds below the watermark is whole, and the same for ever after."""
+
+    name: ClassVar[str] = "what a reader saw stays as it was"
+
+    INTERVAL: ClassVar[int] = 10
+    """Samples between looks."""
+
+    def __init__(self, cast: Cast) -> None:
+        super().__init__(cast)
+        self._seen: dict[Host, dict[int, bytes | None]] = {host: {} for host in self.keepers}
+        self._forgot = dict.fromkeys(self.keepers, 0)
+        self._samples = 0
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        self._samples += 1
+        if self._samples % self.INTERVAL == 0:
+            self.check()
+
+    def started(self, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if host in self.keepers:
+            self._look(self.keepers[host])
+
+    def check(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        for keeper in self.keepers.values():
+            if keeper.host.up:
+                self._look(keeper)
+
+    def _look(self, keeper: Keeper) -> None:
+        host = keeper.host
+        if keeper.forgot > self._forgot[host]:
+            self._forgot[host] = keeper.forgot
+            self._seen[host].clear()
+        try:
+            reader = JournalReader(keeper.disk)
+        except JournalError:
+            return  # The disk cannot be read at the moment.
+        bounds = reader.bounds(EPOCH)
+        if bounds is None:
+            return
+        damages = _causes(reader.damages, keeper)
+        now: dict[int, bytes | None] = {**_payloads(reader, damages)}
+        for first, last in reader.losses(EPOCH, bounds.first, bounds.next - 1):
+            now |= dict.fromkeys(range(first, last + 1))
+        if damages:
+            return  # Something is missing then, and it says so.
+        if len(now) != bounds.next - bounds.first:
+            self.violated(f"{len(now):,} numbers from {bounds.first} to {bounds.next - 1}", host)
+        for number, payload in self._seen[host].items():
+            if number >= bounds.first and (number not in now or now[number] != payload):
+                self.violated(f"{number} was {payload!r}, and is {now.get(number, 'gone')!r}", host)
+        self._seen[host] |= now
+
+
+def _causes(damages: list[Damage], keeper: Keeper) -> list[Damage]:
+    """Return the damage that the disk of a host explains: it flipped bits, or cannot be read at the moment."""
+    if keeper.disk.rotten:
+        return [damage for damage in damages if damage.reason not in (NOWHERE, GONE, WITH_FILE)]
+    return [damage for damage in damages if damage.reason.startswith("it cannot be read")]
+
+
+def _payloads(journal: IJournalReader, damages: list[Damage]) -> dict[int, bytes]:
+    bounds = journal.bounds(EPOCH)
+    if bounds is None:
+        return {}
+    blocks = journal.read(EPOCH, bounds.first, bounds.last, damages.append)
+    return {record.sequence: record.payload for block in blocks for record in block.records()}

@@ -1,0 +1,113 @@
+"""How much the nodes hold of everything that a peer or an application can make grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
+
+from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
+from fyrehose_twisted.fyrehose.node.backbone.push_backlog import HELD_BYTES, HELD_MESSAGES
+from fyrehose_twisted.fyrehose.node.backbone.request_routing import MAX_SEARCHES
+from fyrehose_twisted.fyrehose.node.backbone.retransmit_buffer import MAX_RANGES as MAX_RANGES_WAITING
+from fyrehose_twisted.fyrehose.node.client.client import MAX_UNSETTLED, Client
+from fyrehose_twisted.fyrehose.node.client.journal_store import READ_AHEAD, READ_BYTES, READ_RECORDS, JournalStore
+from fyrehose_twisted.fyrehose.node.client.keepalive import UNANSWERED
+from fyrehose_twisted.fyrehose.node.client.memory_store import History
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MAX_GAPS, MESSAGE_OVERHEAD
+from fyrehose_twisted.fyrehose.node.client.repair import MAX_PLANNED, MAX_REMEMBERED_RANGES
+from fyrehose_twisted.fyrehose.node.client.repair_responder import QUEUE_BYTES, QUEUE_LIMIT, REQUESTERS
+from fyrehose_twisted.fyrehose.node.drop_log import SOURCES_REMEMBERED
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, FyrehoseInvariant
+from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE
+from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
+from fyrehose_twisted.repeats import WINDOW
+from fyrehose_twisted.sim.host import Host
+
+ONE_MESSAGE = MAX_DELIVERABLE + MESSAGE_OVERHEAD
+
+
+class Usage(NamedTuple):
+    """How much of something is in use."""
+
+    what: str
+    used: int
+    limit: int
+
+
+def backbone_usage(backbone: Backbone) -> Iterator[Usage]:
+    """Yield what a backbone holds."""
+    limit = backbone.config.max_clients
+    yield Usage("clients", len(backbone.clients), limit)
+    yield Usage("budgets for REQUESTs", len(backbone._requests), limit)
+    resending = backbone.resending
+    yield Usage("bytes to send again", resending._retransmissions.buffer.size, backbone.config.retransmit)
+    yield Usage("ranges to send again", resending._retransmissions.ranges, MAX_RANGES_WAITING)
+    yield Usage("searches", len(resending._routing), MAX_SEARCHES)
+    yield Usage("messages held back", len(backbone._held._pushes), HELD_MESSAGES)
+    yield Usage("bytes held back", backbone._held._bytes, HELD_BYTES)
+    yield Usage("sources reported", len(backbone.drops._reported), SOURCES_REMEMBERED)
+
+
+def client_usage(client: Client, history: History | JournalStore) -> Iterator[Usage]:
+    """Yield what a client holds."""
+    config, outbox, answers = client.config, client.outbox, client.answers
+    if isinstance(history, History):
+        yield Usage("bytes of history", history.size, history.limit)
+    else:
+        yield Usage("messages read from the journal", len(history._read), READ_RECORDS + READ_AHEAD)
+        yield Usage("bytes read from the journal", history._read_bytes, 3 * READ_BYTES)
+    yield Usage("messages to publish", len(outbox), config.outbox.queue_messages)
+    yield Usage("bytes to publish", outbox._size, config.outbox.queue_bytes + ENVELOPE_SIZE)
+    yield Usage("messages to be told their number", len(client._unsettled), MAX_UNSETTLED)
+    yield Usage("messages to be kept", len(client.keeping), config.outbox.queue_messages)
+    yield Usage("requesters waiting", len(answers._queues), REQUESTERS)
+    yield Usage("answers waiting for one", max(map(len, answers._queues.values()), default=0), QUEUE_LIMIT)
+    yield Usage("bytes waiting for one", max(answers._queued.values(), default=0), QUEUE_BYTES)
+    yield Usage("runs of envelopes remembered", len(client.repeats), WINDOW + 1)
+    yield Usage("KEEPALIVEs unanswered", len(client.presence._sent_at), UNANSWERED)
+    yield Usage("sources reported", len(client.drops._reported), SOURCES_REMEMBERED)
+    subscription = client._subscription
+    if subscription is None:
+        return
+    yield Usage("bytes waiting for others", client.buffered, config.buffer_bytes + ONE_MESSAGE)
+    repairs, joining, stream = subscription._repairs, subscription._joining, subscription.stream
+    yield Usage("ranges asked for", len(repairs._asked) + len(repairs._asked_before), 2 * MAX_REMEMBERED_RANGES)
+    yield Usage("ranges searched for", len(repairs._searched), MAX_REMEMBERED_RANGES)
+    if stream is not None:
+        # Planned anew when the first is due, so there may be more for a moment: what an answer to a tail probe lacks.
+        yield Usage("repairs planned", len(repairs), 4 * max(MAX_PLANNED, 2 * len(stream.missing)))
+        # What waits in the middle of a gap makes two of it, and so does what was asked for and finds no room.
+        # What is planned on its own may be given up before its neighbours are.
+        ranges = MAX_GAPS + 1 + config.buffer_bytes // MESSAGE_OVERHEAD + config.repair.in_flight + MAX_PLANNED
+        yield Usage("gaps", len(stream.missing), ranges)
+        yield Usage("ranges given up", len(stream._lost), ranges)
+    if joining is not None:
+        yield Usage("bytes that came early", joining._size, config.buffer_bytes + ONE_MESSAGE)
+
+
+class Bounded(FyrehoseInvariant):
+    """Whatever a peer or an application can make grow stays within its limit.
+
+    :ivar peaks: the most of everything that was in use, as a share of its limit.
+    """
+
+    name: ClassVar[str] = "memory is bounded"
+
+    def __init__(self, cast: Cast) -> None:
+        super().__init__(cast)
+        self.peaks: dict[str, float] = {}
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        if self.cast.backbone.host.up:
+            self._check(self.cast.backbone.host, backbone_usage(self.cast.backbone.node))
+        for one in self.cast.participants:
+            if one.host.up:
+                self._check(one.host, client_usage(one.application.client, one.application.history))
+
+    def _check(self, host: Host, usage: Iterator[Usage]) -> None:
+        for what, used, limit in usage:
+            if used > limit:
+                self.violated(f"{what}: {used:,} in use, the limit is {limit:,}", host)
+            if limit:
+                self.peaks[what] = max(self.peaks.get(what, 0.0), used / limit)

@@ -1,0 +1,224 @@
+"""The invariants about repairs: what somebody holds, and a way led to, is not given up."""
+
+from __future__ import annotations
+
+from socket import inet_ntoa
+from typing import Any, ClassVar, NamedTuple
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Lost
+from fyrehose_twisted.fyrehose.node.client.repair_responder import ANSWER_LIMIT
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, FyrehoseInvariant, delivered
+from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, Participant
+from fyrehose_twisted.fyrehose.wire.codec import RANGE
+from fyrehose_twisted.fyrehose.wire.packets import Flags, PacketType
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.observer import Packet
+
+REFUSALS = ("buffer_full", "implausible", "stopped", "forward_queue", "forward_requesters")
+"""Reasons for which either end may have refused a repair, and counted it."""
+
+
+class Promise(NamedTuple):
+    """A FORWARD for a number arrived at somebody who holds it."""
+
+    journal: Host
+    boots: int
+    at: float
+    drops: int
+    """How many packets the two ends had refused by then."""
+
+
+class NoNeedlessLoss(FyrehoseInvariant):
+    """A number is reported as lost only after all attempts, and if none of them found a way without faults: REQUEST to
+    the backbone, FORWARD to somebody who holds it, DELIVER from there."""
+
+    name: ClassVar[str] = "nothing is lost that could be had"
+
+    GRACE: ClassVar[float] = 1.0
+    """Seconds for a holder to answer and for the answer to be looked at."""
+
+    def __init__(self, cast: Cast) -> None:
+        super().__init__(cast)
+        self._by_address = {one.host.address: one for one in cast.participants}
+        self._asked: dict[Host, list[tuple[int, int]]] = {one.host: [] for one in cast.participants}
+        self._promises: dict[Host, dict[int, list[Promise]]] = {one.host: {} for one in cast.participants}
+        self._under_way: dict[int, tuple[Host, Address, int]] = {}
+
+    def sent(self, packet: Packet) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        kind = packet.data[0] if packet.data else 0
+        if kind == PacketType.REQUEST and packet.source in self._asked:
+            self._asked[packet.source].append(_range(packet.data))
+        elif kind == PacketType.DELIVER and packet.source in self._asked:
+            self._under_way[packet.number] = packet.source, packet.to, delivered(packet.data)[0]
+
+    def arrived(self, packet: Packet, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        answer = self._under_way.pop(packet.number, None)
+        if packet.damaged or packet.truncated:
+            # Nothing was promised by what cannot be read, and such an answer is as good as dropped.
+            if answer is not None and host in self._promises:
+                self._break(packet.source, host, answer[2])
+        elif packet.source is self.cast.backbone.host and packet.data[0] == PacketType.FORWARD and host in self.by_host:
+            self._promise(packet.data, self.by_host[host])
+
+    def dropped(self, packet: Packet, why: str) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if packet.data and packet.data[0] == PacketType.DELIVER and packet.source in self._asked:
+            sequence = delivered(packet.data)[0]
+            self._under_way.pop(packet.number, None)
+            requester = self._by_address.get(packet.to)
+            if requester is not None:
+                self._break(packet.source, requester.host, sequence)
+
+    def stopped(self, host: Host, how: str) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        self._interrupted(host)
+        if host in self._asked:
+            self._asked[host].clear()
+
+    def resumed(self, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        self._interrupted(host)
+
+    def paused(self, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        self._interrupted(host)
+
+    def told(self, host: Host, event: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if not isinstance(event, Lost):
+            return
+        attempts = self.by_host[host].config.repair.attempts
+        asked = [one for one in self._asked[host] if one[0] <= event.last and event.first <= one[1]]
+        for sequence in range(event.first, event.last + 1):
+            count = sum(first <= sequence <= last for first, last in asked)
+            if count < attempts:
+                self.violated(f"{sequence} reported as lost after {count} of {attempts} attempts", host)
+            self._check_unbroken(host, sequence)
+
+    def sample(self) -> None:
+        """Forget what was handed over long ago."""
+        for one in self.cast.participants:
+            if not one.started:
+                continue
+            done = one.application.next or 0
+            self._asked[one.host] = [asked for asked in self._asked[one.host] if asked[1] >= done]
+            promises = self._promises[one.host]
+            for sequence in [sequence for sequence in promises if sequence < done]:
+                del promises[sequence]
+
+    def _promise(self, forward: bytes, journal: Participant) -> None:
+        requester = self._by_address.get(_requester(forward))
+        if requester is None or not requester.started or not journal.application.config.journal:
+            return
+        first, last = _range(forward)
+        for sequence in journal.application.history.lowest(first, last, ANSWER_LIMIT):
+            promise = Promise(journal.host, journal.host.boots, self.network.now, _refused(journal, requester))
+            self._promises[requester.host].setdefault(sequence, []).append(promise)
+
+    def _check_unbroken(self, host: Host, sequence: int) -> None:
+        for promise in self._promises[host].get(sequence, ()):
+            journal = promise.journal
+            if self.by_host[journal].application.history.get(sequence) is None:
+                continue  # What came in the same batch as the FORWARD has pushed it out.
+            long_ago = self.network.now - promise.at >= self.GRACE
+            late = (journal, host.address, sequence) in self._under_way.values()
+            refused = _refused(self.by_host[journal], self.by_host[host]) != promise.drops
+            if long_ago and not (late or refused):
+                seconds = self.network.now - promise.at
+                what = f"{sequence} reported as lost, and {journal.name}, which holds it, was asked {seconds:.3f} s ago"
+                self.violated(what, host, journal)
+
+    def _break(self, journal: Host, requester: Host, sequence: int) -> None:
+        promises = self._promises[requester].get(sequence)
+        if promises is not None:
+            promises[:] = [promise for promise in promises if promise.journal is not journal]
+
+    def _interrupted(self, host: Host) -> None:
+        if host in self._promises:
+            self._promises[host].clear()
+        for promises in self._promises.values():
+            for held in promises.values():
+                held[:] = [promise for promise in held if promise.journal is not host]
+
+
+class Found(FyrehoseInvariant):
+    """A number is not reported as lost while a client that runs holds it; for scenarios in which packets get lost, but
+    no host stops and no link is cut."""
+
+    name: ClassVar[str] = "what a living client holds is found"
+
+    def told(self, host: Host, event: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if not isinstance(event, Lost):
+            return
+        others = [one for one in self.cast.participants if one.host is not host and one.host.up]
+        for sequence in range(event.first, event.last + 1):
+            for one in others:
+                if one.application.config.journal and one.application.history.get(sequence) is not None:
+                    self.violated(f"{sequence} reported as lost, and {one.name} holds it", host, one.host)
+
+
+class Forwarded(FyrehoseInvariant):
+    """The backbone passes on every REQUEST of a client that it serves, if there is anybody else to answer it. It counts
+    those that it does not pass on, and lets nobody else be sent anything."""
+
+    name: ClassVar[str] = "every REQUEST is passed on or counted"
+
+    def __init__(self, cast: Cast) -> None:
+        super().__init__(cast)
+        self._excused = 0
+
+    def started(self, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if host is self.cast.backbone.host:
+            self._excused = 0
+
+    def sent(self, packet: Packet) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        backbone = self.cast.backbone
+        if packet.source is backbone.host and packet.data[0] == PacketType.FORWARD:
+            requester = _requester(packet.data)
+            served = {BACKBONE, *(client.address for client in backbone.node.clients)}
+            if requester not in served:
+                self.violated(f"messages are to be sent to {requester}, which is no client", packet.source)
+
+    def arrived(self, packet: Packet, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if host is self.cast.backbone.host and packet.data and packet.data[0] == PacketType.REQUEST:
+            alive = [client for client in self.cast.backbone.node.clients if client.expires_at > host.now]
+            served = any(client.address == packet.source.address for client in alive)
+            others = any(
+                not client.flags & Flags.NOJOURNAL for client in alive if client.address != packet.source.address
+            )
+            self._excused += not (served and others)
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        host = self.cast.backbone.host
+        if not host.up:
+            return
+        counters, drops = self.cast.backbone.node.counters, self.cast.backbone.node.drops.counts
+        refused = drops["request_for_stranger"] + drops["request_unanswerable"]
+        seen_to = counters.answered + counters.routed + counters.beyond
+        if counters.requests != seen_to + refused + drops["request_rate"]:
+            self.violated(f"{counters.requests} REQUESTs, {seen_to} seen to, {refused} refused", host)
+        if refused > self._excused:
+            self.violated(f"{refused} REQUESTs refused, and only {self._excused} could not be passed on", host)
+
+
+def _refused(journal: Participant, requester: Participant) -> int:
+    counts = (one.application.client.drops.counts for one in (journal, requester))
+    return sum(count[reason] for count in counts for reason in REFUSALS)
+
+
+def _range(datagram: bytes) -> tuple[int, int]:
+    _, _, _, first_high, first_low, last_high, last_low = RANGE.unpack(datagram)
+    return first_high << 32 | first_low, last_high << 32 | last_low
+
+
+def _requester(forward: bytes) -> Address:
+    _, host, port, *_ = RANGE.unpack(forward)
+    return inet_ntoa(host), port

@@ -1,0 +1,279 @@
+"""What the scenarios of this wing have in common: a backbone and its clients, a workload, and what must hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from random import Random
+from typing import Any, ClassVar, NamedTuple
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import MalformedPacket, PublishQueueFull
+from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
+from fyrehose_twisted.fyrehose.events import Acknowledged as AckReceived
+from fyrehose_twisted.fyrehose.events import Delivered
+from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
+from fyrehose_twisted.fyrehose.simulation.invariants.access import Begins, Kept, NoneWasted, ToldAsSeen
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    Acknowledged,
+    Cast,
+    ExactlyOnce,
+    GoesOn,
+    InOrder,
+    Numbers,
+    OneContent,
+    Served,
+)
+from fyrehose_twisted.fyrehose.simulation.invariants.memory import Bounded
+from fyrehose_twisted.fyrehose.simulation.invariants.repair import Forwarded, NoNeedlessLoss
+from fyrehose_twisted.fyrehose.simulation.journal_hosts import Keeper
+from fyrehose_twisted.fyrehose.simulation.participants import BackboneHost, Participant
+from fyrehose_twisted.fyrehose.wire.codec import decode
+from fyrehose_twisted.fyrehose.wire.packets import Deliver, Dialect, Push
+from fyrehose_twisted.sim import mishaps
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.network import Network
+from fyrehose_twisted.sim.scenario import Scenario
+from fyrehose_twisted.sim.schedule import FaultSchedule
+
+SILENCE = 5.0
+"""Seconds before the last words: what is on its way arrives."""
+
+LAST_WORDS = 3
+"""Messages of each publisher once faults are over, so that everybody can know how far the stream goes."""
+
+
+RETRANSMIT = (0, 4_000, BackboneConfig().retransmit)
+"""Bytes that a backbone keeps to send again: nothing, a few dozen messages, or all."""
+
+
+class Role(NamedTuple):
+    """A client of a scenario."""
+
+    name: str
+    config: ClientConfig = ClientConfig()
+    publishes: bool = False
+    resumes: bool = False
+    begins: float = 0.0
+    keeps: bool = False
+    """Whether it keeps a durable journal."""
+    kept: int = 0
+    """How many durable journals are to have what it publishes."""
+
+
+RAW = ClientConfig(raw=True, outbox=OutboxConfig(raw=True))
+
+EVERYBODY = (
+    Role("subscriber", resumes=True),
+    Role("subscriber-v1", ClientConfig(dialect=Dialect.V1), resumes=True),
+    Role("subscriber-raw", ClientConfig(raw=True)),
+    Role("subscriber-small", ClientConfig(buffer_bytes=4_000, history_bytes=40_000), resumes=True),
+    Role("subscriber-forgetful", ClientConfig(journal=False)),
+    Role("publisher", publishes=True),
+    Role("publisher-v1", ClientConfig(dialect=Dialect.V1), publishes=True),
+    Role("publisher-only", ClientConfig(subscribe=False), publishes=True),
+    Role("publisher-raw", RAW, publishes=True),
+    Role("late-oldest", ClientConfig(start=Start.OLDEST), begins=200.0),
+    Role("late-numbered", ClientConfig(start=50), begins=250.0, resumes=True),
+    Role("late", begins=300.0),
+)
+
+
+class FyrehoseScenario(Scenario):
+    """Base of the wing's scenarios: one backbone, :attr:`roles`, a workload, and :meth:`mix` of faults.
+
+    :cvar messages: how many are published before the last words.
+    :cvar large: share of them that has up to 20,000 bytes; the others have about 20.
+    :cvar pauses: how often an application stops taking messages for a while.
+    :cvar fault_counts: fewest and most faults of a run.
+    :cvar secret: shared by the backbone and its clients, if there is one.
+    """
+
+    roles: ClassVar[Sequence[Role]] = EVERYBODY
+    messages: ClassVar[int] = 800
+    large: ClassVar[float] = 0.02
+    pauses: ClassVar[int] = 20
+    fault_counts: ClassVar[tuple[int, int]] = (25, 60)
+    secret: ClassVar[bytes | None] = None
+
+    backbone: BackboneHost
+    participants: list[Participant]
+
+    def build(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        self.backbone = BackboneHost(self.network, self.backbone_config(), self._rng())
+        self.participants = [self._participant(role, (f"10.0.1.{n}", 4_000)) for n, role in enumerate(self.roles, 1)]
+        self.publishers = [one for one, role in zip(self.participants, self.roles, strict=True) if role.publishes]
+        self._arrange_workload()
+        self.add_invariants(Cast(self.network, self.backbone, self.participants))
+
+    def backbone_config(self) -> BackboneConfig:
+        """Return what the backbone is told: in two runs of three it soon needs clients to answer REQUESTs."""
+        retransmit = Random(f"{self.seed}/retransmit").choice(RETRANSMIT)
+        return BackboneConfig(secret=self.secret, retransmit=retransmit)
+
+    def make_network(self, split_seed: int) -> Network:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        rng = Random(f"{self.seed}/link")
+        moment = rng.choice((0.001, 0.01, 0.05))
+        return Network(self.seed, self.make_link(rng), moment=moment, split=0.3, split_seed=split_seed)
+
+    def make_link(self, rng: Random) -> Link:
+        """Return what links are like without faults: in every other run nothing is lost or overtaken."""
+        bad = rng.random() < 0.5
+        return Link(
+            loss=bad * rng.uniform(0.0, 0.05),
+            duplication=bad * rng.uniform(0.0, 0.05),
+            delay=0.001,
+            jitter=bad * rng.uniform(0.0, 0.02),
+        )
+
+    def add_invariants(self, cast: Cast) -> None:
+        """Say what must hold."""
+        self.content: Numbers = OneContent(cast)
+        self.progress = GoesOn(cast, self.content)
+        for invariant in (
+            self.progress,  # The first to be checked: where nothing goes on, the others can only follow.
+            self.content,
+            InOrder(cast, self.content),
+            ExactlyOnce(cast),
+            Acknowledged(cast, self.content),
+            NoNeedlessLoss(cast),
+            Forwarded(cast),
+            Served(cast),
+            NoneWasted(cast),
+            Kept(cast, self.content),
+            ToldAsSeen(cast, self.content),
+            Begins(cast),
+            Bounded(cast),
+        ):
+            self.add_invariant(invariant)
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        kinds = self.mix()
+        count = rng.randint(*self.fault_counts) if kinds else 0
+        return FaultSchedule.draw(rng, count, until=self.duration - 30, kinds=kinds) if count else FaultSchedule()
+
+    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+        """Return how often which kind of fault is drawn."""
+        return ()
+
+    def finish(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        self.progress.begin()
+        for publisher in self.publishers:
+            for number in range(LAST_WORDS):
+                self.network.call_in(SILENCE + number, partial(self._publish, publisher, b"the last words"))
+        self.network.run(SILENCE + LAST_WORDS)
+
+    def settled(self) -> bool:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        return self.progress.unsettled() is None
+
+    def describe(self, thing: Any) -> str:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        match thing:
+            case bytes():
+                return _describe_packet(thing)
+            case Delivered(messages):
+                return f"Delivered {messages[0].sequence} to {messages[-1].sequence}, {len(messages)} messages"
+            case AckReceived(round_trip):
+                return f"Acknowledged after {round_trip:.6f} s"
+        return str(thing)
+
+    def digest(self) -> str:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        seen = [application.digest() for one in self.participants for application in one.applications]
+        return sha256(repr((sorted(self.content.truth.items()), seen)).encode()).hexdigest()
+
+    def statistics(self) -> Counter[str]:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        total: Counter[str] = Counter(numbered=len(self.content.truth))
+        for one in self.participants:
+            for application in one.applications:
+                counters = application.client.counters
+                total["handed over"] += application.handed.count
+                total["reported lost"] += application.lost.count
+                total["repaired"] += counters.repaired
+                total["repeats"] += counters.repeats
+                total["acknowledged"] += len(application.published)
+                total["unpublished"] += len(application.unpublished)
+        return total
+
+    # Workload
+
+    def _arrange_workload(self) -> None:
+        rng, network = self.rng, self.network
+        left = self.messages
+        while left > 0:
+            burst = min(left, rng.choice((1, 1, 1, 2, 5, 40)))
+            left -= burst
+            at, publisher = rng.uniform(5.0, self.duration), rng.choice(self.publishers)
+            for number in range(burst):
+                network.call_in(at + number * rng.choice((0.0, 0.001)), partial(self._publish, publisher, b""))
+        subscribers = [one for one in self.participants if one.config.subscribe]
+        for _ in range(self.pauses):
+            one, at = rng.choice(subscribers), rng.uniform(5.0, self.duration - 20)
+            network.call_in(at, partial(self.operate, one.host, "pause", lambda client, now: client.pause()))
+            network.call_in(
+                at + rng.uniform(0.1, 15.0),
+                partial(self.operate, one.host, "resume", lambda client, now: client.resume(now)),
+            )
+
+    def _publish(self, publisher: Participant, text: bytes) -> None:
+        # No two payloads are equal: without an envelope equal ones acknowledge each other.
+        payload = b"%s/%d %s" % (publisher.name.encode(), self.operations, text)
+        if self.rng.random() < self.large:
+            payload += bytes(self.rng.randrange(20_000))
+
+        def publish(client: Client, now: float) -> None:
+            try:
+                ticket = client.publish(payload, now, kept=publisher.kept)
+                publisher.application.payloads[ticket] = payload
+            except PublishQueueFull:
+                self.network.counts["refused to publish"] += 1
+
+        self.operate(publisher.host, f"publish {len(payload)} bytes", publish)
+
+    def _participant(self, role: Role, address: Address) -> Participant:
+        config = role.config
+        if self.secret is not None:
+            config = replace(config, secret=self.secret, address=address)
+        if role.keeps:
+            return Keeper(self.network, role.name, address, config, self._rng(), begins=role.begins)
+        participant = Participant(
+            self.network, role.name, address, config, self._rng(), resumes=role.resumes, begins=role.begins
+        )
+        participant.kept = role.kept
+        return participant
+
+    def _rng(self) -> Random:
+        return Random(self.rng.getrandbits(64))
+
+    @property
+    def _clients(self) -> list[str]:
+        return [one.name for one in self.participants]
+
+    @property
+    def _names(self) -> list[str]:
+        return ["backbone", *self._clients]
+
+
+def _describe_packet(datagram: bytes) -> str:
+    try:
+        packet = decode(datagram)
+    except MalformedPacket as error:
+        return f"{datagram[:16].hex()} ({error})"
+    kind = type(packet).__name__
+    name = "KEEPALIVE-ACK" if kind == "KeepaliveAck" else kind.upper()
+    match packet:
+        case Deliver(sequence, data):
+            return f"{name} {sequence} {data[-40:]!r}" if len(data) < 200 else f"{name} {sequence}, {len(data):,} bytes"
+        case Push(data=data):
+            return f"{name} {data[-40:]!r}" if len(data) < 200 else f"{name} {len(data):,} bytes"
+    return f"{name} {str(packet).removeprefix(kind)}"

@@ -1,0 +1,1 @@
+"""Packets of fyrehose and their codecs."""

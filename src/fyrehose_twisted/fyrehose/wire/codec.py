@@ -1,0 +1,204 @@
+"""Bytes to packets and back, one at a time (documents 000 and 001, packet diagrams).
+
+:mod:`fyrehose_twisted.fyrehose.wire.run_codec` holds the columnar form for many datagrams at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from socket import AF_INET, inet_ntoa, inet_pton
+
+from fyrehose_twisted.effects import Address, Datagram
+from fyrehose_twisted.errors import MalformedPacket, MessageTooLarge, UnencodableMessage
+from fyrehose_twisted.fyrehose.wire.extension import decode_extension, encode_extension
+from fyrehose_twisted.fyrehose.wire.packets import (
+    AGAIN,
+    CONFIRM,
+    MAX_DATA,
+    MAX_SEQUENCE,
+    TOKEN_SIZE,
+    Asked,
+    Deliver,
+    Dialect,
+    Forward,
+    Holds,
+    Keepalive,
+    KeepaliveAck,
+    Packet,
+    PacketType,
+    Push,
+    Request,
+    Status,
+)
+
+DATA_HEADER = struct.Struct(">BHHI")
+"""Type, LENGTH, and SEQUENCE as its high 16 and low 32 bits: DELIVER, and PUSH of version 2."""
+PUSH_V1_HEADER = struct.Struct(">BH")
+RANGE = struct.Struct(">B4sHHIHI")
+"""REQUEST and FORWARD: type, ADDR, PORT, FROM and TO, each number as high 16 and low 32 bits."""
+KEEPALIVE_V1 = struct.Struct(">B4sH")
+KEEPALIVE_V2 = struct.Struct(">B4sHHI16s")
+ACK_V2_SIZE = 17
+
+
+def encode(packet: Packet) -> bytes:
+    """Return the datagram for ``packet``.
+
+    :raises MessageTooLarge: if DATA is over 65,526 bytes.
+    :raises UnencodableMessage: if a field is out of its range.
+    """
+    match packet:
+        case Deliver(sequence, data):
+            return encode_deliver(sequence, data)
+        case Push(data, dialect, confirm, again):
+            return encode_push(data, dialect, confirm, again)
+        case Request(address, first, last):
+            return _encode_range(PacketType.REQUEST, address, first, last)
+        case Forward(address, first, last):
+            return _encode_range(PacketType.FORWARD, address, first, last)
+        case Keepalive(address, flags, token, dialect):
+            return _encode_keepalive(address, flags, token, dialect)
+        case KeepaliveAck(token):
+            if len(token) not in (0, TOKEN_SIZE):
+                raise UnencodableMessage(f"token of {len(token)} bytes; it must have 16, or none in version 1")
+            return bytes([PacketType.KEEPALIVE_ACK]) + token
+        case Holds() | Status() | Asked():
+            return encode_extension(packet)
+
+
+def encode_deliver(sequence: int, data: Datagram) -> bytes:
+    """Return a DELIVER; see :func:`encode` for what it raises."""
+    return _data_header(PacketType.DELIVER, len(data), sequence) + data
+
+
+def encode_push(data: Datagram, dialect: Dialect = Dialect.V2, confirm: bool = False, again: bool = False) -> bytes:
+    """Return a PUSH; see :func:`encode` for what it raises."""
+    return push_header(len(data), dialect, confirm, again) + data
+
+
+def push_header(size: int, dialect: Dialect, confirm: bool, again: bool = False) -> bytes:
+    """Return what comes before ``size`` bytes of DATA in a PUSH. :raises MessageTooLarge: if they do not fit."""
+    kind = PacketType.PUSH | CONFIRM * confirm | AGAIN * again
+    if dialect is Dialect.V2:
+        return _data_header(kind, size, 0)
+    if size > MAX_DATA:
+        raise MessageTooLarge(size, MAX_DATA)
+    return PUSH_V1_HEADER.pack(kind, size)
+
+
+def _data_header(kind: int, size: int, sequence: int) -> bytes:
+    if size > MAX_DATA:
+        raise MessageTooLarge(size, MAX_DATA)
+    if not 0 <= sequence <= MAX_SEQUENCE:
+        raise UnencodableMessage(f"sequence {sequence} is outside 0..{MAX_SEQUENCE}")
+    return DATA_HEADER.pack(kind, size, sequence >> 32, sequence & 0xFFFFFFFF)
+
+
+def _encode_range(kind: PacketType, address: Address, first: int, last: int) -> bytes:
+    if not 0 <= first <= last <= MAX_SEQUENCE:
+        raise UnencodableMessage(f"range {first}..{last} is empty or outside 0..{MAX_SEQUENCE}")
+    host, port = _pack_address(address)
+    return RANGE.pack(kind, host, port, first >> 32, first & 0xFFFFFFFF, last >> 32, last & 0xFFFFFFFF)
+
+
+def _encode_keepalive(address: Address, flags: int, token: bytes, dialect: Dialect) -> bytes:
+    host, port = _pack_address(address)
+    if dialect is Dialect.V1:
+        if flags or token.strip(b"\0"):
+            raise UnencodableMessage("a KEEPALIVE of version 1 has neither flags nor a token")
+        return KEEPALIVE_V1.pack(PacketType.KEEPALIVE, host, port)
+    if not 0 <= flags < 2**48:
+        raise UnencodableMessage(f"flags {flags:#x} do not fit 48 bits")
+    if len(token) != TOKEN_SIZE:
+        raise UnencodableMessage(f"token of {len(token)} bytes; it must have 16")
+    return KEEPALIVE_V2.pack(PacketType.KEEPALIVE, host, port, flags >> 32, flags & 0xFFFFFFFF, token)
+
+
+def _pack_address(address: Address) -> tuple[bytes, int]:
+    host, port = address
+    if not 0 <= port <= 65_535:
+        raise UnencodableMessage(f"port {port} is outside 0..65535")
+    try:
+        return inet_pton(AF_INET, host), port
+    except (OSError, ValueError):  # inet_aton would also take "127.1"
+        raise UnencodableMessage(f"{host!r} is not an IPv4 address in dotted form") from None
+
+
+def decode(datagram: Datagram, *, truncated: bool = False) -> Packet:
+    """Return the packet in ``datagram``.
+
+    :param truncated: the receive call reported that it cut the datagram. What is left can look whole, so it
+        is malformed, always.
+    :raises MalformedPacket: if it is none; never anything else.
+    """
+    if truncated:
+        raise MalformedPacket("truncated", f"datagram was cut to {len(datagram)} bytes on receipt")
+    if not datagram:
+        raise MalformedPacket("empty", "datagram of 0 bytes has no type")
+    match datagram[0]:
+        case PacketType.DELIVER:
+            return _decode_deliver(datagram)
+        case 0x02 | 0x42 | 0x82 | 0xC2:
+            return _decode_push(datagram)
+        case PacketType.REQUEST:
+            return Request(*_decode_range(datagram))
+        case PacketType.FORWARD:
+            return Forward(*_decode_range(datagram))
+        case PacketType.KEEPALIVE:
+            return _decode_keepalive(datagram)
+        case PacketType.KEEPALIVE_ACK:
+            if len(datagram) not in (1, ACK_V2_SIZE):
+                raise MalformedPacket("size", f"KEEPALIVE-ACK of {len(datagram)} bytes; it has 17, or 1 in version 1")
+            return KeepaliveAck(bytes(datagram[1:]))
+        case PacketType.EXTENSION:
+            return decode_extension(bytes(datagram))
+        case unknown:
+            raise MalformedPacket("unknown_type", f"type byte {unknown:#04x} is not one of the protocol's")
+
+
+def _decode_deliver(datagram: Datagram) -> Deliver:
+    if len(datagram) < DATA_HEADER.size:
+        raise MalformedPacket("size", f"DELIVER of {len(datagram)} bytes; its header alone has 9")
+    _, length, high, low = DATA_HEADER.unpack_from(datagram)
+    if length != len(datagram) - DATA_HEADER.size:
+        raise MalformedPacket("length", f"DELIVER says {length} bytes of DATA, {len(datagram) - DATA_HEADER.size} came")
+    if length > MAX_DATA:
+        raise MalformedPacket("length", f"DELIVER of {length} bytes of DATA is over {MAX_DATA}")
+    return Deliver(high << 32 | low, bytes(datagram[DATA_HEADER.size :]))
+
+
+def _decode_push(datagram: Datagram) -> Push:
+    size = len(datagram)
+    if size < PUSH_V1_HEADER.size:
+        raise MalformedPacket("size", f"PUSH of {size} bytes; its header alone has 9, or 3 in version 1")
+    kind, length = PUSH_V1_HEADER.unpack_from(datagram)
+    # A whole PUSH is never ambiguous: LENGTH can equal only one of the two remainders.
+    if length == size - DATA_HEADER.size:
+        dialect, start = Dialect.V2, DATA_HEADER.size
+    elif length == size - PUSH_V1_HEADER.size:
+        dialect, start = Dialect.V1, PUSH_V1_HEADER.size
+    else:
+        raise MalformedPacket("length", f"PUSH of {size} bytes says {length} bytes of DATA, which fits neither version")
+    if length > MAX_DATA:
+        raise MalformedPacket("length", f"PUSH of {length} bytes of DATA is over {MAX_DATA}")
+    return Push(bytes(datagram[start:]), dialect, bool(kind & CONFIRM), bool(kind & AGAIN))
+
+
+def _decode_range(datagram: Datagram) -> tuple[Address, int, int]:
+    if len(datagram) != RANGE.size:
+        raise MalformedPacket("size", f"{PacketType(datagram[0]).name} of {len(datagram)} bytes; it has {RANGE.size}")
+    _, host, port, first_high, first_low, last_high, last_low = RANGE.unpack(datagram)
+    first, last = first_high << 32 | first_low, last_high << 32 | last_low
+    if first > last:
+        raise MalformedPacket("range", f"{PacketType(datagram[0]).name} from {first} to {last} is empty")
+    return (inet_ntoa(host), port), first, last
+
+
+def _decode_keepalive(datagram: Datagram) -> Keepalive:
+    if len(datagram) == KEEPALIVE_V1.size:
+        _, host, port = KEEPALIVE_V1.unpack(datagram)
+        return Keepalive((inet_ntoa(host), port), token=b"", dialect=Dialect.V1)
+    if len(datagram) != KEEPALIVE_V2.size:
+        raise MalformedPacket("size", f"KEEPALIVE of {len(datagram)} bytes; it has 29, or 7 in version 1")
+    _, host, port, high, low, token = KEEPALIVE_V2.unpack(datagram)
+    return Keepalive((inet_ntoa(host), port), high << 32 | low, token)

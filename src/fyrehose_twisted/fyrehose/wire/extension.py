@@ -1,0 +1,114 @@
+"""The codec of the packets that this library adds to the documents' own; docs/protocol/fyrehose draws them.
+
+Each ends with a CRC-32 of what precedes it: what they say is acted on at once, without a second packet to confirm it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from enum import IntEnum
+
+from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
+from fyrehose_twisted.fyrehose.wire.packets import (
+    MAX_HOLDINGS,
+    MAX_SEQUENCE,
+    TOKEN_SIZE,
+    Asked,
+    Extension,
+    Holding,
+    Holds,
+    PacketType,
+    Status,
+)
+
+
+class Kind(IntEnum):
+    """The second byte of an extension."""
+
+    HOLDS = 1
+    STATUS = 2
+    ASKED = 3
+
+
+_HOLDS = struct.Struct(">BB16sQQQQ")
+_STATUS = struct.Struct(">BB16sQQ")
+_HOLDING = struct.Struct(">QQ")
+_ASKED = struct.Struct(">BB16sQQL")
+_CRC = struct.Struct(">L")
+_MOST_LEFT = 2**32 - 1
+
+
+def encode_extension(packet: Extension) -> bytes:
+    """Return the datagram for ``packet``. :raises UnencodableMessage: if a field is out of its range."""
+    body = _encode(packet)
+    return body + _CRC.pack(zlib.crc32(body))
+
+
+def _encode(packet: Extension) -> bytes:
+    if len(packet.token) != TOKEN_SIZE:
+        raise UnencodableMessage(f"token of {len(packet.token)} bytes; it must have {TOKEN_SIZE}")
+    match packet:
+        case Holds(token, oldest, holding, reached):
+            _check(oldest, *holding, reached)
+            return _HOLDS.pack(PacketType.EXTENSION, Kind.HOLDS, token, oldest, *holding, reached)
+        case Status(token, oldest, last, holdings):
+            if len(holdings) > MAX_HOLDINGS:
+                raise UnencodableMessage(f"{len(holdings)} journals do not fit a STATUS; it describes {MAX_HOLDINGS}")
+            _check(oldest, last, *(number for holding in holdings for number in holding))
+            head = _STATUS.pack(PacketType.EXTENSION, Kind.STATUS, token, oldest, last)
+            return head + b"".join(_HOLDING.pack(*holding) for holding in holdings)
+        case Asked(token, first, last, left):
+            _check(first, last)
+            return _ASKED.pack(PacketType.EXTENSION, Kind.ASKED, token, first, last, min(left, _MOST_LEFT))
+
+
+def decode_extension(datagram: bytes) -> Extension:
+    """Return the packet in ``datagram``, whose first byte has been read. :raises MalformedPacket: if it is none."""
+    body, kind = datagram[: -_CRC.size], datagram[1] if len(datagram) > 1 else 0
+    if kind not in list(Kind):
+        raise MalformedPacket("unknown_type", f"extension {kind:#04x} is not one of the protocol's")
+    if zlib.crc32(body) != int.from_bytes(datagram[-_CRC.size :]):
+        raise MalformedPacket("checksum", f"{Kind(kind).name} of {len(datagram)} bytes was damaged on its way")
+    return _decode(Kind(kind), body)
+
+
+def _decode(kind: Kind, datagram: bytes) -> Extension:
+    size = len(datagram)
+    match kind:
+        case Kind.HOLDS:
+            _check_size(kind, size, size == _HOLDS.size)
+            _, _, token, oldest, since, durable, reached = _HOLDS.unpack(datagram)
+            _check_numbers(oldest, since, durable, reached)
+            return Holds(token, oldest, Holding(since, durable), reached)
+        case Kind.STATUS:
+            more = size - _STATUS.size
+            _check_size(kind, size, 0 <= more <= MAX_HOLDINGS * _HOLDING.size and more % _HOLDING.size == 0)
+            _, _, token, oldest, last = _STATUS.unpack_from(datagram)
+            holdings = tuple(map(Holding._make, _HOLDING.iter_unpack(datagram[_STATUS.size :])))
+            _check_numbers(oldest, last, *(number for holding in holdings for number in holding))
+            return Status(token, oldest, last, holdings)
+        case Kind.ASKED:
+            _check_size(kind, size, size == _ASKED.size)
+            _, _, token, first, last, left = _ASKED.unpack(datagram)
+            _check_numbers(first, last)
+            if first > last:
+                raise MalformedPacket("range", f"ASKED from {first} to {last} is empty")
+            return Asked(token, first, last, left)
+
+
+def _check(*numbers: int) -> None:
+    for number in numbers:
+        if not 0 <= number <= MAX_SEQUENCE + 1:
+            raise UnencodableMessage(f"number {number} is outside 0..{MAX_SEQUENCE + 1}")
+
+
+def _check_numbers(*numbers: int) -> None:
+    highest = max(numbers)
+    if highest > MAX_SEQUENCE + 1:
+        raise MalformedPacket("range", f"extension with number {highest}, which is over {MAX_SEQUENCE}")
+
+
+def _check_size(kind: Kind, size: int, right: bool) -> None:
+    if not right:
+        raise MalformedPacket("size", f"{kind.name} of {size} bytes, which is no size that it can have")
