@@ -34,8 +34,8 @@ from freenet.report import print_beside, print_growth, print_million, print_swap
 from parcels.other_load import Busy, idle, share_of_others
 from race.machine import describe
 
-from fyrehose_twisted.freenet.experiments import Topology
-from fyrehose_twisted.freenet.experiments.study import GreedyStudy, study
+from fyrehose_twisted.experiments import Topology
+from fyrehose_twisted.experiments.measures.routing_stats import GreedyStudy, study
 from fyrehose_twisted.process.progress import ProgressBar
 
 PARTS = ("table", "growth", "million", "swap", "beside")

@@ -33,7 +33,7 @@ from freenet.figures import table
 from freenet.trees import KEYS, REPAIRS, SUBSCRIBERS, TREES, WAYS, Way, grow, measure_repair, measure_trees
 from race.machine import describe
 
-from fyrehose_twisted.freenet.experiments import Policy, Topology
+from fyrehose_twisted.experiments import Policy, Topology
 from fyrehose_twisted.process.progress import ProgressBar
 
 PARTS = ("reference", "repair", "speed", "growth")

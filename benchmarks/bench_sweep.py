@@ -24,10 +24,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from fyrehose_twisted.experiments.sweep.grid import Cell, Grid, make_grid
+from fyrehose_twisted.experiments.sweep.network import run_network
+from fyrehose_twisted.experiments.sweep.rows import TOOK, row_of
 from fyrehose_twisted.process.progress import ProgressBar
-from fyrehose_twisted.spark.experiments.grid import Cell, Grid, make_grid
-from fyrehose_twisted.spark.experiments.network import run_network
-from fyrehose_twisted.spark.experiments.rows import TOOK, row_of
 
 SIZES = {
     "small": {"n": 200, "keys": 2, "subscribers": 20, "replicas": 200},
@@ -64,8 +64,8 @@ def in_processes(cells: list[Cell], workers: int, rounds: int) -> list[Any]:
 
 def on_spark(cells: list[Cell], workers: int, rounds: int) -> list[Any]:
     """The same as a sweep does it, with what it writes."""
-    from fyrehose_twisted.spark.experiments.results import Results
-    from fyrehose_twisted.spark.experiments.sweep import sweep
+    from fyrehose_twisted.experiments.sweep.results import Results
+    from fyrehose_twisted.experiments.sweep.sweep import sweep
     from fyrehose_twisted.spark.session import make_session
 
     spark = make_session("sweep", f"local[{workers}]", {"spark.driver.memory": "1g"})

@@ -10,7 +10,7 @@ from math import hypot
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fyrehose_twisted.freenet.stream import TRANSITIONS, Phase
+from fyrehose_twisted.freenet.node.stream import TRANSITIONS, Phase
 from fyrehose_twisted.hydra import roles
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.parcels import modes

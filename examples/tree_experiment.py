@@ -15,9 +15,9 @@ import argparse
 from random import Random
 from statistics import mean
 
-from fyrehose_twisted.freenet.experiments import Policy, Topology, TreeExperiment
-from fyrehose_twisted.freenet.experiments.page import write_page
-from fyrehose_twisted.freenet.experiments.recording import Recording
+from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
+from fyrehose_twisted.experiments.report.page import write_page
+from fyrehose_twisted.experiments.report.trace_replay import Recording
 
 KEYS = 5
 SUBSCRIBERS = 50

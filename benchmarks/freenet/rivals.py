@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fyrehose_twisted.freenet.experiments import Topology
-from fyrehose_twisted.freenet.experiments.greedy import route
-from fyrehose_twisted.freenet.location import distance
+from fyrehose_twisted.experiments import Topology
+from fyrehose_twisted.experiments.topologies.greedy_routing import route
+from fyrehose_twisted.freenet.wire.location import distance
 
 # Whoever runs the benchmarks may have only some of them.
 with suppress(ImportError):

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from fyrehose_twisted.freenet.experiments import Policy, Topology, TreeExperiment
+from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
 
 KEYS, SUBSCRIBERS = 40, 100
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from fuzz.checks import check_stream
 from fuzz.seeds import draw
 from fyrehose_twisted.errors import MalformedPacket
-from fyrehose_twisted.freenet.codec import FreenetCodec
-from fyrehose_twisted.freenet.location import KEY_SIZE
-from fyrehose_twisted.freenet.messages import MAX_PACKET, NONCE_SIZE, PROOF_SIZE, Message
+from fyrehose_twisted.freenet.wire.codec import FreenetCodec
+from fyrehose_twisted.freenet.wire.location import KEY_SIZE
+from fyrehose_twisted.freenet.wire.messages import MAX_PACKET, NONCE_SIZE, PROOF_SIZE, Message
 
 CODEC = FreenetCodec()
 _uids, _places = st.integers(0, 2**64 - 1), st.floats(0, 1, exclude_max=True)

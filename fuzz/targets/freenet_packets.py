@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuzz.choices import Choices
-from fyrehose_twisted.freenet.messages import MAX_PACKET
-from fyrehose_twisted.freenet.packets import FAR, NUMBERS, Arrival, Packets, ahead, identity
+from fyrehose_twisted.freenet.node.packet_window import FAR, NUMBERS, Arrival, Packets, ahead, identity
+from fyrehose_twisted.freenet.wire.messages import MAX_PACKET
 
 KEPT = (1, 3, 40)
 

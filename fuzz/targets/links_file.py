@@ -11,7 +11,7 @@ import numpy as np
 
 from fuzz.checks import attempt, check_size
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.freenet.experiments.links_file import read_links, write_links
+from fyrehose_twisted.experiments.topologies.links_file import read_links, write_links
 
 NAMES = ("links.txt", "links.csv", "links.txt.gz", "links.csv.gz", "links.txt.gz")
 LONGEST = 8_192

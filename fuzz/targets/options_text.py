@@ -9,8 +9,8 @@ from twisted.internet.task import Clock
 
 from fuzz.checks import attempt, check_size
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.freenet.places import parse_peer
-from fyrehose_twisted.freenet.signing import parse_key
+from fyrehose_twisted.freenet.service.dialer import parse_peer
+from fyrehose_twisted.freenet.wire.signing import parse_key
 from fyrehose_twisted.fyrehose.service.client_tap import parse_start
 from fyrehose_twisted.fyrehose.wire.token import AddressList, parse_network
 from fyrehose_twisted.hydra.bots import parse_line

@@ -11,7 +11,7 @@ from typing import Any
 from fuzz.checks import attempt
 from fuzz.choices import Choices
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.freenet.state_file import StateFile as FreenetState
+from fyrehose_twisted.freenet.service.state_file import StateFile as FreenetState
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Mark
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile as BackboneState
 from fyrehose_twisted.fyrehose.wire.packets import Dialect

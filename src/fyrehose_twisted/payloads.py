@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fyrehose_twisted.freenet.signing import body
+from fyrehose_twisted.freenet.wire.signing import body
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAGIC, envelopes_of
 from fyrehose_twisted.hydra.lines import untag
 from fyrehose_twisted.journal.block import Block

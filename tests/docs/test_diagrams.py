@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fyrehose_twisted.freenet.stream import TRANSITIONS, Phase
+from fyrehose_twisted.freenet.node.stream import TRANSITIONS, Phase
 from fyrehose_twisted.hydra import roles
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.parcels import modes

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fyrehose_twisted.freenet import codec, config, members, messages, packets, policy, publishing, recent, searching
-from fyrehose_twisted.freenet.codec import Code, FreenetCodec
-from fyrehose_twisted.freenet.location import key_location
-from fyrehose_twisted.freenet.messages import Unsubscribe
-from fyrehose_twisted.freenet.service import MAX_NEIGHBOURS, REASONS
-from fyrehose_twisted.freenet.signing import MARK, MAX_BODY
-from fyrehose_twisted.freenet.tap import Options
+from fyrehose_twisted.freenet import config, policy
+from fyrehose_twisted.freenet.node import packet_window, publishing, recent, routing, tree
+from fyrehose_twisted.freenet.service.service import MAX_NEIGHBOURS, REASONS
+from fyrehose_twisted.freenet.service.tap import Options
+from fyrehose_twisted.freenet.wire import codec, messages
+from fyrehose_twisted.freenet.wire.codec import Code, FreenetCodec
+from fyrehose_twisted.freenet.wire.location import key_location
+from fyrehose_twisted.freenet.wire.messages import Unsubscribe
+from fyrehose_twisted.freenet.wire.signing import MARK, MAX_BODY
 
 ROOT = Path(__file__).resolve().parents[2]
 WING = ROOT / "src" / "fyrehose_twisted" / "freenet"
@@ -64,7 +66,7 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
         [MAX_NEIGHBOURS],
         [config.NodeConfig(0, 0, 0.0).greeting_timeout],
         [config.NodeConfig(0, 0, 0.0).max_greetings_per_host],
-        [searching.MAX_PARALLEL],
+        [routing.MAX_PARALLEL],
         [rules.max_waiting],
         [rules.max_waiting],
         [publishing.MAX_BACKLOG],
@@ -75,16 +77,16 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
         [rules.completion_timeout],
         [rules.hold],
         [rules.publish_timeout],
-        [members.REGROWTH],
+        [tree.REGROWTH],
         [rules.restart_interval],
         [rules.restart_interval],
         [rules.suspicion],
     ]
     assert [[float(number.replace(",", "")) for number in row] for row in told] == expected
-    assert f"{packets.FAR:,} ahead" in PROTOCOL
+    assert f"{packet_window.FAR:,} ahead" in PROTOCOL
     assert f"up to {publishing.TRIES} times" in PROTOCOL
     assert config.NodeConfig(0, 0, 0.0).max_neighbours == MAX_NEIGHBOURS
-    assert members.__doc__
+    assert tree.__doc__
 
 
 def test_what_is_counted_is_told() -> None:

@@ -15,9 +15,9 @@ import pytest
 from prometheus_client.registry import Collector
 from twisted.internet.task import Clock
 
-from fyrehose_twisted.freenet.metrics import FreenetCollector
-from fyrehose_twisted.freenet.state import NodeState as FreenetState
-from fyrehose_twisted.freenet.state import StreamState
+from fyrehose_twisted.freenet.node.status import NodeState as FreenetState
+from fyrehose_twisted.freenet.node.status import StreamState
+from fyrehose_twisted.freenet.service.metrics import FreenetCollector
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol
 from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientCollector

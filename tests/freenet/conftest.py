@@ -10,10 +10,13 @@ from typing import Any, TypeVar
 import pytest
 
 from fyrehose_twisted.effects import Write
-from fyrehose_twisted.freenet.codec import FreenetCodec
 from fyrehose_twisted.freenet.config import NodeConfig
-from fyrehose_twisted.freenet.location import key_location
-from fyrehose_twisted.freenet.messages import (
+from fyrehose_twisted.freenet.node.node import FreenetNode
+from fyrehose_twisted.freenet.node.stream import Stream
+from fyrehose_twisted.freenet.policy import Policy
+from fyrehose_twisted.freenet.wire.codec import FreenetCodec
+from fyrehose_twisted.freenet.wire.location import key_location
+from fyrehose_twisted.freenet.wire.messages import (
     NONE_SEEN,
     Message,
     RejectedLoop,
@@ -22,9 +25,6 @@ from fyrehose_twisted.freenet.messages import (
     SubscribeRequest,
     SubscribeSucceeded,
 )
-from fyrehose_twisted.freenet.node import FreenetNode
-from fyrehose_twisted.freenet.policy import Policy
-from fyrehose_twisted.freenet.stream import Stream
 
 KEY = bytes(20)
 Told = TypeVar("Told")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.freenet.events import Subscribed
-from fyrehose_twisted.freenet.messages import (
+from fyrehose_twisted.freenet.wire.messages import (
     Accepted,
     DataNotFound,
     RejectedBusy,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import MalformedPacket, RemoteError, UnencodableMessage
-from fyrehose_twisted.freenet.codec import MAX_FRAME, Code, FreenetCodec, FreenetDecoder
-from fyrehose_twisted.freenet.messages import (
+from fyrehose_twisted.freenet.wire.codec import MAX_FRAME, Code, FreenetCodec, FreenetDecoder
+from fyrehose_twisted.freenet.wire.messages import (
     MAX_DATA,
     MAX_HTL,
     MAX_PACKET,

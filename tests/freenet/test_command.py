@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.freenet.operate import describe_state, publish
-from fyrehose_twisted.freenet.signing import SigningKey, key_named, verify
+from fyrehose_twisted.freenet.cli.publish import describe_state, publish
+from fyrehose_twisted.freenet.wire.signing import SigningKey, key_named, verify
 
 KEY = key_named("news")
 STATE: dict[str, Any] = {

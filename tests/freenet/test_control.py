@@ -14,7 +14,6 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import PublishRefused, TooManyStreams
-from fyrehose_twisted.freenet.control import CHANGES, MAX_PUBLISHING, Control
 from fyrehose_twisted.freenet.events import (
     Attached,
     Dropped,
@@ -24,8 +23,9 @@ from fyrehose_twisted.freenet.events import (
     Subscribed,
     SubscribeFailed,
 )
-from fyrehose_twisted.freenet.listeners import StreamChange
-from fyrehose_twisted.freenet.signing import MARK
+from fyrehose_twisted.freenet.service.control import CHANGES, MAX_PUBLISHING, Control
+from fyrehose_twisted.freenet.service.observers import StreamChange
+from fyrehose_twisted.freenet.wire.signing import MARK
 from fyrehose_twisted.net.control.json_lines import MAX_QUESTION
 from fyrehose_twisted.net.control.server import MAX_CLIENTS, ControlFactory
 

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.freenet.experiments import Topology, greedy
-from fyrehose_twisted.freenet.experiments.greedy import apart, greedy_path, route
-from fyrehose_twisted.freenet.experiments.study import Figure, mean, quantile, share, study
-from fyrehose_twisted.freenet.location import distance
+from fyrehose_twisted.experiments import Topology
+from fyrehose_twisted.experiments.measures.routing_stats import Figure, mean, quantile, share, study
+from fyrehose_twisted.experiments.topologies import greedy_routing
+from fyrehose_twisted.experiments.topologies.greedy_routing import apart, greedy_path, route
+from fyrehose_twisted.freenet.wire.location import distance
 
 # Few of them, so that some are equally far from others, and neighbouring floats, whose distances differ by a rounding.
 places = st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.625, 0.875, 0.3, np.nextafter(0.3, 1), 0.1 + 0.2, 0.7, 0.9999]) | (
@@ -93,7 +94,7 @@ def test_it_makes_no_difference_how_many_are_looked_at_together(monkeypatch: pyt
     topology = Topology.kleinberg(300, 6, 2)
     sources, targets = np.divmod(np.arange(300 * 300), 300)
     at_once = route(topology, sources, targets)
-    monkeypatch.setattr(greedy, "_AT_ONCE", 37)
+    monkeypatch.setattr(greedy_routing, "_AT_ONCE", 37)
     by_few = route(topology, sources[:9_000], targets[:9_000])
     assert np.array_equal(by_few.hops, at_once.hops[:9_000])
     assert np.array_equal(by_few.last, at_once.last[:9_000])

@@ -10,7 +10,7 @@ from twisted.internet import reactor
 from twisted.logger import capturedLogs
 
 from fyrehose_twisted.freenet.events import Delivered, Missed, Packet, Renumbered
-from fyrehose_twisted.freenet.keeping import Keeping, PacketJournal, stream_of
+from fyrehose_twisted.freenet.service.storage import Keeping, PacketJournal, stream_of
 from fyrehose_twisted.journal.errors import JournalInUse
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import open_reader

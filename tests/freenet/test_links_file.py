@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.freenet.experiments import Topology
+from fyrehose_twisted.experiments import Topology
 
 
 @pytest.mark.parametrize("name", ["network.txt", "network.GZ", "network.txt.gz", "x.csv.txt"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.freenet.location import check_key, distance, is_location, key_location
+from fyrehose_twisted.freenet.wire.location import check_key, distance, is_location, key_location
 
 places = st.floats(0.0, 1.0, exclude_max=True)
 

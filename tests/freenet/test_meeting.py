@@ -9,8 +9,8 @@ from fyrehose_twisted.effects import Dial, HangUp, Peer
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.events import Complaint, NeighbourDown, NeighbourUp, Restarting
-from fyrehose_twisted.freenet.meeting import _proof
-from fyrehose_twisted.freenet.messages import (
+from fyrehose_twisted.freenet.node.peer_links import _proof
+from fyrehose_twisted.freenet.wire.messages import (
     Hello,
     Located,
     Message,

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from fyrehose_twisted.freenet.events import Dropped
-from fyrehose_twisted.freenet.messages import (
+from fyrehose_twisted.freenet.wire.messages import (
     Accepted,
     Dismissed,
     RejectedLoop,

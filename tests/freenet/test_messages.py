@@ -4,8 +4,8 @@ from typing import Any, get_args
 
 import pytest
 
-from fyrehose_twisted.freenet import messages
-from fyrehose_twisted.freenet.messages import Accepted, Hello, Message, Prove, RejectedLoop
+from fyrehose_twisted.freenet.wire import messages
+from fyrehose_twisted.freenet.wire.messages import Accepted, Hello, Message, Prove, RejectedLoop
 
 KINDS = [kind for kind in vars(messages).values() if isinstance(kind, type) and hasattr(kind, "_fields")]
 

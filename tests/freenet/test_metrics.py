@@ -8,9 +8,9 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from fyrehose_twisted.freenet.metrics import STREAMS, FreenetCollector
-from fyrehose_twisted.freenet.packets import NUMBERS
-from fyrehose_twisted.freenet.state import NodeState, StreamState
+from fyrehose_twisted.freenet.node.packet_window import NUMBERS
+from fyrehose_twisted.freenet.node.status import NodeState, StreamState
+from fyrehose_twisted.freenet.service.metrics import STREAMS, FreenetCollector
 
 
 def stream(key: int, **fields: Any) -> StreamState:

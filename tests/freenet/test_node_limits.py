@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from zope.interface.verify import verifyObject
 
-from fyrehose_twisted.freenet import packets, stream
 from fyrehose_twisted.freenet.config import NodeConfig
-from fyrehose_twisted.freenet.core import MANY_TIMERS
-from fyrehose_twisted.freenet.messages import DataNotFound, SubscribeRestarted, SubscribeSucceeded
-from fyrehose_twisted.freenet.node import FreenetNode
-from fyrehose_twisted.freenet.state import NeighbourState, StreamState
-from fyrehose_twisted.freenet.stream import Change, Phase, Stream
+from fyrehose_twisted.freenet.node import packet_window, stream
+from fyrehose_twisted.freenet.node.context import MANY_TIMERS
+from fyrehose_twisted.freenet.node.node import FreenetNode
+from fyrehose_twisted.freenet.node.status import NeighbourState, StreamState
+from fyrehose_twisted.freenet.node.stream import Change, Phase, Stream
+from fyrehose_twisted.freenet.wire.messages import DataNotFound, SubscribeRestarted, SubscribeSucceeded
 from fyrehose_twisted.interfaces import ILinkNode
 
 
@@ -77,7 +77,7 @@ def test_neighbours_that_do_not_come_back_are_forgotten(bench: Any) -> None:
 
 def test_numbers_that_jump_leave_nothing_behind(member: Any) -> None:
     for number in range(50):
-        member.give(1, number * (packets.FAR + 1))
+        member.give(1, number * (packet_window.FAR + 1))
     assert len(member.stream.packets) == 1
 
 

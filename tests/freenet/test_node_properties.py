@@ -11,7 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from fyrehose_twisted.errors import TooManyStreams
 from fyrehose_twisted.freenet.events import Delivered, NotPublished, Published
-from fyrehose_twisted.freenet.messages import (
+from fyrehose_twisted.freenet.node.routing import MAX_PARALLEL
+from fyrehose_twisted.freenet.node.stream import Phase
+from fyrehose_twisted.freenet.wire.messages import (
     MAX_PACKET,
     Accepted,
     BetterRoot,
@@ -36,8 +38,6 @@ from fyrehose_twisted.freenet.messages import (
     SubscribeSucceededNewRoot,
     Unsubscribe,
 )
-from fyrehose_twisted.freenet.searching import MAX_PARALLEL
-from fyrehose_twisted.freenet.stream import Phase
 
 KEYS = [bytes([number]) * 20 for number in range(4)]
 ANSWERS = (

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.freenet.events import Packet
-from fyrehose_twisted.freenet.messages import MAX_PACKET
-from fyrehose_twisted.freenet.packets import FAR, NUMBERS, Arrival, Packets, ahead, identity
+from fyrehose_twisted.freenet.node.packet_window import FAR, NUMBERS, Arrival, Packets, ahead, identity
+from fyrehose_twisted.freenet.wire.messages import MAX_PACKET
 
 
 class Naive:

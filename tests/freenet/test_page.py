@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.freenet.experiments import page as page_module
-from fyrehose_twisted.freenet.experiments.page import write_page
-from fyrehose_twisted.freenet.experiments.recording import Recording
-from fyrehose_twisted.freenet.location import key_location
+from fyrehose_twisted.experiments.report import page as page_module
+from fyrehose_twisted.experiments.report.page import write_page
+from fyrehose_twisted.experiments.report.trace_replay import Recording
+from fyrehose_twisted.freenet.wire.location import key_location
 
 DATA = Path(__file__).parent / "data"
 HOSTILE = "</script><SCRIPT>document.documentElement.dataset.pwned=1</script><!-- \u2028 \ud800 \" ' & @@DATA $x"

@@ -7,9 +7,18 @@ from typing import Any
 import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
-from fyrehose_twisted.freenet.core import Core
 from fyrehose_twisted.freenet.events import Published
-from fyrehose_twisted.freenet.invariants import (
+from fyrehose_twisted.freenet.node.context import Core
+from fyrehose_twisted.freenet.node.packet_window import Arrival, Packets
+from fyrehose_twisted.freenet.node.peer_links import Meeting
+from fyrehose_twisted.freenet.node.publishing import Publishing
+from fyrehose_twisted.freenet.node.recent import Recent
+from fyrehose_twisted.freenet.node.reparenting import Restarts
+from fyrehose_twisted.freenet.node.routing import Searching
+from fyrehose_twisted.freenet.node.stream import Stream
+from fyrehose_twisted.freenet.node.tree import Members
+from fyrehose_twisted.freenet.policy import Policy
+from fyrehose_twisted.freenet.simulation.invariants import (
     AnnouncedOnce,
     Arrives,
     Bounded,
@@ -22,17 +31,18 @@ from fyrehose_twisted.freenet.invariants import (
     OneTree,
     PublishedOnce,
 )
-from fyrehose_twisted.freenet.meeting import Meeting
-from fyrehose_twisted.freenet.members import Members
-from fyrehose_twisted.freenet.messages import Dismissed, RejectedLoop, SubscribeSucceeded
-from fyrehose_twisted.freenet.packets import Arrival, Packets
-from fyrehose_twisted.freenet.policy import Policy
-from fyrehose_twisted.freenet.publishing import Publishing
-from fyrehose_twisted.freenet.recent import Recent
-from fyrehose_twisted.freenet.restarting import Restarts
-from fyrehose_twisted.freenet.scenarios import Callers, Calm, Crowd, Deaths, Hints, Islands, Storm, Strangers, Swaps
-from fyrehose_twisted.freenet.searching import Searching
-from fyrehose_twisted.freenet.stream import Stream
+from fyrehose_twisted.freenet.simulation.scenarios import (
+    Callers,
+    Calm,
+    Crowd,
+    Deaths,
+    Hints,
+    Islands,
+    Storm,
+    Strangers,
+    Swaps,
+)
+from fyrehose_twisted.freenet.wire.messages import Dismissed, RejectedLoop, SubscribeSucceeded
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES
 
 

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull, UnencodableMessage
-from fyrehose_twisted.freenet import publishing as publishing_module
 from fyrehose_twisted.freenet.events import Delivered, Missed, NotPublished, Packet, Published, Renumbered
-from fyrehose_twisted.freenet.messages import (
+from fyrehose_twisted.freenet.node import publishing as publishing_module
+from fyrehose_twisted.freenet.node.packet_window import FAR, NUMBERS
+from fyrehose_twisted.freenet.wire.messages import (
     MAX_DATA,
     MAX_PACKET,
     Dismissed,
@@ -22,7 +23,6 @@ from fyrehose_twisted.freenet.messages import (
     SubscribeSucceeded,
     Unsubscribe,
 )
-from fyrehose_twisted.freenet.packets import FAR, NUMBERS
 
 
 def data(bench: Any, uid: int, number: int, what: bytes = b"x", key: bytes = bytes(20)) -> PublishData:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from fyrehose_twisted.freenet.recent import Recent
+from fyrehose_twisted.freenet.node.recent import Recent
 
 
 def test_a_uid_is_new_once() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.freenet.experiments.moment import Moment
-from fyrehose_twisted.freenet.experiments.recording import Recording
+from fyrehose_twisted.experiments.report.trace_replay import Recording
+from fyrehose_twisted.experiments.report.tree_state import Moment
 
 Entry = dict[str, Any]
 

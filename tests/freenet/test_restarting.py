@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.freenet.events import Attached, Dropped, Restarting, Subscribed
-from fyrehose_twisted.freenet.messages import (
+from fyrehose_twisted.freenet.node.routing import NEWS_DELAY
+from fyrehose_twisted.freenet.wire.messages import (
     Accepted,
     BetterRoot,
     DataNotFound,
@@ -22,7 +23,6 @@ from fyrehose_twisted.freenet.messages import (
     SubscribeSucceededNewRoot,
     Unsubscribe,
 )
-from fyrehose_twisted.freenet.searching import NEWS_DELAY
 
 
 @pytest.fixture

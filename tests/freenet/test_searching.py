@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError, LocalError, TooManyStreams
-from fyrehose_twisted.freenet import node as node_module
 from fyrehose_twisted.freenet.events import Attached, Delivered, Packet, Subscribed, SubscribeFailed
-from fyrehose_twisted.freenet.messages import (
+from fyrehose_twisted.freenet.node import node as node_module
+from fyrehose_twisted.freenet.wire.messages import (
     Accepted,
     DataNotFound,
     RejectedBusy,

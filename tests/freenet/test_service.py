@@ -27,14 +27,14 @@ from fyrehose_twisted.errors import (
     UnencodableMessage,
 )
 from fyrehose_twisted.freenet.events import Packet, Subscribed
-from fyrehose_twisted.freenet.keeping import Keeping
-from fyrehose_twisted.freenet.location import key_location
-from fyrehose_twisted.freenet.messages import Located, Ping
-from fyrehose_twisted.freenet.metrics import FreenetCollector
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
-from fyrehose_twisted.freenet.service import FreenetService
-from fyrehose_twisted.freenet.signing import SigningKey, body, key_named
+from fyrehose_twisted.freenet.service.metrics import FreenetCollector
+from fyrehose_twisted.freenet.service.service import FreenetService
+from fyrehose_twisted.freenet.service.storage import Keeping
+from fyrehose_twisted.freenet.wire.location import key_location
+from fyrehose_twisted.freenet.wire.messages import Located, Ping
+from fyrehose_twisted.freenet.wire.signing import SigningKey, body, key_named
 from fyrehose_twisted.interfaces import IFreenetListener
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.net.control.client import connect

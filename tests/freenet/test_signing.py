@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge
-from fyrehose_twisted.freenet import signing
-from fyrehose_twisted.freenet.messages import MAX_DATA, MAX_PACKET
-from fyrehose_twisted.freenet.signing import (
+from fyrehose_twisted.freenet.wire import signing
+from fyrehose_twisted.freenet.wire.messages import MAX_DATA, MAX_PACKET
+from fyrehose_twisted.freenet.wire.signing import (
     MARK,
     MAX_BODY,
     OVERHEAD,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.freenet.state_file import StateFile
+from fyrehose_twisted.freenet.service.state_file import StateFile
 
 
 def drawn() -> tuple[int, float]:

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.freenet.experiments.recording import Recording
-from fyrehose_twisted.freenet.experiments.svg import draw
+from fyrehose_twisted.experiments.report.svg import draw
+from fyrehose_twisted.experiments.report.trace_replay import Recording
 
 SVG = "{http://www.w3.org/2000/svg}"
 MOMENTS = (0.0, 1.5, 10.0, 30.0, 40.15, 40.5, 43.3, 56.0, 60.0, 105.0, 1e6)

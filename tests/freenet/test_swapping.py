@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
-from fyrehose_twisted.freenet.experiments import Topology, swapping
-from fyrehose_twisted.freenet.experiments.study import study
-from fyrehose_twisted.freenet.experiments.swapping import draw_attempts, swapped
-from fyrehose_twisted.freenet.location import distance
+from fyrehose_twisted.experiments import Topology
+from fyrehose_twisted.experiments.measures.routing_stats import study
+from fyrehose_twisted.experiments.topologies import location_swapping
+from fyrehose_twisted.experiments.topologies.location_swapping import draw_attempts, swapped
+from fyrehose_twisted.freenet.wire.location import distance
 
 
 def product(topology: Topology, locations: list[float], ones: tuple[int, ...]) -> float:
@@ -73,9 +74,9 @@ def test_it_makes_no_difference_how_many_are_made_at_once(topology: Topology, sp
         return topology.swap(3, seed, reset=0.1).locations.tolist()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(swapping, "_SPACE", 10**6)
+        patch.setattr(location_swapping, "_SPACE", 10**6)
         alone = found()
-        patch.setattr(swapping, "_SPACE", space)
+        patch.setattr(location_swapping, "_SPACE", space)
         assert found() == alone
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from twisted.python.usage import UsageError
 
-from fyrehose_twisted.freenet import tap
-from fyrehose_twisted.freenet.keeping import Keeping, stream_of
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
-from fyrehose_twisted.freenet.service import FreenetService
-from fyrehose_twisted.freenet.signing import key_named
+from fyrehose_twisted.freenet.service import tap
+from fyrehose_twisted.freenet.service.service import FreenetService
+from fyrehose_twisted.freenet.service.storage import Keeping, stream_of
+from fyrehose_twisted.freenet.wire.signing import key_named
 from fyrehose_twisted.journal.store import open_journal
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.freenet.experiments import Topology
-from fyrehose_twisted.freenet.location import is_location
+from fyrehose_twisted.experiments import Topology
+from fyrehose_twisted.freenet.wire.location import is_location
 
 seeds = st.integers(0, 2**32)
 

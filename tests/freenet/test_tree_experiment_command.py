@@ -16,11 +16,11 @@ from xml.etree import ElementTree
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
-from fyrehose_twisted.freenet.experiments import Policy, Topology, TreeExperiment
-from fyrehose_twisted.freenet.experiments.account import MEANINGS, Account
-from fyrehose_twisted.freenet.experiments.command import main
-from fyrehose_twisted.freenet.experiments.recording import Recording
-from fyrehose_twisted.freenet.experiments.trial import Course, Trial
+from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
+from fyrehose_twisted.experiments.cli import main
+from fyrehose_twisted.experiments.network.trial import Course, Trial
+from fyrehose_twisted.experiments.report.trace_replay import Recording
+from fyrehose_twisted.experiments.report.trial_report import MEANINGS, Account
 
 SMALL = ("--nodes", "120", "--subscribers", "20")
 

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow
 import pytest
 
-from fyrehose_twisted.spark.experiments.grid import Cell, make_grid
-from fyrehose_twisted.spark.experiments.results import Results
-from fyrehose_twisted.spark.experiments.rows import batch_of, row_of
+from fyrehose_twisted.experiments.sweep.grid import Cell, make_grid
+from fyrehose_twisted.experiments.sweep.results import Results
+from fyrehose_twisted.experiments.sweep.rows import batch_of, row_of
 
 pytestmark = pytest.mark.extended
 
-MAIN = "from fyrehose_twisted.spark.experiments.command import main; main()"
+MAIN = "from fyrehose_twisted.experiments.sweep.cli.parser import main; main()"
 NAME = "<script>alert(1)</script>"
 GRID: dict[str, Any] = {
     "replicas": 10,

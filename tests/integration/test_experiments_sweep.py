@@ -9,12 +9,12 @@ from time import monotonic, sleep
 import pyarrow
 import pytest
 
-from fyrehose_twisted.spark.experiments.grid import read_grid
-from fyrehose_twisted.spark.experiments.network import run_network
-from fyrehose_twisted.spark.experiments.results import Results
-from fyrehose_twisted.spark.experiments.rows import TOOK, batch_of, row_of
+from fyrehose_twisted.experiments.sweep.grid import read_grid
+from fyrehose_twisted.experiments.sweep.network import run_network
+from fyrehose_twisted.experiments.sweep.results import Results
+from fyrehose_twisted.experiments.sweep.rows import TOOK, batch_of, row_of
 
-MAIN = "from fyrehose_twisted.spark.experiments.command import main; main()"
+MAIN = "from fyrehose_twisted.experiments.sweep.cli.parser import main; main()"
 DEADLINE = 120.0
 GRID = """
 replicas = 10

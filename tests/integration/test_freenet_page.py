@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.freenet.experiments import Topology, TreeExperiment
-from fyrehose_twisted.freenet.experiments.moment import Moment
-from fyrehose_twisted.freenet.experiments.page import write_page
-from fyrehose_twisted.freenet.experiments.recording import Recording
+from fyrehose_twisted.experiments import Topology, TreeExperiment
+from fyrehose_twisted.experiments.report.page import write_page
+from fyrehose_twisted.experiments.report.trace_replay import Recording
+from fyrehose_twisted.experiments.report.tree_state import Moment
 
 pytestmark = pytest.mark.extended
 

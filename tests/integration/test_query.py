@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 import pytest
 from twisted.python.usage import UsageError
 
-from fyrehose_twisted.freenet import keeping as freenet
 from fyrehose_twisted.freenet.events import Delivered, Packet, Renumbered
-from fyrehose_twisted.freenet.signing import SigningKey
+from fyrehose_twisted.freenet.service import storage as freenet
+from fyrehose_twisted.freenet.wire.signing import SigningKey
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE
 from fyrehose_twisted.hydra.events import Missed, Received
 from fyrehose_twisted.hydra.keeping import LineJournal

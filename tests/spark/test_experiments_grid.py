@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments.sweep.cost import TASK_SECONDS, estimate, make_tasks, wave
+from fyrehose_twisted.experiments.sweep.grid import Grid, make_grid, read_grid
+from fyrehose_twisted.experiments.sweep.metrics import METRICS
+from fyrehose_twisted.experiments.sweep.settings import DEFAULTS, OF_POLICY, TOPOLOGIES, Settings
 from fyrehose_twisted.freenet.policy import Policy
-from fyrehose_twisted.spark.experiments.cost import TASK_SECONDS, estimate, make_tasks, wave
-from fyrehose_twisted.spark.experiments.grid import Grid, make_grid, read_grid
-from fyrehose_twisted.spark.experiments.metrics import METRICS
-from fyrehose_twisted.spark.experiments.settings import DEFAULTS, OF_POLICY, TOPOLOGIES, Settings
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "sweep.toml"

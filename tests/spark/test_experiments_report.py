@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.spark.experiments.command import main
-from fyrehose_twisted.spark.experiments.figures import LINES, faint, number, plot_of
-from fyrehose_twisted.spark.experiments.gathering import Gathered, gather
-from fyrehose_twisted.spark.experiments.grid import Cell, make_grid
-from fyrehose_twisted.spark.experiments.interval import interval, quantile
-from fyrehose_twisted.spark.experiments.page import render
-from fyrehose_twisted.spark.experiments.results import Results
-from fyrehose_twisted.spark.experiments.rows import batch_of, row_of
+from fyrehose_twisted.experiments.sweep.cli.parser import main
+from fyrehose_twisted.experiments.sweep.figures import LINES, faint, number, plot_of
+from fyrehose_twisted.experiments.sweep.grid import Cell, make_grid
+from fyrehose_twisted.experiments.sweep.interval import interval, quantile
+from fyrehose_twisted.experiments.sweep.page import render
+from fyrehose_twisted.experiments.sweep.results import Results
+from fyrehose_twisted.experiments.sweep.rows import batch_of, row_of
+from fyrehose_twisted.experiments.sweep.sweep_data import Gathered, gather
 
 GRID: dict[str, Any] = {
     "replicas": 8,

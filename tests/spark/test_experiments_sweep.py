@@ -16,16 +16,16 @@ import pyarrow.parquet as parquet
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError, StateFileError
-from fyrehose_twisted.spark.experiments import sweep_command
-from fyrehose_twisted.spark.experiments.command import main
-from fyrehose_twisted.spark.experiments.grid import Cell, Grid, make_grid
-from fyrehose_twisted.spark.experiments.metrics import METRICS, RENAMED
-from fyrehose_twisted.spark.experiments.network import make_topology, run_network
-from fyrehose_twisted.spark.experiments.results import Results
-from fyrehose_twisted.spark.experiments.rows import TOOK, RunNetwork, arrow_schema, batch_of, row_of
-from fyrehose_twisted.spark.experiments.settings import DEFAULTS
-from fyrehose_twisted.spark.experiments.sweep import count, sweep, unfinished
-from fyrehose_twisted.spark.experiments.sweep_command import _interruptible
+from fyrehose_twisted.experiments.sweep.cli import sweep as sweep_command
+from fyrehose_twisted.experiments.sweep.cli.parser import main
+from fyrehose_twisted.experiments.sweep.cli.sweep import _interruptible
+from fyrehose_twisted.experiments.sweep.grid import Cell, Grid, make_grid
+from fyrehose_twisted.experiments.sweep.metrics import METRICS, RENAMED
+from fyrehose_twisted.experiments.sweep.network import make_topology, run_network
+from fyrehose_twisted.experiments.sweep.results import Results
+from fyrehose_twisted.experiments.sweep.rows import TOOK, RunNetwork, arrow_schema, batch_of, row_of
+from fyrehose_twisted.experiments.sweep.settings import DEFAULTS
+from fyrehose_twisted.experiments.sweep.sweep import count, sweep, unfinished
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -288,7 +288,7 @@ def test_a_node_with_all_its_streams_refuses() -> None:
 def test_a_worker_loads_no_reactor() -> None:
     code = (
         "import sys; from pathlib import Path\n"
-        "from fyrehose_twisted.spark.experiments import grid, network, sweep\n"
+        "from fyrehose_twisted.experiments.sweep import grid, network, sweep\n"
         f"cell = grid.make_grid({SMALL | {'churn': 1.0}}, Path()).cell(0)\n"
         "network.run_network(cell)\n"
         "print('twisted.internet.reactor' in sys.modules, 'pyspark' in sys.modules)"

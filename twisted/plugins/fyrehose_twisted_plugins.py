@@ -39,7 +39,7 @@ hydra_node = ServiceMaker(
 
 freenet_node = ServiceMaker(
     "Freenet node",
-    "fyrehose_twisted.freenet.tap",
+    "fyrehose_twisted.freenet.service.tap",
     "Publish and subscribe to streams by key, over trees that grow by routing on a ring and heal by themselves.",
     "freenet-node",
 )

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.freenet.location import is_location
-from fyrehose_twisted.freenet.messages import MAX_UID
 from fyrehose_twisted.freenet.policy import Policy
+from fyrehose_twisted.freenet.wire.location import is_location
+from fyrehose_twisted.freenet.wire.messages import MAX_UID
 from fyrehose_twisted.process.secret import check_secret
 
 

@@ -12,7 +12,7 @@ class Packet(NamedTuple):
     number: int
     data: bytes
     """As it was on the wire; of a signed stream, with the signature: see
-    :func:`~fyrehose_twisted.freenet.signing.body`."""
+    :func:`~fyrehose_twisted.freenet.wire.signing.body`."""
 
 
 class Subscribed(NamedTuple):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.freenet.messages import MAX_HTL
+from fyrehose_twisted.freenet.wire.messages import MAX_HTL
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fyrehose_twisted.freenet.codec import FreenetCodec
-from fyrehose_twisted.freenet.messages import Message
+from fyrehose_twisted.freenet.wire.codec import FreenetCodec
+from fyrehose_twisted.freenet.wire.messages import Message
 from fyrehose_twisted.net.connection import Link, LinkLimits
 
 
@@ -21,9 +21,9 @@ class FreenetPeerProtocol(Link):
                 super().freenet_received([one for one in messages if not isinstance(one, ResubscribeRequest)])
 
     Given to an endpoint, it speaks the document without any node; the other end wants a
-    :class:`~fyrehose_twisted.freenet.messages.Hello` and a :class:`~fyrehose_twisted.freenet.messages.Prove` first.
+    :class:`~fyrehose_twisted.freenet.wire.messages.Hello` and a :class:`~fyrehose_twisted.freenet.wire.messages.Prove` first.
 
-    Messages are those of :mod:`~fyrehose_twisted.freenet.messages`. Bytes that are none of them end the connection.
+    Messages are those of :mod:`~fyrehose_twisted.freenet.wire.messages`. Bytes that are none of them end the connection.
 
     :param codec: how messages become bytes.
     """

@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.freenet.experiments import Policy, Topology, TreeExperiment
+from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
 
 KEY = bytes(20)
 Make = Callable[..., TreeExperiment]

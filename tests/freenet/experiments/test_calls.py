@@ -14,9 +14,9 @@ from fyrehose_twisted.errors import (
     PublishRefused,
     TooManyStreams,
 )
-from fyrehose_twisted.freenet.experiments import Policy, SubscriptionFailed, Topology, TreeExperiment
-from fyrehose_twisted.freenet.experiments.greedy import greedy_path
-from fyrehose_twisted.freenet.location import key_location
+from fyrehose_twisted.experiments import Policy, SubscriptionFailed, Topology, TreeExperiment
+from fyrehose_twisted.experiments.topologies.greedy_routing import greedy_path
+from fyrehose_twisted.freenet.wire.location import key_location
 
 KEY = bytes(20)
 """It lies at 0.714."""

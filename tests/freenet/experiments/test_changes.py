@@ -13,7 +13,7 @@ import pytest
 from fyrehose_twisted.errors import (
     OperationalError,
 )
-from fyrehose_twisted.freenet.experiments import Topology, TreeExperiment
+from fyrehose_twisted.experiments import Topology, TreeExperiment
 
 KEY = bytes(20)
 """It lies at 0.714."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.freenet.experiments import Policy, TreeExperiment
-from fyrehose_twisted.freenet.messages import SubscribeData
-from fyrehose_twisted.freenet.stream import Stream
+from fyrehose_twisted.experiments import Policy, TreeExperiment
+from fyrehose_twisted.freenet.node.stream import Stream
+from fyrehose_twisted.freenet.wire.messages import SubscribeData
 from fyrehose_twisted.sim.invariants import InvariantViolated
 
 KEY = bytes(20)

@@ -7,9 +7,9 @@ from math import isnan
 
 import pytest
 
+from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
 from fyrehose_twisted.freenet.events import Delivered, Packet, Published
-from fyrehose_twisted.freenet.experiments import Policy, Topology, TreeExperiment
-from fyrehose_twisted.freenet.messages import SubscribeData
+from fyrehose_twisted.freenet.wire.messages import SubscribeData
 from fyrehose_twisted.sim.invariants import InvariantViolated
 
 KEY = bytes(20)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.freenet.experiments import Policy, Topology, TreeExperiment
-from fyrehose_twisted.freenet.messages import Dismissed, ResubscribeRequest, SubscribeRequest
+from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
+from fyrehose_twisted.freenet.wire.messages import Dismissed, ResubscribeRequest, SubscribeRequest
 
 KEY = bytes(20)
 NODES = 150

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.freenet.experiments import Policy, Topology, TreeExperiment
-from fyrehose_twisted.freenet.experiments.recording import Recording
+from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
+from fyrehose_twisted.experiments.report.trace_replay import Recording
 
 KEY = bytes(20)
 HEX = KEY.hex()

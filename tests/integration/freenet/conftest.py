@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.freenet.signing import body, key_named
+from fyrehose_twisted.freenet.wire.signing import body, key_named
 from fyrehose_twisted.journal.reader import open_reader
 
 KEY = key_named("news")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.freenet.signing import key_named
+from fyrehose_twisted.freenet.wire.signing import key_named
 
 KEY = key_named("news")
 Run = Callable[..., Any]

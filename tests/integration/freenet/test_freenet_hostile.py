@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.freenet.codec import MAX_FRAME, FreenetCodec
-from fyrehose_twisted.freenet.location import key_location
-from fyrehose_twisted.freenet.messages import (
+from fyrehose_twisted.freenet.wire.codec import MAX_FRAME, FreenetCodec
+from fyrehose_twisted.freenet.wire.location import key_location
+from fyrehose_twisted.freenet.wire.messages import (
     BetterRoot,
     Dismissed,
     Hello,
@@ -32,7 +32,7 @@ from fyrehose_twisted.freenet.messages import (
     SubscribeSucceededNewRoot,
     Unsubscribe,
 )
-from fyrehose_twisted.freenet.signing import key_named
+from fyrehose_twisted.freenet.wire.signing import key_named
 
 pytestmark = pytest.mark.extended
 

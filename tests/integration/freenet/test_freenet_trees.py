@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.freenet.location import distance, key_location
-from fyrehose_twisted.freenet.signing import key_named
+from fyrehose_twisted.freenet.wire.location import distance, key_location
+from fyrehose_twisted.freenet.wire.signing import key_named
 
 KEY = key_named("news")
 

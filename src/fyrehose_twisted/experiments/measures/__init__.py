@@ -1,0 +1,1 @@
+"""Measurements of trees and of routing."""

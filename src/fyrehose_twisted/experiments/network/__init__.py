@@ -1,0 +1,1 @@
+"""Simulated networks of freenet nodes, and trials on them."""

@@ -1,0 +1,124 @@
+"""Nodes come and go, and locations are swapped."""
+
+from __future__ import annotations
+
+from math import log
+from random import Random
+from typing import TYPE_CHECKING
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments.network.network import World
+from fyrehose_twisted.freenet.wire.location import distance
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.experiments.network.experiment import TreeExperiment
+
+WALK = 10
+"""Hops of the walk that finds a partner for a swap."""
+NEAREST = 1e-12
+"""Shorter links count as this long, or one of length 0 would outweigh all others."""
+
+
+class Churn:
+    """Lets nodes die and come back. See
+    :meth:`~fyrehose_twisted.experiments.network.experiment.TreeExperiment.churn`."""
+
+    def __init__(self, experiment: TreeExperiment, world: World, rate: float, mean_life: float) -> None:
+        if not rate >= 0.0 or not mean_life > 0.0:
+            raise ConfigurationError(f"rate={rate!r}, mean_life={mean_life!r}: a rate is 0 or more, a life more than 0")
+        self._experiment = experiment
+        self._world = world
+        self._rng = Random(f"{experiment.seed}/churn")
+        self._death_rate = experiment.topology.n / mean_life
+        self._rate = rate
+        self._stopped = False
+        self._next_death()
+        if rate:
+            self._next_birth()
+
+    def stop(self) -> None:
+        """Let everybody be as they are."""
+        self._stopped = True
+
+    def _next_death(self) -> None:
+        world = self._world
+        world.call_at(world.now + self._rng.expovariate(self._death_rate), self._die)
+
+    def _next_birth(self) -> None:
+        world = self._world
+        world.call_at(world.now + self._rng.expovariate(self._rate), self._be_born)
+
+    def _die(self) -> None:
+        if self._stopped:
+            return
+        # Drawn among all, so that fewer die where fewer live.
+        node = self._rng.randrange(self._experiment.topology.n)
+        if self._experiment.is_up(node) and len(self._world.down) < self._experiment.topology.n - 1:
+            self._experiment.kill(node)
+        self._next_death()
+
+    def _be_born(self) -> None:
+        if self._stopped:
+            return
+        dead = sorted(self._world.down)
+        if dead:
+            self._experiment.restart(self._rng.choice(dead))
+        self._next_birth()
+
+
+class Swapping:
+    """Tries swaps of locations: somebody drawn, and whoever a random walk leads to from there, exchange theirs if their
+    links get shorter by that, and sometimes if they get longer.
+
+    :ivar tried: how often.
+    :ivar done: how often they did.
+    """
+
+    def __init__(self, experiment: TreeExperiment, world: World, rate: float) -> None:
+        if not rate > 0.0:
+            raise ConfigurationError(f"rate={rate!r}: a rate is more than 0")
+        self._experiment = experiment
+        self._world = world
+        self._rate = rate
+        self._rng = Random(f"{experiment.seed}/swapping")
+        self._stopped = False
+        self.tried = 0
+        self.done = 0
+        self._next()
+
+    def stop(self) -> None:
+        """Let everybody stay where they are."""
+        self._stopped = True
+
+    def _next(self) -> None:
+        world = self._world
+        world.call_at(world.now + self._rng.expovariate(self._rate), self._try)
+
+    def _try(self) -> None:
+        if self._stopped:
+            return
+        rng, world = self._rng, self._world
+        one = other = rng.randrange(self._experiment.topology.n)
+        for _ in range(WALK):
+            others = world.linked(other)
+            if not others or other in world.down:
+                break
+            other = rng.choice(others)
+        if one != other and one not in world.down and other not in world.down:
+            self.tried += 1
+            gain = self._length(one, other, swapped=False) - self._length(one, other, swapped=True)
+            if gain > 0.0 or rng.random() < 2.718281828459045**gain:
+                self.done += 1
+                self._experiment.swap(one, other)
+        self._next()
+
+    def _length(self, one: int, other: int, *, swapped: bool) -> float:
+        """Return the logarithm of the product of the lengths of both nodes' links."""
+        world, places = self._world, self._world.locations
+        total = 0.0
+        for node, partner in ((one, other), (other, one)):
+            place = places[partner if swapped else node]
+            for neighbour in world.linked(node):
+                if neighbour != partner:
+                    total += log(max(distance(place, places[neighbour]), NEAREST))
+        return total

@@ -1,0 +1,122 @@
+"""What the options of ``tree-experiment`` choose: a network, a policy, and numbers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from math import inf
+from typing import Any
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments.network.network import Latency
+from fyrehose_twisted.experiments.topologies.topology import Topology
+from fyrehose_twisted.freenet.policy import Policy
+
+TOPOLOGIES = ("kleinberg", "random", "ring", "swapped", "file")
+NODES = 1_000
+DEGREE = 10.0
+ROUNDS = 100
+
+
+def chosen_topology(options: argparse.Namespace) -> Topology:
+    """Return the network that options choose.
+
+    :raises ConfigurationError: if options do not go together, or there is no such network.
+    :raises OSError: if a file cannot be read.
+    """
+    name, *rest = options.topology
+    if name not in TOPOLOGIES:
+        raise ConfigurationError(f"--topology {name}: choose one of {', '.join(TOPOLOGIES)}")
+    if len(rest) != (name == "file"):
+        what = (
+            "wants one file with links: --topology file FILE"
+            if name == "file"
+            else f"stands alone, not before {rest[0]}"
+        )
+        raise ConfigurationError(f"--topology {name} {what}")
+    for option, where in (
+        ("nodes", TOPOLOGIES[:-1]),
+        ("degree", TOPOLOGIES[:-1]),
+        ("lattice", ("kleinberg", "swapped")),
+        ("rounds", ("swapped",)),
+    ):
+        if getattr(options, option) not in (None, False) and name not in where:
+            raise ConfigurationError(
+                f"--{option} means nothing with --topology {name}, only with {' and '.join(where)}"
+            )
+
+    if name == "file":
+        return Topology.from_file(rest[0], options.seed)
+    n = NODES if options.nodes is None else options.nodes
+    degree = DEGREE if options.degree is None else options.degree
+    if name == "random":
+        return Topology.random(n, degree, options.seed)
+    if name == "ring":
+        if degree % 2 or not 2 <= degree < n:
+            raise ConfigurationError(
+                f"--degree {degree:g}: in a ring it is even, half of it on either side, and less than --nodes {n}"
+            )
+        return Topology.ring(n, int(degree) // 2, options.seed)
+    made = Topology.kleinberg(n, degree, options.seed, options.lattice)
+    if name == "kleinberg":
+        return made
+    # Who has which location has nothing to do with the links until nodes swap.
+    drawn = Topology.random(n, 0, options.seed + 1).locations
+    edges, rounds = made.edges(), ROUNDS if options.rounds is None else options.rounds
+    return Topology.from_edges(edges, drawn, name=made.name).swap(rounds, options.seed)
+
+
+def chosen_policy(texts: Sequence[str]) -> Policy:
+    """Return the policy in which some values are others.
+
+    :param texts: each is ``NAME=VALUE``, or several of these with commas between.
+    :raises ConfigurationError: if there is no such name, or it cannot have such a value.
+    """
+    defaults: dict[str, Any] = {one.name: one.default for one in fields(Policy)}
+    chosen: dict[str, Any] = {}
+    for text in (part for given in texts for part in given.split(",")):
+        name, equals, value = text.partition("=")
+        if name not in defaults or not equals:
+            close = "".join(f"; did you mean {known}?" for known in get_close_matches(name, defaults, 1))
+            raise ConfigurationError(
+                f"--policy {text}: give NAME=VALUE, NAME being one of {', '.join(defaults)}{close}"
+            )
+        kind = type(defaults[name])
+        try:
+            chosen[name] = {"yes": True, "no": False}[value] if kind is bool else kind(value)
+        except (KeyError, ValueError):
+            wanted = {bool: "yes or no", int: "a whole number", float: "a number of seconds, or a chance"}[kind]
+            raise ConfigurationError(f"--policy {text}: {value!r} is not {wanted}") from None
+    return Policy(**chosen)
+
+
+def latency(text: str) -> Latency:
+    """Return seconds, or what draws them from a span. :raises argparse.ArgumentTypeError: if ``text`` is neither."""
+    low, colon, high = text.partition(":")
+    least = number(low)
+    if not colon:
+        return least
+    most = number(high)
+    if most < least:
+        raise argparse.ArgumentTypeError(f"{text!r}: write a span with the lower number first, such as 0.02:0.2")
+    return lambda one, other, rng: rng.uniform(least, most)
+
+
+def number(text: str) -> float:
+    """Return a number. :raises argparse.ArgumentTypeError: if it is below 0, or none."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = inf
+    if not 0.0 <= value < inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number that is 0 or more")
+    return value
+
+
+def whole(text: str) -> int:
+    """Return a whole number. :raises argparse.ArgumentTypeError: if it is below 0, or none."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > 30:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number; write it without separators")
+    return int(text)

@@ -1,0 +1,269 @@
+"""One moment of a tree as SVG: for papers, in colour and in black and white."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+from math import cos, inf, isnan, pi, sin
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments.report.trace_replay import Recording
+from fyrehose_twisted.experiments.report.tree_state import Moment
+from fyrehose_twisted.freenet.wire.location import key_location
+from fyrehose_twisted.wording import counted
+
+INK, SOFT, LINE, ADRIFT, WAITING, LINK = "#17202b", "#53606e", "#b7c0c9", "#c4122f", "#a65300", "#c3cbd3"
+RAMP = ((53, 21, 95), (58, 79, 154), (42, 120, 142), (31, 148, 117), (90, 154, 28))
+"""Colours of depths, from the root down; printed in grey they go from dark to light."""
+
+_MARGIN = 46.0
+_LINE = 19.0
+_SMALLEST, _LARGEST = 240, 10_000
+
+
+def draw(recording: Recording, key: bytes, t: float, *, width: int = 720, links: bool = False) -> str:
+    """Return an SVG document that shows a tree as it is ``t`` seconds after the start.
+
+    Nodes are at their locations on a ring, 0 at the top and clockwise from there. Each kind of node and edge has a
+    shape of its own, so colours are not needed. It has no scripts, refers to nothing, and is ASCII.
+
+    :param width: in pixels; the height follows from it.
+    :param links: whether the links between nodes are drawn as well, faintly.
+    :raises ConfigurationError: if the recording has no such stream, or ``t`` or ``width`` makes no sense.
+    """
+    if not 0.0 <= t < inf:
+        raise ConfigurationError(f"t={t!r}: a moment is 0 or more seconds after the start")
+    if not _SMALLEST <= width <= _LARGEST:
+        raise ConfigurationError(f"width={width!r} is outside {_SMALLEST} to {_LARGEST:,} pixels")
+    text = _Drawing(recording.state_at(key, t), key, float(width)).text(links)
+    return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
+class _Drawing:
+    def __init__(self, moment: Moment, key: bytes, width: float) -> None:
+        self._moment = moment
+        self._key = key
+        self._width = width
+        self._centre = width / 2
+        self._radius = width / 2 - _MARGIN
+        self._depths = moment.depths
+        self._deepest = max(self._depths.values(), default=0)
+        self._size = max(2.0, min(4.5, 2.9 * self._radius / max(1, len(moment.members))))
+        self._parents = set(moment.parents.values())
+
+    def text(self, links: bool) -> str:
+        legend, height = self._legend()
+        said = escape(self._said())
+        parts = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_number(self._width)} {_number(height)}" '
+            f'width="{_number(self._width)}" height="{_number(height)}" role="img" aria-label="{said}" '
+            'font-family="Helvetica, Arial, sans-serif" font-size="12">',
+            f"<title>{said}</title>",
+            f'<rect width="{_number(self._width)}" height="{_number(height)}" fill="#ffffff"/>',
+            self._ground(),
+            self._links() if links else "",
+            self._edges(),
+            self._nodes(),
+            legend,
+            "</svg>\n",
+        ]
+        return "\n".join(part for part in parts if part)
+
+    def _said(self) -> str:
+        moment = self._moment
+        alive = len(moment.subscribers - moment.down)
+        reach = "none" if isnan(moment.reach) else f"{moment.reach:.1%}"
+        return (
+            f"Key {self._key.hex()[:12]} after {moment.t:g} s: {counted(len(moment.members), 'member')}, "
+            f"{counted(alive, 'subscriber')}, {counted(len(moment.roots), 'root')}, "
+            f"{len(moment.adrift)} cut off, reach {reach}"
+        )
+
+    def _at(self, location: float, radius: float | None = None) -> tuple[float, float]:
+        angle = 2 * pi * location
+        away = self._radius if radius is None else radius
+        return self._centre + away * sin(angle), self._centre - away * cos(angle)
+
+    def _ground(self) -> str:
+        key = key_location(self._key)
+        parts = [
+            f'<circle cx="{_number(self._centre)}" cy="{_number(self._centre)}" r="{_number(self._radius)}" '
+            f'fill="none" stroke="{LINE}"/>'
+        ]
+        for tick in (0.0, 0.25, 0.5, 0.75):
+            if min(abs(tick - key), 1 - abs(tick - key)) > 0.035:
+                parts.append(self._label(f"{tick:g}", tick, SOFT))
+        angle = _number(360 * key)
+        x, y = self._at(key, self._radius + 7)
+        parts.append(
+            f'<path d="M0 0L-5 -11L5 -11Z" transform="translate({_number(x)} {_number(y)}) rotate({angle})" '
+            f'fill="{INK}"/>'
+        )
+        parts.append(self._label("key", key, INK))
+        return f'<g class="ground">{"".join(parts)}</g>'
+
+    def _label(self, text: str, location: float, colour: str) -> str:
+        # Words are wider than high, so beside the ring they need more room.
+        x, y = self._at(location, self._radius + 23 + 7 * abs(sin(2 * pi * location)))
+        return f'<text x="{_number(x)}" y="{_number(y + 4)}" text-anchor="middle" fill="{colour}">{text}</text>'
+
+    def _links(self) -> str:
+        paths = "".join(f'<path d="{self._curve(one, other)}"/>' for one, other in sorted(self._moment.links))
+        return f'<g class="links" fill="none" stroke="{LINK}" stroke-width="0.4">{paths}</g>'
+
+    def _edges(self) -> str:
+        parents = self._moment.parents
+        # The deepest first, so that what is near the root lies above; what is cut off above all.
+        order = sorted(parents, key=lambda node: (node not in self._depths, -self._depths.get(node, 0), node))
+        paths = []
+        for node in order:
+            depth = self._depths.get(node)
+            dashes = ' stroke-dasharray="5 3"' if depth is None else ""
+            paths.append(
+                f'<path class="edge" d="{self._curve(node, parents[node])}" stroke="{self._ink(node)}"{dashes}/>'
+            )
+        wide = max(0.7, min(1.5, 260 / max(1, len(parents))))
+        return f'<g class="edges" fill="none" stroke-width="{wide:.2f}">{"".join(paths)}</g>'
+
+    def _curve(self, node: int, parent: int) -> str:
+        """A curve that bends towards the centre; the farther apart its ends are, the nearer it comes."""
+        one, other = self._moment.locations[node], self._moment.locations[parent]
+        apart = (other - one + 0.5) % 1.0 - 0.5
+        bend = self._at(one + apart / 2, self._radius * (0.92 - 0.92 * (2 * abs(apart)) ** 0.6))
+        points = (self._at(one), bend, self._at(other))
+        start, middle, end = (f"{_number(x)} {_number(y)}" for x, y in points)
+        return f"M{start}Q{middle} {end}"
+
+    def _ink(self, node: int) -> str:
+        depth = self._depths.get(node)
+        return ADRIFT if depth is None else _depth_colour(depth, self._deepest)
+
+    def _nodes(self) -> str:
+        moment = self._moment
+        members = moment.members
+        shown = members | moment.subscribers | moment.down
+        marks = []
+        for node in sorted(range(len(moment.locations)), key=lambda node: (node in moment.roots, node in members)):
+            x, y = self._at(moment.locations[node])
+            if node not in shown:
+                marks.append(f'<circle cx="{_number(x)}" cy="{_number(y)}" r="1" fill="{LINE}"/>')
+            else:
+                marks.append(_placed(self._mark(node), x, y))
+        return f'<g class="nodes">{"".join(marks)}</g>'
+
+    def _mark(self, node: int) -> str:
+        moment, size = self._moment, self._size
+        if node in moment.down:
+            return _cross(size, ADRIFT if node in self._parents else SOFT)
+        if node not in moment.members:
+            return _triangle(size)
+        hollow = node not in moment.subscribers
+        if node in moment.roots:
+            return _diamond(size + 4, hollow=hollow)
+        mark = _disc(size, self._ink(node), hollow=hollow)
+        return mark + _halo(size + 3, ADRIFT) if node in moment.detached else mark
+
+    def _legend(self) -> tuple[str, float]:
+        """Return what explains the shapes that there are, and how high all of it is."""
+        moment = self._moment
+        alive = moment.members - moment.down
+        middle = _depth_colour(1, max(2, self._deepest))
+        entries: list[tuple[bool, str, Callable[[], str]]] = [
+            (bool(moment.roots), "root", lambda: _diamond(6.5, hollow=False)),
+            (bool(alive & moment.subscribers), "subscriber", lambda: _disc(4.0, middle, hollow=False)),
+            (bool(alive - moment.subscribers), "relay", lambda: _disc(4.0, middle, hollow=True)),
+            (
+                bool(moment.subscribers - moment.members - moment.down),
+                "subscriber without a parent",
+                lambda: _triangle(4.5),
+            ),
+            (
+                bool(moment.detached),
+                "looks for a parent",
+                lambda: _disc(3.5, ADRIFT, hollow=False) + _halo(6.5, ADRIFT),
+            ),
+            (
+                bool(moment.adrift),
+                "cut off from the root",
+                lambda: f'<path d="M-9 5Q0 -9 9 5" fill="none" stroke="{ADRIFT}" stroke-dasharray="5 3"/>',
+            ),
+            (bool(moment.down), "down", lambda: _cross(4.0, SOFT)),
+            (bool(moment.down & self._parents), "down, and not noticed below", lambda: _cross(4.5, ADRIFT)),
+            (self._deepest > 0, f"depth 0 to {self._deepest}", self._scale),
+        ]
+        parts, x, y = [], 12.0, self._width + 10
+        for there, text, mark in entries:
+            if not there:
+                continue
+            ahead = 58.0 if text.startswith("depth") else 14.0
+            wide = ahead + 6.4 * len(text) + 20
+            if x > 12.0 and x + wide > self._width:
+                x, y = 12.0, y + _LINE
+            start = x + (0 if text.startswith("depth") else 9)
+            parts.append(_placed(mark(), start, y))
+            parts.append(f'<text x="{_number(x + ahead + 8)}" y="{_number(y + 4)}" fill="{INK}">{text}</text>')
+            x += wide
+        said = self._said()
+        # Where the words of a line end is only estimated: fonts differ.
+        lines = _wrapped(said, max(20, int((self._width - 24) / 6.6)))
+        for line in lines:
+            y += _LINE
+            parts.append(f'<text x="12" y="{_number(y + 4)}" fill="{SOFT}">{escape(line)}</text>')
+        return f'<g class="legend">{"".join(parts)}</g>', y + 14
+
+    def _scale(self) -> str:
+        steps = min(self._deepest, 11)
+        wide = 54 / (steps + 1)
+        return "".join(
+            f'<rect x="{_number(index * wide)}" y="-4" width="{_number(wide)}" height="8" '
+            f'fill="{_depth_colour(index, steps)}"/>'
+            for index in range(steps + 1)
+        )
+
+
+def _wrapped(text: str, most: int) -> list[str]:
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > most:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
+
+
+def _placed(mark: str, x: float, y: float) -> str:
+    return f'<g transform="translate({_number(x)} {_number(y)})">{mark}</g>'
+
+
+def _disc(size: float, colour: str, *, hollow: bool) -> str:
+    fill = "#ffffff" if hollow else colour
+    return f'<circle r="{_number(size - 0.6)}" fill="{fill}" stroke="{colour}" stroke-width="1.3"/>'
+
+
+def _halo(size: float, colour: str) -> str:
+    return f'<circle r="{_number(size)}" fill="none" stroke="{colour}" stroke-width="1.3"/>'
+
+
+def _diamond(size: float, *, hollow: bool) -> str:
+    s, fill = _number(size), "#ffffff" if hollow else INK
+    return f'<path d="M0 -{s}L{s} 0L0 {s}L-{s} 0Z" fill="{fill}" stroke="{INK}" stroke-width="1.6"/>'
+
+
+def _cross(size: float, colour: str) -> str:
+    s = _number(size)
+    return f'<path d="M-{s} -{s}L{s} {s}M{s} -{s}L-{s} {s}" stroke="{colour}" stroke-width="1.5" fill="none"/>'
+
+
+def _triangle(size: float) -> str:
+    s, low = _number(size), _number(0.8 * size)
+    return f'<path d="M0 -{s}L{s} {low}L-{s} {low}Z" fill="{WAITING}"/>'
+
+
+def _depth_colour(depth: int, deepest: int) -> str:
+    place = min(depth / max(deepest, 1), 1.0) * (len(RAMP) - 1)
+    low = min(int(place), len(RAMP) - 2)
+    mixed = (round(a + (place - low) * (b - a)) for a, b in zip(RAMP[low], RAMP[low + 1], strict=True))
+    return "#" + "".join(f"{value:02x}" for value in mixed)
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")

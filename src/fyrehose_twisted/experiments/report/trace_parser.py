@@ -1,0 +1,192 @@
+"""The lines of a trace: what may stand in them, and what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+from fyrehose_twisted.freenet.wire.location import KEY_SIZE
+from fyrehose_twisted.freenet.wire.messages import MAX_PACKET
+
+OF_A_STREAM = {
+    "attached": "parent",
+    "root": None,
+    "detached": None,
+    "dropped": None,
+    "subscribed": None,
+    "unsubscribed": None,
+    "published": "number",
+    "delivered": "number",
+}
+"""Changes of a stream, each with the field that it has besides its key and its node."""
+
+OF_THE_NETWORK = {"down": None, "up": None, "moved": "location", "linked": "b", "unlinked": "b"}
+"""Changes of the network, which concern all streams, each with the field that it has besides its node.
+
+Who comes ``up`` may have ``kept`` (true) its streams: it was only cut off. Otherwise it has forgotten them.
+"""
+
+LONGEST = 1e9
+"""Seconds; no recording is longer."""
+
+_KEY = re.compile(rf"[0-9a-f]{{{2 * KEY_SIZE}}}")
+_NEEDS_A_LIVING_NODE = frozenset({"attached", "root", "detached", "published", "delivered"})
+
+
+class Change(NamedTuple):
+    """Something that happened; changes sort in the order of the trace."""
+
+    line: int
+    """Of the trace."""
+    t: float
+    """Seconds since the start."""
+    what: str
+    """A key of :data:`OF_A_STREAM` or of :data:`OF_THE_NETWORK`."""
+    node: int
+    value: int | float | None = None
+    """Parent of who is attached, number of a packet, location of who moved, other end of a link; of who comes up, 1 if
+    it has kept its streams."""
+
+
+class Reading:
+    """A trace of which some lines have been read.
+
+    :ivar seed: of the experiment; ``None`` if the trace does not say.
+    :ivar policy: what the nodes were told.
+    :ivar locations: of all nodes, at the start.
+    :ivar links: pairs of nodes, the lower number first, at the start.
+    :ivar network: changes of the network.
+    :ivar streams: changes of each stream, by key, in the order in which the keys appear.
+    :ivar t: when the last change was.
+    :raises ValueError: if the first line does not tell of a network.
+    """
+
+    def __init__(self, entry: dict[str, Any]) -> None:
+        if entry.get("what") != "network":
+            raise ValueError(f"what is {_shown(entry.get('what'))}: the first line has to tell of the network")
+        self.t = _time(entry.get("t"))
+        locations = entry.get("locations")
+        if not isinstance(locations, list) or not locations:
+            raise ValueError("locations is not a list of one location or more")
+        self.locations = tuple(_location(one) for one in locations)
+        links = entry.get("links")
+        if not isinstance(links, list) or not all(isinstance(link, list) and len(link) == 2 for link in links):
+            raise ValueError("links is not a list of pairs of nodes")
+        self.links = frozenset(self._link(one, other) for one, other in links)
+        self.seed = entry.get("seed")
+        if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
+            raise ValueError(f"seed is {_shown(self.seed)}, not a whole number")
+        self.policy = entry.get("policy", {})
+        if not isinstance(self.policy, dict):
+            raise ValueError(f"policy is {_shown(self.policy)}, not an object")
+        self.network: list[Change] = []
+        self.streams: dict[bytes, list[Change]] = {}
+        self._down: dict[int, float] = {}
+
+    def add(self, line: int, entry: dict[str, Any]) -> None:
+        """Add a further line; ``line`` is its number.
+
+        :raises ValueError: if it is malformed, impossible or out of order.
+        """
+        what = entry.get("what")
+        if not isinstance(what, str) or not (what in OF_A_STREAM or what in OF_THE_NETWORK):
+            known = ", ".join([*OF_A_STREAM, *OF_THE_NETWORK])
+            raise ValueError(f"what is {_shown(what)}; after the first line it is one of {known}")
+        t = _time(entry.get("t"))
+        if t < self.t:
+            raise ValueError(f"t is {t}, but {self.t} came before; a trace is in order of time")
+        self.t = t
+        if what in OF_THE_NETWORK:
+            self._add_to_network(line, t, what, entry)
+            return
+        node = self._node("node", entry.get("node"))
+        if what in _NEEDS_A_LIVING_NODE and node in self._down:
+            raise ValueError(f"node {node} is {what}, but is down since {self._down[node]} s")
+        name = OF_A_STREAM[what]
+        value = None
+        if name == "parent":
+            value = self._node(name, entry.get(name))
+            if value == node:
+                raise ValueError(f"node {node} is its own parent")
+        elif name == "number":
+            value = _packet(entry.get(name))
+        key = _key(entry.get("key"))
+        self.streams.setdefault(key, []).append(Change(line, t, what, node, value))
+
+    def _add_to_network(self, line: int, t: float, what: str, entry: dict[str, Any]) -> None:
+        value: int | float | None = None
+        if OF_THE_NETWORK[what] == "b":
+            node, value = self._link(entry.get("a"), entry.get("b"))
+        else:
+            node = self._node("node", entry.get("node"))
+        if what == "down":
+            self._down.setdefault(node, t)
+        elif what == "up":
+            self._down.pop(node, None)
+            value = _kept(entry.get("kept", False))
+        elif what == "moved":
+            value = _location(entry.get("location"))
+        self.network.append(Change(line, t, what, node, value))
+
+    def _link(self, one: object, other: object) -> tuple[int, int]:
+        low, high = sorted((self._node("a", one), self._node("b", other)))
+        if low == high:
+            raise ValueError(f"node {low} is linked to itself")
+        return low, high
+
+    def _node(self, name: str, value: object) -> int:
+        count = len(self.locations)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
+            raise ValueError(f"{name} is {_shown(value)}; the nodes are 0 to {count - 1}")
+        return value
+
+
+def parse(line: str) -> dict[str, Any]:
+    """Return the object on a line.
+
+    :raises ValueError: if there is none.
+    :raises RecursionError: if it is nested too deeply.
+    """
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(entry, dict):
+        raise ValueError("not an object")
+    return entry
+
+
+def _time(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST:
+        raise ValueError(f"t is {_shown(value)}, not a time from 0 to {LONGEST:.0f} s")
+    return float(value)
+
+
+def _location(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"location {_shown(value)}: it goes from 0 up to, but not including, 1")
+    return float(value)
+
+
+def _packet(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_PACKET:
+        raise ValueError(f"number is {_shown(value)}, not that of a packet")
+    return value
+
+
+def _kept(value: object) -> int:
+    if not isinstance(value, bool):
+        raise ValueError(f"kept is {_shown(value)}, neither true nor false")
+    return int(value)
+
+
+def _key(value: object) -> bytes:
+    if not isinstance(value, str) or not _KEY.fullmatch(value):
+        raise ValueError(f"key is {_shown(value)}, not {2 * KEY_SIZE} hexadecimal digits in lower case")
+    return bytes.fromhex(value)
+
+
+def _shown(value: object) -> str:
+    text = "missing" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

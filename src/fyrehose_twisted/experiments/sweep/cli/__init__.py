@@ -1,0 +1,1 @@
+"""The ``fyrehose-experiments`` command."""

@@ -1,0 +1,64 @@
+"""The ``fyrehose-experiments`` command: sweeps over many networks, and their report."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from fyrehose_twisted.spark.errors import one_line
+
+IMPOSSIBLE = 3
+"""Exit status if something could not be done; 1 says that networks of a sweep failed."""
+
+INTERRUPTED = "interrupted; the same command goes on where it was"
+
+PARTS = ("sweep_command", "report_command")
+"""Modules that add a command each."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(IMPOSSIBLE, f"fyrehose-experiments: {message}; see {self.prog} --help\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and exit: 0 for success, 1 for networks that failed, 3 for all that could not be done."""
+    if sys.stderr is None:  # Closed by whoever started us; print() would take standard output instead.
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    options = _parser().parse_args(arguments)
+    try:
+        status = options.run(options)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = _complain(INTERRUPTED)
+    except BrokenPipeError:
+        # Nobody reads what we print any more, and Python would say so again when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = IMPOSSIBLE
+    except Exception as error:
+        # A session that is left because of an interrupt may fail to stop.
+        line = INTERRUPTED if isinstance(error.__context__, KeyboardInterrupt) else one_line(error)
+        if line is None:
+            raise
+        status = _complain(line)
+    sys.exit(status)
+
+
+def _complain(problem: object) -> int:
+    print(f"fyrehose-experiments: {problem}", file=sys.stderr)
+    return IMPOSSIBLE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="fyrehose-experiments",
+        description="Sweep over many networks in which trees grow by routing, and show what came out.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for part in PARTS:
+        import_module(f"fyrehose_twisted.experiments.sweep.{part}").add_parser(commands)
+    return parser

@@ -1,0 +1,162 @@
+"""``fyrehose-experiments sweep``: simulate the networks of a grid."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments.sweep.cost import WAVE_SECONDS, estimate
+from fyrehose_twisted.experiments.sweep.grid import Grid, read_grid
+from fyrehose_twisted.spark.session import require_spark, session_options, spark_session
+from fyrehose_twisted.wording import counted
+
+DESCRIPTION = (
+    "Simulate all networks that a file describes, on Spark. Called again with the same directory, it goes on where it"
+    " was. Status 0: all is well; 1: networks failed or broke an invariant, and their rows say how; 3: it could not be"
+    " done."
+)
+FAILED = 1
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "sweep", help="Simulate the networks of a grid.", description=DESCRIPTION
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="the grid, in TOML")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="write the table there [the name of FILE, without .toml]"
+    )
+    parser.add_argument("--workers", type=_count, metavar="N", help="use so many cores of this machine [all]")
+    parser.add_argument(
+        "--wave",
+        type=_seconds,
+        default=WAVE_SECONDS,
+        metavar="SECONDS",
+        help="write what was done so often, about; it is what is lost if the sweep is killed [%(default)g]",
+    )
+    parser.add_argument("--retry", action="store_true", help="simulate networks that failed once more")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done")
+    session_options(parser)
+    # So that one sees whether it was given.
+    parser.set_defaults(run=run, master=None)
+    return parser
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command and return its exit status.
+
+    :raises ConfigurationError: if the grid is not possible, or the directory belongs to something else.
+    :raises OperationalError: if the directory cannot be used.
+    """
+    from fyrehose_twisted.experiments.sweep.results import Results
+    from fyrehose_twisted.experiments.sweep.sweep import count, sweep, unfinished, versions
+
+    if options.workers and options.master:
+        raise ConfigurationError("--workers is about this machine; --master says how many another has")
+    grid = read_grid(options.file)
+    if options.dry_run:
+        print("\n".join(_described(grid, options.workers)))
+        return 0
+    require_spark()  # Before anything is written.
+    options.master = options.master or f"local[{options.workers or '*'}]"
+    out: Path = options.out or options.file.with_suffix("")
+    if out.exists() and not out.is_dir():
+        raise ConfigurationError(f"{out} is not a directory; name one with --out")
+    results = Results(out)
+    with results.writing(grid, versions()) as news:
+        for line in news:
+            print(f"fyrehose-experiments: {line}", file=sys.stderr)
+        again = results.forget_errors() if options.retry else 0
+        cells = unfinished(grid, results)
+        began = time.monotonic()
+        if cells:
+            with spark_session("fyrehose sweep", options) as spark, _interruptible():
+                began = time.monotonic()
+                sweep(spark, cells, results, quiet=options.quiet, wave_seconds=options.wave)
+        seconds = time.monotonic() - began
+        there = count(results)
+    rate = f", {len(cells) / seconds:,.3g} a second" if cells else ""
+    print(
+        f"{counted(there.networks, 'network')}: {there.networks - len(cells):,} were there,"
+        f" {len(cells):,} simulated in {seconds:,.1f} s{f' ({again:,} of them again)' if again else ''}{rate};"
+        f" {there.failed:,} failed, {there.violated:,} broke an invariant. Table: {results.table}"
+    )
+    return FAILED if there.failed or there.violated else 0
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGINT raise KeyboardInterrupt, as it does without Spark.
+
+    Spark's handler asks Java first to cancel what it does, over a connection that is in use, and raises what comes of
+    that.
+    """
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        # Py4J logs a stack for each call that is cut short by this; the command ends now.
+        logging.disable()
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _described(grid: Grid, workers: int | None) -> list[str]:
+    """Return lines that say what a sweep would do."""
+    lines = []
+    for part in grid.parts:
+        lines.append(f"grid {part.name}" if part.name else "grid")
+        width = max(map(len, part.axes), default=0)
+        lines += [f"  {name:<{width}}  {', '.join(map(_text, values))}" for name, values in part.axes.items()]
+        lines.append(f"  {counted(len(part.combinations), 'cell')} of {counted(grid.replicas, 'replica')}")
+    total = sum(map(estimate, grid.cells()))
+    cores = workers or os.cpu_count() or 1
+    lines.append(
+        f"{counted(len(grid), 'network')}, about {_long(total)} on one core, {_long(total / cores)} on {cores};"
+        f" seed {grid.seed}"
+    )
+    return lines
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _long(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size * 2:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:,.1f} s"
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 2**31:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return seconds

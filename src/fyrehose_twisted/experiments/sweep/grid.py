@@ -1,0 +1,234 @@
+"""The grid of a sweep, as a file describes it: settings with one value or several, and all their combinations.
+
+::
+
+    seed = 7
+    replicas = 20
+
+    n = [1000, 10000]
+    accept = ["root", "own"]
+
+    [[grid]]
+    name = "trees"
+
+    [[grid]]
+    name = "repair"
+    kill = [0.1, 0.3]
+
+What stands outside of a ``[[grid]]`` holds for each. Without one, all that is the only grid.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from hashlib import sha256
+from itertools import product
+from json import dumps
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments.sweep.settings import DEFAULTS, Settings, Value, typed
+
+MAX_NETWORKS = 1_000_000
+"""A sweep has at most so many networks."""
+
+_HEAD = ("seed", "replicas", "grid")
+
+
+class Seeds(NamedTuple):
+    """Seeds of one network, each from 0 to 2**63 - 1."""
+
+    topology: int
+    swapping: int
+    experiment: int
+    choices: int
+
+
+class Cell(NamedTuple):
+    """One network: a combination of settings, and which of its replicas.
+
+    :ivar grid: the name of the grid that it is in, or ``""``.
+    :ivar number: which combination, from 0, over all grids of the file.
+    :ivar replica: from 0.
+    :ivar root: the seed of the sweep.
+    """
+
+    grid: str
+    number: int
+    replica: int
+    root: int
+    settings: Settings
+
+    def seeds(self) -> Seeds:
+        """Return its seeds. They depend on nothing else than the seed of the sweep, the number and the replica."""
+        state = np.random.SeedSequence(self.root, spawn_key=(self.number, self.replica)).generate_state(4, np.uint64)
+        return Seeds(*(int(one) >> 1 for one in state))
+
+
+@dataclass(frozen=True)
+class Part:
+    """All combinations of some values.
+
+    :ivar axes: the values of each setting that was given, in the order of :data:`DEFAULTS`.
+    :ivar combinations: the settings that come of them; the last axis changes fastest.
+    """
+
+    name: str
+    axes: Mapping[str, tuple[Value, ...]]
+    combinations: tuple[Settings, ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All networks of a sweep.
+
+    :ivar seed: from which those of all networks come.
+    :ivar replicas: networks of each combination.
+    :ivar files: the digest of each file that it names, by its path.
+    """
+
+    seed: int
+    replicas: int
+    parts: tuple[Part, ...]
+    files: Mapping[str, str]
+
+    @cached_property
+    def combinations(self) -> tuple[tuple[str, Settings], ...]:
+        """The combinations of all grids, each with the name of its grid."""
+        return tuple((part.name, one) for part in self.parts for one in part.combinations)
+
+    def __len__(self) -> int:
+        return len(self.combinations) * self.replicas
+
+    def cells(self) -> Iterator[Cell]:
+        """Yield all networks, the replicas of a combination one after another."""
+        return map(self.cell, range(len(self)))
+
+    def cell(self, place: int) -> Cell:
+        """Return the network that comes after ``place`` others."""
+        number, replica = divmod(place, self.replicas)
+        name, settings = self.combinations[number]
+        return Cell(name, number, replica, self.seed, settings)
+
+    def digest(self) -> str:
+        """Return what only grids with the same networks have; one that only has more replicas has the same."""
+        # Of a file counts what is in it, not where it is.
+        cells = [
+            [name, settings.values() | {"file": self.files.get(settings.file, "")}]
+            for name, settings in self.combinations
+        ]
+        text = dumps([self.seed, cells], sort_keys=True)
+        return sha256(text.encode()).hexdigest()
+
+
+def read_grid(path: Path) -> Grid:
+    """Read the grid of a file.
+
+    :raises ConfigurationError: if something in it is not possible; the setting is named.
+    :raises OSError: if it cannot be read.
+    """
+    try:
+        said = tomllib.loads(path.read_bytes().decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{path} is no TOML: {error}") from None
+    try:
+        return make_grid(said, path.parent)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+
+
+def make_grid(said: Mapping[str, Any], directory: Path) -> Grid:
+    """Return the grid that is said so.
+
+    :param directory: where files are that are named without a directory.
+    :raises ConfigurationError: if something is not possible.
+    """
+    seed, replicas = (_count(name, said.get(name, 1), least) for name, least in (("seed", 0), ("replicas", 1)))
+    common = {name: value for name, value in said.items() if name not in _HEAD}
+    tables = said.get("grid", [{}])
+    if not isinstance(tables, list) or not tables or not all(isinstance(one, dict) for one in tables):
+        raise ConfigurationError("grid: write [[grid]] above each grid, with two brackets on either side")
+    files: dict[Path, _File] = {}
+    parts: list[Part] = []
+    for number, table in enumerate(tables):
+        name = table.get("name", "")
+        if not isinstance(name, str) or (len(tables) > 1 and not name):
+            raise ConfigurationError(f"[[grid]] number {number + 1} needs a name, such as name = 'trees'")
+        if name in [part.name for part in parts]:
+            raise ConfigurationError(f"two [[grid]] have the name {name!r}; give each its own")
+        own = {key: value for key, value in table.items() if key != "name"}
+        try:
+            axes = _axes(common | own)
+            if prod(map(len, axes.values())) * replicas > MAX_NETWORKS:
+                raise ConfigurationError(f"it has more than {MAX_NETWORKS:,} networks")
+            parts.append(Part(name, axes, tuple(_combinations(axes, directory, files))))
+        except ConfigurationError as error:
+            raise ConfigurationError(f"[[grid]] {name!r}: {error}" if name else str(error)) from None
+    grid = Grid(seed, replicas, tuple(parts), {str(path): one.digest for path, one in files.items()})
+    if len(grid) > MAX_NETWORKS:
+        raise ConfigurationError(f"it has more than {MAX_NETWORKS:,} networks")
+    return grid
+
+
+def _axes(said: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
+    for name in said:
+        if name not in DEFAULTS:
+            close = get_close_matches(name, [*DEFAULTS, *_HEAD], 1, 0.5)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join([*_HEAD, *DEFAULTS])}"
+            raise ConfigurationError(f"there is no setting {name!r}; {hint}")
+    axes: dict[str, tuple[Value, ...]] = {}
+    for name in DEFAULTS:
+        if name not in said:
+            continue
+        values = said[name] if isinstance(said[name], list) else [said[name]]
+        if not values:
+            raise ConfigurationError(f"{name}=[]: give it one value at least, or leave it out")
+        axes[name] = tuple(typed(name, value) for value in values)
+        if len(set(axes[name])) < len(values):
+            raise ConfigurationError(f"{name}={said[name]!r}: a value is there twice; replicas = N repeats networks")
+    return axes
+
+
+class _File(NamedTuple):
+    digest: str
+    n: int
+    degree: float
+
+
+def _combinations(axes: Mapping[str, Sequence[Value]], directory: Path, files: dict[Path, _File]) -> Iterator[Settings]:
+    for values in product(*axes.values()):
+        given = dict(zip(axes, values, strict=True))
+        if given.get("topology") == "file" and given.get("file"):
+            for name in ("n", "degree"):
+                if name in given:
+                    said = f"{name}={given[name]!r} means nothing with topology='file'"
+                    raise ConfigurationError(f"{said}: the file says it; give others a [[grid]] of their own")
+            path = (directory / str(given["file"])).resolve()
+            if path not in files:
+                files[path] = _read(path)
+            given |= {"file": str(path), "n": files[path].n, "degree": files[path].degree}
+        yield Settings.of(given)
+
+
+def _read(path: Path) -> _File:
+    from fyrehose_twisted.experiments.topologies.topology import Topology
+
+    try:
+        topology = Topology.from_file(path)
+        return _File(sha256(path.read_bytes()).hexdigest(), topology.n, 2 * topology.links / topology.n)
+    except OSError as error:
+        raise ConfigurationError(f"file={str(path)!r}: {error.strerror}") from None
+
+
+def _count(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
+        raise ConfigurationError(f"{name}={value!r}: it has to be one whole number from {least}")
+    return value

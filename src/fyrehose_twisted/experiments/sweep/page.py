@@ -1,0 +1,172 @@
+"""The page of a sweep: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from plotly.offline import get_plotlyjs
+
+from fyrehose_twisted.experiments.sweep.figures import faint, number, plot_of
+from fyrehose_twisted.experiments.sweep.metrics import METRICS
+from fyrehose_twisted.experiments.sweep.settings import DEFAULTS
+from fyrehose_twisted.experiments.sweep.sweep_data import Gathered, Panel, Part, text
+from fyrehose_twisted.spark.report.style import DARK, SERIES, Plot
+from fyrehose_twisted.wording import counted
+
+TOLD = 10
+"""At most so many kinds of errors are shown."""
+COLUMNS = ("networks", "mean", "95 % from", "to", "lowest", "highest")
+
+
+class _Page(Template):
+    # CSS and script have both $ and single @.
+    delimiter = "@@"
+
+
+def write_page(found: Gathered, out: Path, title: str, now: datetime) -> None:
+    """Write the page. It takes the place of what was there only when it is complete.
+
+    :param now: when it is made, in UTC.
+    :raises OSError: if it cannot be written.
+    """
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            # Names of files may have bytes that are no text.
+            file.write(render(found, title, now).encode("utf-8", "replace"))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, out)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def render(found: Gathered, title: str, now: datetime) -> str:
+    """Return the page. Nothing that comes from data can become markup or script."""
+    sections, plots = [_verdict(found)], []
+    for index, part in enumerate(found.parts):
+        made = [plot_of(panel, part, f"{panel.metric}-{index}") for panel in part.panels]
+        plots += made
+        sections += _part(part, found.replicas, made)
+    figures = {plot.name: json.loads(plot.figure.to_json()) for plot in plots}
+    dark = DARK | {faint(colour): faint(colour, dark=True) for colour in SERIES}
+    data = json.dumps({"figures": figures, "dark": dark}, separators=(",", ":")).replace("<", "\\u003c")
+    template = files("fyrehose_twisted.spark.report").joinpath("page.html").read_text("utf-8")
+    body = f"<header><h1>{escape(title)}</h1></header>\n<main>\n{''.join(sections)}</main>\n{_footer(found, now)}"
+    return _Page(template).substitute(TITLE=escape(title), BODY=body, FIGURES=data, PLOTLY=get_plotlyjs())
+
+
+def _verdict(found: Gathered) -> str:
+    failed, violated = found.errors.total(), found.violations.total()
+    wanted = sum(part.wanted for part in found.parts)
+    several = f" in {len(found.parts)} grids" if len(found.parts) > 1 else ""
+    level = "divergence" if violated else "losses" if failed else "good"
+    headline = f"{counted(found.networks, 'network')}{several}"
+    sentences = [f"{counted(found.replicas, 'replica')} of each cell, from seed {found.seed}."]
+    if found.conditions:
+        sentences.append(f"Only those with {' and '.join(found.conditions)}.")
+    elif found.networks < wanted:
+        level = "unknown" if level == "good" else level
+        sentences.append(f"{wanted - found.networks:,} of {wanted:,} are not simulated yet.")
+    sentences.append(f"They kept a core busy for {number(found.took)} s.")
+    sentences.append(f"{failed:,} failed; in {violated:,} an invariant was broken." if failed or violated else
+                     "None failed, and no invariant was broken.")  # fmt: skip
+    items = _told(found.violations, "broke an invariant") + _told(found.errors, "failed")
+    return (
+        f'<section class="card verdict {level}" id="verdict" aria-labelledby="headline">'
+        f'<h2 id="headline">{escape(headline)}</h2><p>{escape(" ".join(sentences))}</p>{_list(items)}</section>\n'
+    )
+
+
+def _told(said: Counter[str], what: str) -> list[str]:
+    items = [f"{counted(count, 'network')} {what}: {one}" for one, count in said.most_common(TOLD)]
+    rest = sum(said.values()) - sum(count for _, count in said.most_common(TOLD))
+    return items + ([f"{counted(rest, 'network')} {what} in other ways"] if rest else [])
+
+
+def _part(part: Part, replicas: int, plots: Sequence[Plot]) -> list[str]:
+    title = f"Grid {part.name}" if part.name else "The grid"
+    others = ", ".join(
+        f"{name}={text(value)}" for name, value in DEFAULTS.items() if name not in part.axes and value != ""
+    )
+    note = f"{counted(part.networks, 'network')} of {part.wanted:,}. Lines go over {part.axis}."
+    rows = [[f"{name}", ", ".join(map(text, values))] for name, values in part.axes.items()]
+    sections = [f"<h2>{escape(title)}</h2>\n", _table(f"grid-{title}", "Settings", note, ("setting", "values"), rows)]
+    sections.append(
+        f'<details class="soft"><summary>All else is as it is by default</summary>{escape(others)}</details>\n'
+    )
+    for panel, plot in zip(part.panels, plots, strict=True):
+        sections += [_figure(plot), _numbers(panel, part, plot.name)]
+    if part.unmeasured:
+        names = ", ".join(METRICS[name].title.lower() for name in part.unmeasured)
+        sections.append(f'<p class="soft">There was nothing to measure for: {escape(names)}.</p>\n')
+    return sections
+
+
+def _numbers(panel: Panel, part: Part, name: str) -> str:
+    rows = []
+    for series in panel.series:
+        settings = [text(value) for value in series.settings.values()]
+        for at, said in series.points:
+            values = [number(one) for one in (said.mean, said.low, said.high, said.least, said.most)]
+            rows.append([*settings, text(at), f"{said.networks:,}", *values])
+    metric = METRICS[panel.metric]
+    title = f"{metric.title}, in numbers"
+    columns = (*part.varying, panel.axis, *COLUMNS)
+    return _table(f"{name}-numbers", title, metric.unit, columns, rows, words=len(part.varying) + 1)
+
+
+def _table(
+    name: str, title: str, note: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int | None = None
+) -> str:
+    """Return a table of which the first columns, ``words`` of them, are words and the others numbers."""
+    kinds = ["" if words is None or index < words else ' class="number"' for index in range(len(columns))]
+    head = "".join(f'<th scope="col"{kind}>{escape(one)}</th>' for one, kind in zip(columns, kinds, strict=True))
+    body = "".join(f"<tr>{''.join(map(_cell, row, kinds))}</tr>\n" for row in rows)
+    small = f" <small>{escape(note)}</small>" if note else ""
+    return (
+        f'<div class="table" role="region" tabindex="0" aria-label="{escape(title)}"><table id="{escape(name)}">'
+        f"<caption>{escape(title)}{small}</caption><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>\n"
+    )
+
+
+def _cell(value: str, kind: str) -> str:
+    kind = kind or (' class="text"' if len(value) > 24 else "")
+    return f"<td{kind}><bdi>{escape(value)}</bdi></td>"
+
+
+def _figure(plot: Plot) -> str:
+    title, caption = escape(plot.title), escape(plot.caption)
+    keys = "".join(
+        f'<li><button type="button" aria-pressed="true" data-group="{escape(key.group)}">'
+        f'<i style="--swatch:{key.colour};--swatch-dark:{DARK[key.colour]}"></i>'
+        f"<bdi>{escape(key.text)}</bdi></button></li>"
+        for key in plot.legend
+    )
+    legend = f'<ul class="legend" aria-label="What is shown">{keys}</ul>' if len(plot.legend) > 1 else ""
+    height = int(plot.figure.layout.height)
+    return (
+        f'<figure class="card" id="{escape(plot.name)}"><h3>{title}</h3>{legend}'
+        f'<div class="plot" data-figure="{escape(plot.name)}" role="img" aria-label="{title}. {caption}" '
+        f'style="min-height:{height}px"></div><figcaption>{caption}</figcaption></figure>\n'
+    )
+
+
+def _footer(found: Gathered, now: datetime) -> str:
+    made = ", ".join(f"{name} {one}" for name, one in found.versions.items())
+    said = f"Made {now:%Y-%m-%d %H:%M:%S} UTC from {found.where}, which was simulated by {made}."
+    return f"<footer><p>{escape(said)}</p></footer>"
+
+
+def _list(items: Iterable[str]) -> str:
+    listed = "".join(f"<li>{escape(item)}</li>" for item in items)
+    return f"<ul>{listed}</ul>" if listed else ""

@@ -1,0 +1,210 @@
+"""The directory of a sweep: a manifest, and a table to which each wave adds a directory."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from fyrehose_twisted.errors import ConfigurationError, OperationalError, StateFileError
+from fyrehose_twisted.experiments.sweep.grid import Grid
+from fyrehose_twisted.experiments.sweep.rows import ERROR, KEYS, arrow_schema
+
+MANIFEST, NETWORKS, LOCK = "sweep.json", "networks", ".lock"
+FORMAT = 1
+
+_WAVE = re.compile(r"wave=(\d{5,})")
+
+
+class Results:
+    """What a sweep has found so far.
+
+    Waves are ``networks/wave=00000`` and so on, in Parquet. Whatever kills a sweep, a wave is there as a whole, or not
+    at all.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._networks = directory / NETWORKS
+
+    @property
+    def table(self) -> str:
+        """The directory of the table."""
+        return str(self._networks)
+
+    @contextmanager
+    def writing(self, grid: Grid, versions: Mapping[str, str]) -> Iterator[list[str]]:
+        """Let nobody else write for the time of the block, and take away what an earlier one has left unfinished.
+
+        Yields what the user has to know: each version that is another one than before.
+
+        :param versions: of what the numbers depend on.
+        :raises ConfigurationError: if the directory belongs to another grid, or to something else.
+        :raises StateFileError: if a sweep writes to it now.
+        :raises OSError: if it cannot be written to.
+        """
+        before = self._check(grid)
+        self._networks.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StateFileError(f"{self.directory}: another sweep writes there; wait until it has ended") from None
+            for left in self._networks.glob(".wave-*"):
+                shutil.rmtree(left)
+            known = before.get("versions", {})
+            news = [
+                f"{name} is {now} here; earlier rows in {self.directory} are of {known[name]}"
+                for name, now in versions.items()
+                if known.get(name, now) != now
+            ]
+            self._write_manifest(grid, before, versions)
+            yield news
+        finally:
+            os.close(descriptor)
+
+    def manifest(self) -> dict[str, Any]:
+        """Return what the manifest says.
+
+        :raises ConfigurationError: if there is none, or it is none of ours.
+        """
+        path = self.directory / MANIFEST
+        try:
+            said = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            raise ConfigurationError(f"{self.directory} holds no sweep: there is no {MANIFEST}") from None
+        except ValueError:
+            said = None
+        if not isinstance(said, dict) or said.get("format") != FORMAT:
+            raise ConfigurationError(f"{path} is not the manifest of a sweep of this version; name another directory")
+        return said
+
+    def finished(self) -> set[tuple[int, int]]:
+        """Return the cell and the replica of each network that has a row."""
+        found = self.read([])
+        return set(zip(*(found.column(name).to_pylist() for name in KEYS), strict=True))
+
+    def read(self, columns: Sequence[str] | None = None) -> Any:
+        """Return the table, or some columns of it beside those of the keys, in the order of networks.
+
+        :raises OperationalError: if a file cannot be read.
+        """
+        import pyarrow
+        import pyarrow.parquet as parquet
+
+        schema = arrow_schema()
+        names = schema.names if columns is None else [*KEYS, *(name for name in columns if name not in KEYS)]
+        wanted = pyarrow.schema([schema.field(name) for name in names])
+        tables = []
+        for path in self._waves():
+            try:
+                found = [parquet.ParquetFile(part).read(wanted.names) for part in sorted(path.glob("*.parquet"))]
+            except (OSError, pyarrow.ArrowInvalid) as error:
+                raise OperationalError(f"{path} cannot be read: {error}; remove it, and it is done again") from error
+            for table in found:
+                missing = set(wanted.names).difference(table.schema.names)
+                if missing:
+                    raise OperationalError(
+                        f"{path} has no column {min(missing)}: another version has written it; read it with that one,"
+                        " or sweep into another directory"
+                    )
+            tables += found
+        whole = pyarrow.concat_tables(tables) if tables else wanted.empty_table()
+        return whole.sort_by([(name, "ascending") for name in KEYS])
+
+    def add(self, table: Any) -> None:
+        """Add a wave. When this returns, it is on the disk."""
+        waves = self._waves()
+        number = int(waves[-1].name.partition("=")[2]) + 1 if waves else 0
+        partial = self._networks / f".wave-{number:05}"
+        partial.mkdir()
+        _write(partial / "part-0.parquet", table)
+        _sync(partial)
+        partial.rename(self._networks / f"wave={number:05}")
+        _sync(self._networks)
+
+    def forget_errors(self) -> int:
+        """Take away the rows of networks that failed, and return how many there were."""
+        import pyarrow.compute as compute
+        import pyarrow.parquet as parquet
+
+        forgotten = 0
+        for path in self._waves():
+            for part in sorted(path.glob("*.parquet")):
+                table = parquet.ParquetFile(part).read()
+                kept = table.filter(compute.is_null(table[ERROR]))
+                if kept.num_rows == table.num_rows:
+                    continue
+                forgotten += table.num_rows - kept.num_rows
+                partial = self._networks / f".wave-{path.name}-{part.name}"
+                partial.mkdir()
+                _write(partial / part.name, kept)
+                os.replace(partial / part.name, part)
+                _sync(path)
+                partial.rmdir()
+        return forgotten
+
+    def _waves(self) -> list[Path]:
+        with suppress(FileNotFoundError):
+            return sorted(path for path in self._networks.iterdir() if _WAVE.fullmatch(path.name))
+        return []
+
+    def _check(self, grid: Grid) -> dict[str, Any]:
+        """Return the manifest, an empty one if nothing is there."""
+        if not self.directory.exists() or not (set(os.listdir(self.directory)) - {LOCK, NETWORKS}):
+            if self._waves():
+                raise ConfigurationError(f"{self.directory} has a table and no {MANIFEST}; name another directory")
+            return {}
+        manifest = self.manifest()
+        if manifest["digest"] != grid.digest():
+            raise ConfigurationError(f"{self.directory} holds the results of another grid; name another directory")
+        if manifest["replicas"] > grid.replicas:
+            raise ConfigurationError(
+                f"replicas={grid.replicas}: {self.directory} has {manifest['replicas']} of each cell already;"
+                " give at least as many, or name another directory"
+            )
+        return manifest
+
+    def _write_manifest(self, grid: Grid, before: Mapping[str, Any], versions: Mapping[str, str]) -> None:
+        parts = [{"name": part.name, "axes": part.axes} for part in grid.parts]
+        said = {
+            "format": FORMAT,
+            "digest": grid.digest(),
+            "seed": grid.seed,
+            "replicas": grid.replicas,
+            "grids": parts,
+            "files": dict(grid.files),
+            "versions": {**versions, **before.get("versions", {})},
+        }
+        partial = self.directory / f".{MANIFEST}"
+        with open(partial, "w", encoding="utf-8") as file:
+            json.dump(said, file, indent=1)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, self.directory / MANIFEST)
+        _sync(self.directory)
+
+
+def _write(path: Path, table: Any) -> None:
+    import pyarrow.parquet as parquet
+
+    with open(path, "wb") as file:
+        parquet.write_table(table, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,212 @@
+"""What a page shows of a sweep: for each grid and metric, lines over one of the settings that vary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import prod
+from typing import Any, NamedTuple
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments.sweep.interval import Interval, interval
+from fyrehose_twisted.experiments.sweep.metrics import METRICS
+from fyrehose_twisted.experiments.sweep.results import Results
+from fyrehose_twisted.experiments.sweep.rows import ERROR, VIOLATION
+from fyrehose_twisted.experiments.sweep.settings import DEFAULTS, Value
+
+SHOWN = (
+    "roots_per_key",
+    "reach",
+    "subscribe_messages_first",
+    "subscribe_messages_later",
+    "depth_mean",
+    "depth_max",
+    "stretch",
+    "delivery_ratio",
+    "repair_time_p50",
+    "repair_time_p99",
+    "repair_requests",
+    "repair_restarted",
+    "lost_in_repair",
+)
+"""The metrics of a page, unless others are asked for."""
+
+
+class Point(NamedTuple):
+    """What the replicas of a cell say of a metric, and where on the axis that is."""
+
+    at: Value
+    said: Interval
+
+
+class Series(NamedTuple):
+    """A line: all points that have the same settings, but for that on the axis.
+
+    :ivar settings: those of them that vary, by name.
+    """
+
+    settings: dict[str, Value]
+    points: list[Point]
+
+
+class Panel(NamedTuple):
+    """One metric of one grid."""
+
+    metric: str
+    axis: str
+    series: list[Series]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One grid.
+
+    :ivar axes: the values of each setting that the file gives, as it has them.
+    :ivar axis: what the lines go over.
+    :ivar varying: the settings that tell lines apart.
+    :ivar panels: those metrics that have a value anywhere.
+    :ivar unmeasured: the others.
+    """
+
+    name: str
+    axes: Mapping[str, Sequence[Value]]
+    axis: str
+    varying: tuple[str, ...]
+    networks: int
+    wanted: int
+    panels: list[Panel]
+    unmeasured: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All that a page shows.
+
+    :ivar where: the directory of the sweep.
+    :ivar errors: what networks failed with, and how many.
+    :ivar violations: the same of those in which an invariant was broken.
+    :ivar took: seconds that all networks took one core.
+    """
+
+    where: str
+    seed: int
+    replicas: int
+    versions: Mapping[str, str]
+    conditions: tuple[str, ...]
+    parts: list[Part]
+    errors: Counter[str]
+    violations: Counter[str]
+    took: float
+
+    @property
+    def networks(self) -> int:
+        """How many networks have a row."""
+        return sum(part.networks for part in self.parts)
+
+
+def gather(results: Results, *, axis: str = "", metrics: Sequence[str] = (), where: Sequence[str] = ()) -> Gathered:
+    """Read a sweep.
+
+    :param axis: the setting that lines go over; by default ``n``, or another number that has more values.
+    :param metrics: those to show; by default :data:`SHOWN`.
+    :param where: conditions of the form ``NAME=VALUE``; only networks for which all hold are shown.
+    :raises ConfigurationError: if there is no sweep, no network, or a name is not known.
+    """
+    manifest = results.manifest()
+    shown = tuple(metrics) or SHOWN
+    for name in shown:
+        _require(name, METRICS, "metric")
+    conditions = [_condition(text) for text in where]
+    rows = [row for row in results.read().to_pylist() if all(text(row[name]) == said for name, said in conditions)]
+    if not rows:
+        such = f" with {' and '.join(where)}" if where else ""
+        raise ConfigurationError(f"{results.directory} has no network{such} yet")
+    if axis:
+        _require(axis, DEFAULTS, "setting")
+        known = {name for part in manifest["grids"] for name, values in part["axes"].items() if len(values) > 1}
+        if axis not in known:
+            raise ConfigurationError(f"{axis} has one value only; these have several: {', '.join(sorted(known))}")
+    parts = []
+    for said in manifest["grids"]:
+        mine = [row for row in rows if row["grid"] == said["name"]]
+        if mine:
+            parts.append(_part(said, mine, manifest["replicas"], axis, shown))
+    return Gathered(
+        str(results.directory),
+        manifest["seed"],
+        manifest["replicas"],
+        manifest["versions"],
+        tuple(where),
+        parts,
+        Counter(row[ERROR] for row in rows if row[ERROR] is not None),
+        Counter(row[VIOLATION] for row in rows if row[VIOLATION] is not None),
+        sum(row["took"] or 0.0 for row in rows),
+    )
+
+
+def text(value: Value) -> str:
+    """Return a value as it stands in a file, a text without quotes."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _part(
+    said: Mapping[str, Any], rows: list[dict[str, Any]], replicas: int, wished: str, shown: Sequence[str]
+) -> Part:
+    axes: dict[str, list[Value]] = said["axes"]
+    # A file is named in rows by its whole path, so what varies is taken from them; they are in the order of the grid.
+    values = {name: list(dict.fromkeys(row[name] for row in rows)) for name in axes}
+    varying = [name for name in axes if len(values[name]) > 1]
+    axis = wished if wished in varying else _axis({name: values[name] for name in varying or axes or ["n"]})
+    others = tuple(name for name in varying if name != axis)
+    panels = [panel for name in shown if (panel := _panel(name, axis, others, rows)).series]
+    measured = [panel.metric for panel in panels]
+    wanted = prod(map(len, axes.values())) * replicas
+    unmeasured = tuple(name for name in shown if name not in measured)
+    return Part(said["name"], axes, axis, others, len(rows), wanted, panels, unmeasured)
+
+
+def _axis(values: Mapping[str, Sequence[Value]]) -> str:
+    """Return the setting that has most values; numbers go before words, and ``n`` before all that has as many."""
+
+    def rank(name: str) -> tuple[bool, int, bool]:
+        is_number = not isinstance(values[name][0], bool | str)
+        return is_number, len(values[name]), name == "n"
+
+    return max(values, key=rank)
+
+
+def _panel(metric: str, axis: str, others: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Panel:
+    found: dict[tuple[Value, ...], dict[Value, list[float]]] = {}
+    for row in rows:
+        if row[metric] is not None:
+            line = found.setdefault(tuple(row[name] for name in others), {})
+            line.setdefault(row[axis], []).append(row[metric])
+    known = METRICS[metric]
+    series = []
+    for settings, line in found.items():
+        points = [Point(at, interval(some, known.least, known.most)) for at, some in line.items()]
+        if not isinstance(points[0].at, bool | str):
+            points.sort(key=lambda point: point.at)
+        series.append(Series(dict(zip(others, settings, strict=True)), points))
+    return Panel(metric, axis, series)
+
+
+def _condition(said: str) -> tuple[str, str]:
+    name, equals, value = said.partition("=")
+    if not equals:
+        raise ConfigurationError(f"{said!r} is not of the form NAME=VALUE, such as n=1000")
+    if name != "grid":
+        _require(name, DEFAULTS, "setting")
+    return name, value
+
+
+def _require(name: str, known: Iterable[str], what: str) -> None:
+    known = list(known)
+    if name not in known:
+        close = get_close_matches(name, known, 1, 0.5)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        raise ConfigurationError(f"there is no {what} {name!r}; {hint}")

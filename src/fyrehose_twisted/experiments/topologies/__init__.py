@@ -1,0 +1,1 @@
+"""Networks to experiment on: locations, links, generators, files."""

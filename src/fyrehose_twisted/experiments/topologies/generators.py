@@ -1,0 +1,107 @@
+"""Links that are drawn: as Kleinberg's model has them, or each as likely as any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from fyrehose_twisted.experiments.topologies.adjacency import Keys, link_keys
+
+Ranks = NDArray[np.int64]
+Draw = Callable[[Ranks], Ranks]
+"""Draws another end for each of these ends."""
+
+_ROUNDS = 100
+"""After so many draws in vain, what is left is drawn from all pairs that are not linked."""
+
+
+def ring_links(n: int, reach: int) -> Keys:
+    """Link each of ``n`` ranks to the ``reach`` next ones on either side, in ascending order of the numbers.
+
+    :param reach: at most half of the others.
+    """
+    ranks = np.arange(n, dtype=np.int64)
+    keys: Keys = np.unique(np.concatenate([link_keys(ranks, (ranks + step) % n, n) for step in range(1, reach + 1)]))
+    return keys
+
+
+def kleinberg_links(n: int, count: int, rng: Generator, given: Keys) -> Keys:
+    """Draw ``count`` links besides those ``given``, with P ~ 1/d, where d is the difference of the ranks on the ring.
+
+    :return: all of them, in ascending order.
+    """
+    ranks = np.arange(1, n, dtype=np.float64)
+    weights = 1.0 / np.minimum(ranks, n - ranks)
+    chances = np.cumsum(weights)
+
+    def draw(sources: Ranks) -> Ranks:
+        steps = np.searchsorted(chances, rng.random(len(sources)) * chances[-1], side="right") + 1
+        return _stepped(sources, steps, n)
+
+    return _drawn(n, count, rng, given, draw, lambda low, high: weights[high - low - 1])
+
+
+def reference_links(n: int, degree: int, rng: Generator, *, lattice: bool) -> Ranks:
+    """Draw links as the simulation of the reference figures did; return pairs, of which some are repeated.
+
+    How it drew them was found by trying: no other way that was tried gives all of its figures.
+    """
+    drawn = degree - 2 if lattice else degree
+    # Half a link more or less, where the degree is odd, falls to a node by chance.
+    counts = np.floor(drawn / 2 + rng.random(n)).astype(np.int64) if drawn % 2 else np.full(n, drawn // 2)
+    ones = np.repeat(np.arange(n), counts)
+    lengths = np.rint((n / 2) ** rng.random(len(ones))).astype(np.int64)
+    others = (ones + np.where(rng.random(len(ones)) < 0.5, lengths, -lengths)) % n
+    edges = np.column_stack((ones, others))
+    if lattice:
+        edges = np.concatenate((edges, np.column_stack((np.arange(n), (np.arange(n) + 1) % n))))
+    return edges
+
+
+def random_links(n: int, count: int, rng: Generator) -> Keys:
+    """Draw ``count`` links, each as likely as any other, and return them in ascending order."""
+
+    def draw(sources: Ranks) -> Ranks:
+        steps = (rng.random(len(sources)) * (n - 1)).astype(np.int64) + 1
+        return _stepped(sources, steps, n)
+
+    nothing = np.empty(0, np.int64)
+    return _drawn(n, count, rng, nothing, draw, lambda low, high: np.ones(len(low)))
+
+
+def _stepped(sources: Ranks, steps: Ranks, n: int) -> Ranks:
+    # Rounding may make a step one too many.
+    return (sources + np.minimum(steps, n - 1)) % n
+
+
+def _drawn(
+    n: int, count: int, rng: Generator, given: Keys, draw: Draw, weigh: Callable[[Ranks, Ranks], NDArray[np.float64]]
+) -> Keys:
+    # All draw equally many; who has drawn a link that is there already draws once more.
+    sources = np.repeat(np.arange(n, dtype=np.int64), count // n)
+    sources = np.concatenate((sources, np.sort(rng.permutation(n)[: count % n])))
+    keys = given
+    for _ in range(_ROUNDS):
+        if not len(sources):
+            return keys
+        drawn = link_keys(sources, draw(sources), n)
+        found, first = np.unique(drawn, return_index=True)
+        if len(keys):
+            places = np.minimum(np.searchsorted(keys, found), len(keys) - 1)
+            new = keys[places] != found
+            found, first = found[new], first[new]
+        left = np.ones(len(sources), np.bool_)
+        left[first] = False
+        sources = sources[left]
+        # Two ascending runs, which a stable sort only has to merge.
+        keys = np.sort(np.concatenate((keys, found)), kind="stable")
+    low, high = (ends.astype(np.int64) for ends in np.triu_indices(n, 1))
+    missing = ~np.isin(link_keys(low, high, n), keys)
+    low, high = low[missing], high[missing]
+    # The smallest of exponential times with these rates: a weighted choice without putting back.
+    times = rng.exponential(size=len(low)) / weigh(low, high)
+    chosen = np.argpartition(times, len(sources) - 1)[: len(sources)]
+    return np.sort(np.concatenate((keys, link_keys(low[chosen], high[chosen], n))))

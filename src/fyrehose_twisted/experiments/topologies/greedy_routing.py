@@ -1,0 +1,164 @@
+"""Greedy routing: at each hop to the neighbour that is nearest to the target, as long as that is nearer.
+
+It is what a request does on its way to a key, before hops to live and backtracking come into it (document 003, "When
+we get a SubscribeRequest"), for as many routes at once as memory has room for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments.topologies.adjacency import Locations, Nodes, rows
+from fyrehose_twisted.experiments.topologies.topology import Topology
+from fyrehose_twisted.freenet.wire.location import distance, is_location
+
+_AT_ONCE = 2**20
+"""Neighbours that are looked at together; more is no faster."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Routes:
+    """What became of routes; each array has one entry for each.
+
+    :ivar hops: links that it went over.
+    :ivar reached: whether it ended at its target; if that is a location, at a node than which none is nearer to it.
+    :ivar last: the node where it ended.
+    """
+
+    hops: Nodes
+    reached: NDArray[np.bool_]
+    last: Nodes
+
+
+def route(topology: Topology, sources: ArrayLike, targets: ArrayLike, max_hops: int | None = None) -> Routes:
+    """Route from each of ``sources`` to the target at the same place in ``targets``.
+
+    Of neighbours that are equally near, the one with the lowest number is taken. Each step is that of
+    :func:`greedy_path`, to the last bit.
+
+    :param targets: nodes, if they are whole numbers, otherwise locations. A route to a node goes to its location.
+    :param max_hops: after so many a route ends where it is; by default only where no neighbour is nearer.
+    :raises ConfigurationError: if there are not as many sources as targets, or some are not there.
+    """
+    at = _checked_nodes(topology, "sources", np.asarray(sources)).astype(np.int64)
+    wanted = np.asarray(targets)
+    if wanted.shape != at.shape:
+        raise ConfigurationError(f"{at.shape} sources and {wanted.shape} targets: each route needs one of both")
+    if max_hops is not None and max_hops < 0:
+        raise ConfigurationError(f"max_hops={max_hops!r}: it must be 0 or more")
+    if wanted.dtype.kind in "iu":
+        places = topology.locations[_checked_nodes(topology, "targets", wanted)]
+        hops = _routed(topology, at, places, max_hops)
+        return Routes(hops, at == wanted, at.astype(np.int32))
+    places = _checked_places(wanted)
+    hops = _routed(topology, at, places, max_hops)
+    reached = apart(topology.locations[at], places) == _least(topology, places)
+    return Routes(hops, reached, at.astype(np.int32))
+
+
+def greedy_path(topology: Topology, source: int, target: float) -> list[int]:
+    """Return the nodes over which a route goes from ``source`` to the location ``target``, both ends included.
+
+    It is slow, and plain: what :func:`route` is held against, and what nodes that run can be.
+
+    :raises ConfigurationError: if ``target`` is not a location.
+    :raises IndexError: if there is no such node.
+    """
+    if not is_location(target):
+        raise ConfigurationError(f"target={target!r}: a location goes from 0 up to, but not including, 1")
+    places = topology.locations
+    path = [source]
+    best = distance(float(places[source]), target)
+    while True:
+        following = -1
+        for neighbour in topology.neighbours(path[-1]).tolist():
+            far = distance(float(places[neighbour]), target)
+            if far < best:
+                following, best = neighbour, far
+        if following < 0:
+            return path
+        path.append(following)
+
+
+def apart(one: Locations, other: Locations) -> Locations:
+    """Return how far locations are from others; to the last bit what
+    :func:`~fyrehose_twisted.freenet.wire.location.distance` returns."""
+    straight = np.abs(one - other)
+    return np.minimum(straight, 1.0 - straight)
+
+
+def _routed(topology: Topology, at: NDArray[np.int64], places: Locations, max_hops: int | None) -> Nodes:
+    """Move ``at`` to where routes end, and return their hops."""
+    hops = np.zeros(len(at), np.int32)
+    near = apart(topology.locations[at], places)
+    active = np.arange(len(at))
+    while len(active):
+        if max_hops is not None:
+            active = active[hops[active] < max_hops]
+        goes_on = np.zeros(len(active), np.bool_)
+        counts = topology.indptr[at[active] + 1] - topology.indptr[at[active]]
+        totals = np.cumsum(counts)
+        low = 0
+        while low < len(active):
+            start = int(totals[low - 1]) if low else 0
+            high = max(low + 1, int(np.searchsorted(totals, start + _AT_ONCE, side="right")))
+            part = active[low:high]
+            following, far = _step(topology, at[part], places[part])
+            nearer = far < near[part]
+            goes_on[low:high] = nearer
+            moved = part[nearer]
+            at[moved], near[moved] = following[nearer], far[nearer]
+            low = high
+        active = active[goes_on]
+        hops[active] += 1
+    return hops
+
+
+def _step(topology: Topology, at: NDArray[np.int64], places: Locations) -> tuple[NDArray[np.int64], Locations]:
+    """Return the neighbour of each node that is nearest to a place, and how far that is; infinity if it has none."""
+    found, owners, counts = rows(topology.indptr, at)
+    neighbours = topology.indices[found]
+    far = apart(topology.locations[neighbours], places[owners])
+    following = np.full(len(at), -1, np.int64)
+    least = np.full(len(at), np.inf)
+    linked = counts > 0
+    if len(far):
+        starts = np.cumsum(counts) - counts
+        least[linked] = np.minimum.reduceat(far, starts[linked])
+    nearest = np.flatnonzero(far == least[owners])
+    # Where two are equally near, what is written last stays: the first.
+    following[owners[nearest[::-1]]] = neighbours[nearest[::-1]]
+    return following, least
+
+
+def _least(topology: Topology, places: Locations) -> Locations:
+    """Return how far the nearest node of all is from each place."""
+    ordered = np.sort(topology.locations)
+    after = np.searchsorted(ordered, places) % len(ordered)
+    return np.minimum(apart(ordered[after], places), apart(ordered[after - 1], places))
+
+
+def _checked_nodes(topology: Topology, name: str, nodes: NDArray[np.generic]) -> NDArray[np.integer]:
+    if nodes.ndim != 1 or not np.issubdtype(nodes.dtype, np.integer):
+        raise ConfigurationError(f"{name} of shape {nodes.shape} and type {nodes.dtype}: a row of node numbers")
+    numbers = nodes.astype(np.int64)
+    wrong = np.flatnonzero((numbers < 0) | (numbers >= topology.n))
+    if len(wrong):
+        first = int(wrong[0])
+        raise ConfigurationError(f"{name}[{first}] is node {numbers[first]}; nodes are 0 to {topology.n - 1}")
+    return numbers
+
+
+def _checked_places(places: NDArray[np.generic]) -> Locations:
+    if not np.issubdtype(places.dtype, np.floating):
+        raise ConfigurationError(f"targets of type {places.dtype}: nodes are whole numbers, locations are not")
+    found = places.astype(np.float64)
+    wrong = np.flatnonzero(~((found >= 0.0) & (found < 1.0)))
+    if len(wrong):
+        first = int(wrong[0])
+        raise ConfigurationError(f"targets[{first}] is {found[first]}; a location goes from 0 up to, but not to, 1")
+    return found

@@ -1,0 +1,183 @@
+"""Networks in text files.
+
+A line is a link, two names with blanks between them::
+
+    # A comment.
+    node a 0.25
+    node b
+    a b
+    b c
+
+A line that begins with ``node`` says where on the ring a node is, or only that there is one, which may have no links.
+A file whose name ends in ``.csv`` has two columns and no such lines; its first line may be a heading. With ``.gz``
+after that, a file is compressed.
+
+If all names are whole numbers, nodes are numbered in the order of those, otherwise as the file names them first.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments.topologies.adjacency import Locations
+from fyrehose_twisted.freenet.wire.location import is_location
+
+_HEADINGS = ({"source", "target"}, {"from", "to"}, {"a", "b"})
+_NODE = "node"
+
+LONGEST_NUMBER = 4_000
+"""Digits of a name that counts as a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinksFile:
+    """What a file says.
+
+    :ivar names: of all nodes, in the order of their numbers.
+    :ivar edges: a row of two numbers for each link, as often as it is in the file.
+    :ivar locations: of the nodes whose location it says, by number.
+    """
+
+    names: tuple[str, ...]
+    edges: NDArray[np.int64]
+    locations: dict[int, float]
+
+
+def read_links(path: Path) -> LinksFile:
+    """Read a network.
+
+    :raises ConfigurationError: if a line is neither a link nor a node, if a link leads from a node to itself, or if
+        the file is not text.
+    :raises OSError: if there is no such file, or it cannot be read.
+    """
+    in_columns, compressed = _kind(path)
+    try:
+        data = gzip.decompress(path.read_bytes()) if compressed else path.read_bytes()
+        text = data.decode()
+    except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ConfigurationError(f"{path} is not {'compressed ' if compressed else ''}text: {error}") from error
+    reading = _Reading(path)
+    try:
+        for number, fields in _in_columns(text) if in_columns else _in_words(text):
+            reading.add(number, fields, may_be_node=not in_columns)
+    except csv.Error as error:
+        raise ConfigurationError(f"{path} has no columns that can be read: {error}") from error
+    return reading.done()
+
+
+def write_links(path: Path, names: Sequence[str], locations: Locations, edges: NDArray[np.integer]) -> None:
+    """Write a network, so that :func:`read_links` returns the same one.
+
+    :raises ConfigurationError: if a name cannot be told from what is around it, or the file is to be a CSV file, which
+        has no room for locations.
+    :raises OSError: if it cannot be written.
+    """
+    in_columns, compressed = _kind(path)
+    if in_columns:
+        raise ConfigurationError(f"{path}: a CSV file has no room for locations; give it another name, such as x.txt")
+    for name in names:
+        if name.split() != [name] or name.startswith("#") or name == _NODE:
+            raise ConfigurationError(f"node name {name!r}: it must not have blanks, begin with # or be {_NODE!r}")
+    lines = [f"{_NODE} {name} {location!r}\n" for name, location in zip(names, locations.tolist(), strict=True)]
+    lines += [f"{names[one]} {names[other]}\n" for one, other in edges.tolist()]
+    data = "".join(lines).encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if compressed else data)
+
+
+def number_names(edges: Iterable[tuple[str, str]]) -> LinksFile:
+    """Number nodes that have names.
+
+    :raises ConfigurationError: if a link leads from a node to itself.
+    """
+    reading = _Reading(None)
+    for number, edge in enumerate(edges, 1):
+        reading.add(number, edge, may_be_node=False)
+    return reading.done()
+
+
+class _Reading:
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._numbers: dict[str, int] = {}
+        self._ends: list[int] = []
+        self._locations: dict[int, float] = {}
+
+    def add(self, line: int, fields: Sequence[str], *, may_be_node: bool) -> None:
+        if may_be_node and fields[0] == _NODE:
+            self._add_node(line, fields)
+        elif len(fields) != 2 or not all(fields):
+            raise self._wrong(line, f"{len(fields)} fields, {' '.join(fields)[:80]!r}: a link is two names")
+        elif fields[0] == fields[1]:
+            raise self._wrong(line, f"{fields[0]!r} is linked to itself; leave the link out")
+        else:
+            self._ends += (self._number(fields[0]), self._number(fields[1]))
+
+    def done(self) -> LinksFile:
+        names = tuple(self._numbers)
+        edges = np.array(self._ends, np.int64).reshape(-1, 2)
+        if not all(map(_is_number, names)):
+            return LinksFile(names, edges, self._locations)
+        order = sorted(range(len(names)), key=lambda number: int(names[number]))
+        places = np.empty(len(names), np.int64)
+        places[order] = np.arange(len(names))
+        locations = {int(places[number]): location for number, location in self._locations.items()}
+        return LinksFile(tuple(names[number] for number in order), places[edges], locations)
+
+    def _add_node(self, line: int, fields: Sequence[str]) -> None:
+        if not 2 <= len(fields) <= 3:
+            raise self._wrong(line, f"{' '.join(fields)[:80]!r}: after {_NODE!r} come a name and perhaps a location")
+        number = self._number(fields[1])
+        if len(fields) == 3:
+            try:
+                location = float(fields[2])
+            except ValueError:
+                location = -1.0
+            if not is_location(location):
+                raise self._wrong(line, f"location {fields[2]!r}: it goes from 0 up to, but not including, 1")
+            if self._locations.setdefault(number, location) != location:
+                raise self._wrong(line, f"{fields[1]!r} is at {self._locations[number]} already, not at {location}")
+
+    def _number(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def _wrong(self, line: int, what: str) -> ConfigurationError:
+        where = f"link {line}" if self._path is None else f"{self._path}, line {line}"
+        return ConfigurationError(f"{where}: {what}")
+
+
+def _is_number(name: str) -> bool:
+    # Of very many digits, Python makes no number.
+    return name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and len(name) <= LONGEST_NUMBER
+
+
+def _kind(path: Path) -> tuple[bool, bool]:
+    """Say whether a file has columns, and whether it is compressed."""
+    compressed = path.suffix.lower() == ".gz"
+    name = path.with_suffix("") if compressed else path
+    return name.suffix.lower() == ".csv", compressed
+
+
+def _in_words(text: str) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.split()
+        if fields and not fields[0].startswith("#"):
+            yield number, fields
+
+
+def _in_columns(text: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text))
+    for index, row in enumerate(reader):
+        fields = [field.strip() for field in row]
+        heading = index == 0 and {field.lower() for field in fields} in _HEADINGS
+        if fields and not heading and not fields[0].startswith("#"):
+            yield reader.line_num, fields

@@ -1,0 +1,134 @@
+"""Swapping of locations, after which greedy routing finds its way over links that were there before locations were.
+
+Two nodes compare the products of the lengths of their links as they are and as they would be after a swap. If that
+makes them shorter they swap, otherwise with the ratio of the products as probability: the method of Metropolis and
+Hastings, for the distribution in which links have a probability in inverse proportion to their length.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from fyrehose_twisted.experiments.topologies.adjacency import Locations, Nodes, Starts, rows
+
+WALK = 10
+"""Hops of a request to swap."""
+RESET = 2 / 16_000
+"""Chance that a node draws a new location instead."""
+_SHORTEST = 2.0**-64
+"""What a link between nodes at the same place counts as."""
+_SPACE = 4
+"""Nodes that there are for each that attempts made at once look at; with fewer, most would wait for one another."""
+
+_Numbers = NDArray[np.int64]
+
+
+def swapped(
+    indptr: Starts,
+    indices: Nodes,
+    locations: Locations,
+    rounds: int,
+    rng: Generator,
+    *,
+    walk: int = WALK,
+    reset: float = RESET,
+) -> Locations:
+    """Return the locations after ``rounds`` times as many attempts as there are nodes.
+
+    An attempt is that of a node that is drawn, with the node at which a random walk from it ends. What comes out is
+    what the attempts give one after another, in the order in which they are drawn; many are made at once where it
+    makes no difference.
+
+    :param walk: hops of that walk.
+    :param reset: chance that it is no attempt, but the node draws a new location.
+    """
+    now = locations.copy()
+    n = len(now)
+    batch = max(1, int(n / (_SPACE * (len(indices) // n + 1))))
+    for _ in range(rounds):
+        ones, others, chances = draw_attempts(indptr, indices, rng, walk=walk, reset=reset)
+        waiting = np.empty(0, np.int64)
+        begun = 0
+        while begun < n or len(waiting):
+            until = min(n, begun + max(0, batch - len(waiting)))
+            tried = np.concatenate((waiting, np.arange(begun, until)))
+            begun = until
+            free = _independent(indptr, indices, ones[tried], others[tried])
+            waiting, tried = tried[~free], tried[free]
+            _attempt(indptr, indices, now, ones[tried], others[tried], chances[tried])
+    return now
+
+
+def draw_attempts(
+    indptr: Starts, indices: Nodes, rng: Generator, *, walk: int, reset: float
+) -> tuple[_Numbers, _Numbers, NDArray[np.float64]]:
+    """Return the attempts of a round: who with whom, and a number from 0 up to 1 below which the ratio is not to be.
+
+    The other one is -1 if the node draws a new location instead, which is that number.
+    """
+    n = len(indptr) - 1
+    ones = rng.integers(0, n, n)
+    others = ones.copy()
+    for _ in range(walk):
+        first = indptr[others]
+        counts = indptr[others + 1] - first
+        steps = (rng.random(n) * counts).astype(np.int64)
+        linked = counts > 0
+        others[linked] = indices[(first + steps)[linked]]
+    others[rng.random(n) < reset] = -1
+    return ones, others, rng.random(n)
+
+
+def _independent(indptr: Starts, indices: Nodes, ones: _Numbers, others: _Numbers) -> NDArray[np.bool_]:
+    """Say of each attempt whether no earlier one may move what it looks at: both nodes and their neighbours.
+
+    Then no earlier one looks at what it may move either, since a link leads both ways.
+    """
+    count = len(ones)
+    moves = np.concatenate((ones, np.where(others < 0, ones, others)))
+    order = np.tile(np.arange(count), 2)
+    mover = np.full(len(indptr) - 1, count)
+    np.minimum.at(mover, moves, order)
+    places, owners, _ = rows(indptr, moves)
+    earliest = mover[moves]
+    np.minimum.at(earliest, owners, mover[indices[places]])
+    independent: NDArray[np.bool_] = np.minimum(earliest[:count], earliest[count:]) >= order[:count]
+    return independent
+
+
+def _attempt(
+    indptr: Starts,
+    indices: Nodes,
+    now: Locations,
+    ones: _Numbers,
+    others: _Numbers,
+    chances: NDArray[np.float64],
+) -> None:
+    new = others < 0
+    now[ones[new]] = chances[new]
+    ones, others, chances = ones[~new], others[~new], chances[~new]
+    gain = _gain(indptr, indices, now, ones, others)
+    with np.errstate(divide="ignore"):
+        swap = np.log(chances) < gain
+    left, right = ones[swap], others[swap]
+    now[left], now[right] = now[right], now[left]
+
+
+def _gain(indptr: Starts, indices: Nodes, now: Locations, ones: _Numbers, others: _Numbers) -> NDArray[np.float64]:
+    """Return the logarithms of the products of the lengths of links before a swap, less those after."""
+    left, right = np.concatenate((ones, others)), np.concatenate((others, ones))
+    places, owners, _ = rows(indptr, left)
+    ends = indices[places]
+    # A link between the two stays as long as it is.
+    kept = ends != right[owners]
+    owners, at = owners[kept], now[ends[kept]]
+    gain = np.log(_lengths(now[left][owners], at) / _lengths(now[right][owners], at))
+    total: NDArray[np.float64] = np.bincount(owners % max(1, len(ones)), gain, minlength=len(ones)).astype(np.float64)
+    return total
+
+
+def _lengths(one: Locations, other: Locations) -> NDArray[np.float64]:
+    straight = np.abs(one - other)
+    return np.maximum(np.minimum(straight, 1.0 - straight), _SHORTEST)

@@ -1,0 +1,305 @@
+"""A network at one moment: who is where on the ring, and who is linked to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.random import PCG64, Generator
+from numpy.typing import ArrayLike, NDArray
+
+from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.experiments.topologies.adjacency import (
+    MAX_NODES,
+    Keys,
+    Locations,
+    Nodes,
+    Starts,
+    adjacency,
+    link_keys,
+    rows,
+)
+from fyrehose_twisted.experiments.topologies.generators import (
+    kleinberg_links,
+    random_links,
+    reference_links,
+    ring_links,
+)
+from fyrehose_twisted.experiments.topologies.links_file import LinksFile, number_names, read_links, write_links
+from fyrehose_twisted.experiments.topologies.location_swapping import RESET, WALK, swapped
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Topology:
+    """Nodes, numbered from 0, their locations and their links. Make one with the class methods.
+
+    Equal arguments make equal topologies, as long as numpy is the same. Arrays cannot be written to.
+
+    :ivar name: how it was made.
+    :ivar locations: of each node.
+    :ivar indptr: for each node the place of its first neighbour in ``indices``, and at last how many there are.
+    :ivar indices: the neighbours of each node in ascending order. Each link is here twice, once for either end.
+    :ivar labels: what nodes are called where they come from; empty if by their numbers.
+    :ivar repeated: links that were given more than once, in whatever direction; each is there once.
+    """
+
+    name: str
+    locations: Locations = field(repr=False)
+    indptr: Starts = field(repr=False)
+    indices: Nodes = field(repr=False)
+    labels: tuple[str, ...] = field(default=(), repr=False)
+    repeated: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        for array in (self.locations, self.indptr, self.indices):
+            array.setflags(write=False)
+
+    @classmethod
+    def kleinberg(
+        cls, n: int, degree: float, seed: int, lattice: bool = False, *, draw: Literal["exact", "reference"] = "exact"
+    ) -> Topology:
+        """Return a network of Kleinberg's model.
+
+        Locations are drawn evenly. Each node draws as many links as any other, with a probability in inverse
+        proportion to the distance, which here is how many places on the ring the ends are apart: with locations that
+        are drawn, too, a node has about as many links of each length, in powers of 2. What is linked already is drawn
+        again.
+
+        :param degree: links of a node, on average; half of those it draws, the others are drawn by others.
+        :param lattice: whether each node is linked to its two neighbours on the ring besides, so that greedy routing
+            always succeeds; these count.
+        :param draw: ``exact`` as above. ``reference``: as the simulation of the reference figures did. Lengths of links
+            are powers of n / 2 whose exponents are drawn evenly, rounded, and a link that is drawn again is not
+            replaced: links to the next node are 2.5 times as rare, and nodes have fewer links than ``degree``. Nodes
+            are numbered in the order of their locations.
+        :raises ConfigurationError: if there cannot be so many links, or with ``lattice`` so few.
+        """
+        if draw not in ("exact", "reference"):
+            raise ConfigurationError(f"draw={draw!r}: choose one of exact, reference")
+        links = _count_links(n, degree, 3 if lattice else 2)
+        ring = ring_links(n, 1) if lattice else np.empty(0, np.int64)
+        if links < len(ring):
+            raise ConfigurationError(f"degree={degree!r}: the lattice alone gives each node 2 links")
+        rng = _generator(seed)
+        if draw == "reference":
+            if degree != int(degree):
+                raise ConfigurationError(f"degree={degree!r}: with draw='reference' it is a whole number")
+            edges = reference_links(n, int(degree), rng, lattice=lattice)
+            name = f"kleinberg(n={n}, degree={degree}, seed={seed}{', lattice=True' if lattice else ''}, draw={draw!r})"
+            return cls.from_edges(edges, np.sort(rng.random(n)), n=n, name=name)
+        locations = rng.random(n)
+        keys = kleinberg_links(n, links - len(ring), rng, ring)
+        name = f"kleinberg(n={n}, degree={degree}, seed={seed}{', lattice=True' if lattice else ''})"
+        return cls._on_ring(name, locations, keys)
+
+    @classmethod
+    def random(cls, n: int, degree: float, seed: int) -> Topology:
+        """Return a network whose links have nothing to do with locations, and locations that are drawn evenly.
+
+        Each node draws as many links as any other.
+
+        :param degree: links of a node, on average.
+        :raises ConfigurationError: if there cannot be so many links.
+        """
+        links = _count_links(n, degree, 2)
+        rng = _generator(seed)
+        locations = rng.random(n)
+        name = f"random(n={n}, degree={degree}, seed={seed})"
+        return cls(name, locations, *adjacency(random_links(n, links, rng), n))
+
+    @classmethod
+    def ring(cls, n: int, reach: int = 1, seed: int = 0) -> Topology:
+        """Return a network in which each node is linked to the next ``reach`` ones on either side.
+
+        Nodes are numbered in the order of their locations, which are drawn.
+
+        :raises ConfigurationError: if there are not so many others.
+        """
+        _check_count("n", n, 2, MAX_NODES)
+        _check_count("reach", reach, 1, n // 2)
+        locations = np.sort(_generator(seed).random(n))
+        return cls(f"ring(n={n}, reach={reach}, seed={seed})", locations, *adjacency(ring_links(n, reach), n))
+
+    @classmethod
+    def from_edges(
+        cls,
+        edges: ArrayLike | Iterable[tuple[int, int]] | Iterable[tuple[str, str]],
+        locations: ArrayLike | None = None,
+        seed: int = 0,
+        *,
+        n: int | None = None,
+        name: str = "edges",
+    ) -> Topology:
+        """Return the network of these links.
+
+        :param edges: pairs of numbers from 0, or of names. Names are numbered as in a file, see
+            :mod:`~fyrehose_twisted.experiments.topologies.links_file`.
+        :param locations: of each node; by default they are drawn.
+        :param seed: of that.
+        :param n: how many nodes there are; by default all up to the highest that has a link or a location.
+        :raises ConfigurationError: if a link leads from a node to itself or to one that is not there, if there are not
+            as many locations as nodes, or if one is outside 0 to 1.
+        """
+        return cls._from_links(name, _numbered(edges), locations, seed, n)
+
+    @classmethod
+    def from_file(cls, path: str | Path, seed: int = 0) -> Topology:
+        """Return the network that a file says; see :mod:`~fyrehose_twisted.experiments.topologies.links_file`.
+
+        :param seed: of the locations that the file does not say.
+        :raises ConfigurationError: if it is no such file; the line is named.
+        :raises OSError: if it cannot be read.
+        """
+        found = read_links(Path(path))
+        if not found.names:
+            raise ConfigurationError(f"{path} has no links and no nodes")
+        return cls._from_links(Path(path).name, found, None, seed, len(found.names))
+
+    @classmethod
+    def _from_links(
+        cls, name: str, found: LinksFile, locations: ArrayLike | None, seed: int, n: int | None
+    ) -> Topology:
+        given = None if locations is None else _checked_locations(locations)
+        ends = found.edges
+        least = max(int(ends.max(initial=-1)) + 1, 0 if given is None else len(given))
+        count = least if n is None else n
+        _check_count("n", count, 1, MAX_NODES)
+        if len(ends) and not 0 <= ends.min() <= ends.max() < count:
+            row = int(np.flatnonzero(((ends < 0) | (ends >= count)).any(axis=1))[0])
+            raise ConfigurationError(f"edge {row}, {tuple(ends[row].tolist())}: nodes are 0 to {count - 1}")
+        loops = np.flatnonzero(ends[:, 0] == ends[:, 1])
+        if len(loops):
+            node = int(ends[loops[0], 0])
+            raise ConfigurationError(f"edge {int(loops[0])} links node {node} to itself; leave it out")
+        if given is not None and len(given) != count:
+            raise ConfigurationError(f"{len(given)} locations for {count} nodes: each node needs one")
+        keys = np.unique(link_keys(ends[:, 0], ends[:, 1], count))
+        drawn = _generator(seed).random(count)
+        for node, location in found.locations.items():
+            drawn[node] = location
+        arrays = adjacency(keys, count)
+        labels = () if found.names == tuple(map(str, range(len(found.names)))) else found.names
+        return cls(name, drawn if given is None else given, *arrays, labels, len(ends) - len(keys))
+
+    @classmethod
+    def _on_ring(cls, name: str, locations: Locations, keys: Keys) -> Topology:
+        # The number of a node says nothing about its place, so that nodes 0 to 9 are any ten.
+        n = len(locations)
+        order = np.argsort(locations, kind="stable").astype(np.int32)
+        low, high = np.divmod(keys, n)
+        return cls(name, locations, *adjacency(link_keys(order[low], order[high], n), n))
+
+    @property
+    def n(self) -> int:
+        """How many nodes there are."""
+        return len(self.locations)
+
+    @property
+    def links(self) -> int:
+        """How many links there are."""
+        return len(self.indices) // 2
+
+    def neighbours(self, node: int) -> Nodes:
+        """Return the neighbours of a node, in ascending order.
+
+        :raises IndexError: if there is no such node.
+        """
+        if not 0 <= node < self.n:
+            raise IndexError(f"node {node} is outside 0 to {self.n - 1}")
+        return self.indices[self.indptr[node] : self.indptr[node + 1]]
+
+    def degrees(self) -> NDArray[np.int64]:
+        """Return how many neighbours each node has."""
+        return np.diff(self.indptr)
+
+    def edges(self) -> Nodes:
+        """Return each link once, in ascending order: rows of two nodes, the lower one first."""
+        ones = np.repeat(np.arange(self.n, dtype=np.int32), self.degrees())
+        upward = ones < self.indices
+        return np.column_stack((ones[upward], self.indices[upward]))
+
+    def label(self, node: int) -> str:
+        """Return what a node is called where it comes from."""
+        return self.labels[node] if self.labels else str(node)
+
+    def is_connected(self) -> bool:
+        """Say whether each node can be got to from each other one."""
+        seen = np.zeros(self.n, np.bool_)
+        seen[0] = True
+        border = np.zeros(1, np.int64)
+        while len(border):
+            places, _, _ = rows(self.indptr, border)
+            found = self.indices[places]
+            border = np.unique(found[~seen[found]]).astype(np.int64)
+            seen[border] = True
+        return bool(seen.all())
+
+    def swap(self, rounds: int, seed: int = 0, *, walk: int = WALK, reset: float = RESET) -> Topology:
+        """Return the network after nodes have swapped locations, so that these fit the links.
+
+        See :func:`~fyrehose_twisted.experiments.topologies.location_swapping.swapped`.
+
+        :param rounds: attempts of each node, on average.
+        :param walk: hops to the partner of an attempt.
+        :param reset: chance that instead of an attempt a node draws a new location; with 0, locations only change
+            hands.
+        :raises ConfigurationError: if one of them is out of range.
+        """
+        _check_count("rounds", rounds, 0, 10**9)
+        _check_count("walk", walk, 1, 10**6)
+        if not 0.0 <= reset <= 1.0:
+            raise ConfigurationError(f"reset={reset!r}: a chance goes from 0 to 1")
+        rng = _generator(seed)
+        locations = swapped(self.indptr, self.indices, self.locations, rounds, rng, walk=walk, reset=reset)
+        return replace(self, name=f"{self.name}.swap(rounds={rounds}, seed={seed})", locations=locations)
+
+    def to_file(self, path: str | Path) -> None:
+        """Write it to a file, from which :meth:`from_file` makes the same one.
+
+        :raises ConfigurationError: if a label cannot be written, or the file is to be a CSV file.
+        :raises OSError: if it cannot be written.
+        """
+        names = self.labels or tuple(map(str, range(self.n)))
+        write_links(Path(path), names, self.locations, self.edges())
+
+
+def _generator(seed: int) -> Generator:
+    _check_count("seed", seed, 0, 2**128)
+    return Generator(PCG64(seed))
+
+
+def _check_count(name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
+        raise ConfigurationError(f"{name}={value!r}: it must be a whole number from {least} to {most}")
+
+
+def _count_links(n: int, degree: float, least: int) -> int:
+    _check_count("n", n, least, MAX_NODES)
+    if not 0.0 <= degree <= n - 1:
+        raise ConfigurationError(f"degree={degree!r}: with n={n} it goes from 0 to {n - 1}")
+    return round(n * degree / 2)
+
+
+def _numbered(edges: Any) -> LinksFile:
+    array = edges if isinstance(edges, np.ndarray) else np.array(list(edges))
+    if array.size == 0:
+        return LinksFile((), np.empty((0, 2), np.int64), {})
+    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iuU":
+        raise ConfigurationError(f"edges of shape {array.shape} and type {array.dtype}: pairs of numbers or names")
+    if array.dtype.kind == "U":
+        return number_names((one, other) for one, other in array.tolist())
+    return LinksFile((), array.astype(np.int64), {})
+
+
+def _checked_locations(locations: ArrayLike) -> Locations:
+    array = np.array(locations, np.float64)
+    if array.ndim != 1:
+        raise ConfigurationError(f"locations of shape {array.shape}: one number for each node")
+    wrong = np.flatnonzero(~((array >= 0.0) & (array < 1.0)))
+    if len(wrong):
+        node = int(wrong[0])
+        raise ConfigurationError(f"location {array[node]} of node {node}: it goes from 0 up to, but not including, 1")
+    return array

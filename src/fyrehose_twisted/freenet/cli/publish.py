@@ -1,0 +1,205 @@
+"""``fyrehose freenet status`` and ``publish``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+
+from fyrehose_twisted.cli.terminal import LinePublisher, complain, open_input, table
+from fyrehose_twisted.errors import ConfigurationError, OperationalError, PublishRefused
+from fyrehose_twisted.freenet.wire.messages import MAX_DATA
+from fyrehose_twisted.freenet.wire.signing import SigningKey, is_signed, parse_key
+from fyrehose_twisted.net.control.client import Conversation, answer_to
+from fyrehose_twisted.net.control.output import print_status
+from fyrehose_twisted.wording import counted
+
+WINDOW = 100
+"""Packets that are waited for at once."""
+TRIES = 16
+"""How often a signed packet whose number is taken gets another one."""
+
+
+# status
+
+
+async def show_status(options: argparse.Namespace, node: Conversation, reactor: Any) -> int:
+    """Run the command and return its exit status."""
+    return await print_status(describe_state, options, node, reactor)
+
+
+def describe_state(state: dict[str, Any]) -> Iterable[str]:
+    """Return lines for people."""
+    if state["node"] is None:
+        yield "the node is starting"
+        return
+    requests = counted(state["requests"], "request")
+    yield f"node {state['node']} at {state['location']:.6f} on the ring; it waits for {requests}"
+    yield ""
+    yield "neighbours"
+    yield from table(
+        ("node", "location", "linked", "silent for"),
+        (
+            (
+                one["node"],
+                f"{one['location']:.6f}",
+                "yes" if one["linked"] else "no",
+                "-" if one["silent"] is None else f"{one['silent']:.0f} s",
+            )
+            for one in state["neighbours"]
+        ),
+    )
+    yield ""
+    yield "streams"
+    yield from table(
+        ("key", "location", "phase", "parent", "subscribers", "own", "newest"),
+        (
+            (
+                one["key"],
+                f"{one['location']:.6f}",
+                one["phase"],
+                "(root)" if one["is_root"] else one["parent"] or "-",
+                len(one["subscribers"]),
+                "yes" if one["local"] else "no",
+                "-" if one["newest"] is None else f"{one['newest']:,}",
+            )
+            for one in state["streams"]
+        ),
+    )
+    if state["counts"]:
+        yield ""
+        yield "counts"
+        yield from table(("what", "how often"), ((name, f"{n:,}") for name, n in sorted(state["counts"].items())))
+
+
+# publish
+
+
+async def publish(options: argparse.Namespace, node: Conversation, reactor: Any) -> int:
+    """Run the command and return its exit status."""
+    key = parse_key(options.key)
+    signing = None if options.key_file is None else SigningKey.read(options.key_file)
+    if signing is not None and signing.key != key:
+        raise ConfigurationError(f"--key-file {options.key_file} is the key of {signing.key.hex()}, not {key.hex()}")
+    if signing is None and is_signed(key):
+        raise ConfigurationError(f"packets of {key.hex()} have to be signed: give --key-file FILE")
+    if options.number is not None and not options.packet:
+        raise ConfigurationError("--number goes with one packet, and not with standard input")
+    bearer = Bearer(node, key, signing, options.number, reactor, options.timeout, options.allow)
+    if options.packet:
+        print(await bearer.bring(" ".join(options.packet).encode("utf-8", "surrogateescape")))
+        return 0
+    publisher = Publisher(bearer)
+    try:
+        await publisher.read(open_input(None), reactor)
+    except CancelledError:
+        publisher.stop("interrupted")
+        raise
+    if publisher.problem is None:
+        return 0
+    missing = publisher.seen - publisher.published
+    return complain(f"{missing:,} of {counted(publisher.seen, 'line')} not published: {publisher.problem}")
+
+
+class Bearer:
+    """Brings packets to a node.
+
+    :param signing: what to sign with; numbers of signed packets are chosen here, for the signature is for one of them.
+    :param number: of the packet; ``None`` for the next one.
+    :param allow_no_subscribers: whether to publish even if the stream has no other subscriber.
+    :ivar window: how many packets may be under way. The numbers of signed packets follow one another only if each is
+        known before the next is signed.
+    """
+
+    def __init__(
+        self,
+        node: Conversation,
+        key: bytes,
+        signing: SigningKey | None,
+        number: int | None,
+        reactor: Any,
+        timeout: float,
+        allow_no_subscribers: bool,
+    ) -> None:
+        self.window = WINDOW if signing is None else 1
+        self._node = node
+        self._key = key
+        self._signing = signing
+        self._fixed = number
+        self._next: int | None = None
+        self._reactor = reactor
+        self._timeout = timeout
+        self._allow = allow_no_subscribers
+
+    async def bring(self, packet: bytes) -> int:
+        """Publish a packet; return its number.
+
+        :raises PublishRefused: if it could not be.
+        :raises NotConnected: if the node does not answer.
+        """
+        for _ in range(TRIES):
+            number, data = self._fixed, packet
+            if self._signing is not None:
+                number = await self._free_number() if number is None else number
+                data = self._signing.sign(number, packet)
+            text = data.decode("utf-8", "surrogateescape")
+            question = {"ask": "publish", "key": self._key.hex(), "data": text, "number": number}
+            demand = self._node.demand(**question, allow_no_subscribers=self._allow)
+            answer = await answer_to(demand, self._reactor, self._timeout)
+            given, following = answer.get("number"), answer.get("next")
+            if isinstance(given, int):
+                self._next = given + 1
+                return given
+            if self._signing is None or self._fixed is not None or not isinstance(following, int):
+                break
+            self._next = following
+        raise PublishRefused(str(answer.get("why", "")), str(answer.get("error", "the node answers nothing known")))
+
+    async def _free_number(self) -> int:
+        if self._next is None:
+            answer = await answer_to(self._node.ask(ask="next", key=self._key.hex()), self._reactor, self._timeout)
+            following = answer.get("next")
+            if not isinstance(following, int):
+                raise OperationalError(str(answer.get("error", "the node knows no number")))
+            self._next = following
+        return self._next
+
+
+class Publisher(LinePublisher):
+    """Publishes each line of standard input, and prints the numbers."""
+
+    def __init__(self, bearer: Bearer) -> None:
+        super().__init__(MAX_DATA, "packets")
+        self._bearer = bearer
+        self._under_way = 0
+        self._room: Deferred[None] | None = None
+
+    async def when_room(self) -> None:
+        """See :class:`~fyrehose_twisted.cli.terminal.LinePublisher`."""
+        if self._under_way >= self._bearer.window:
+            self._room = Deferred()
+            await self._room
+
+    def publish(self, line: bytes) -> Deferred[int]:
+        """See :class:`~fyrehose_twisted.cli.terminal.LinePublisher`."""
+        self._under_way += 1
+        return Deferred.fromCoroutine(self._publish_line(line))
+
+    def came_back(self, line: int, sequence: int) -> None:
+        """See :class:`~fyrehose_twisted.cli.terminal.LinePublisher`."""
+        print(sequence)
+
+    def failed(self, line: int, error: BaseException | None) -> None:
+        """See :class:`~fyrehose_twisted.cli.terminal.LinePublisher`."""
+        self.problem = self.problem or f"line {line:,}: {error}"
+
+    async def _publish_line(self, line: bytes) -> int:
+        try:
+            return await self._bearer.bring(line)
+        finally:
+            self._under_way -= 1
+            if self._room is not None:
+                room, self._room = self._room, None
+                room.callback(None)

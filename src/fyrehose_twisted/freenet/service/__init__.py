@@ -1,0 +1,1 @@
+"""The freenet node as a service for ``twistd``."""

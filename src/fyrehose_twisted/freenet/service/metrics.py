@@ -1,0 +1,77 @@
+"""A freenet node's counters for Prometheus. They are read when asked for, and cost nothing otherwise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fyrehose_twisted.freenet.node.status import StreamState
+from fyrehose_twisted.freenet.node.stream import Phase
+from fyrehose_twisted.net.metrics import choices, counted, gauges, info
+
+STREAMS = 64
+"""Streams that have metrics of their own: those of this node's application first, then the lowest keys."""
+
+EXACT = 2**48
+"""Packet numbers are told modulo this: they begin anywhere below 2**62, and Prometheus counts in floating point."""
+
+_OF_STREAM = {
+    "root": "Whether this node is the root of the stream",
+    "subscribers": "Neighbours below this node in the stream",
+    "next": "The packet number after the highest that is known of the stream, modulo 2**48",
+}
+
+
+class FreenetCollector(Collector):
+    """Turns the state of a running node into metrics named ``fyrehose_freenet_*``.
+
+    :param service: the :class:`~fyrehose_twisted.freenet.service.service.FreenetService`.
+    """
+
+    def __init__(self, service: Any) -> None:
+        self._service = service
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        yield info("freenet")
+        state = self._service.state()
+        if state is None:
+            return
+        found = Counter(stream.phase for stream in state.streams)
+        phases = {phase.value: float(found[phase.value]) for phase in Phase}
+        yield choices("fyrehose_freenet_streams", "Streams by phase", "phase", phases)
+        subscribers = sum(len(stream.subscribers) for stream in state.streams)
+        rows = (
+            ("location", "Where on the ring the node is", state.location),
+            ("neighbours", "Neighbours with an open link", sum(one.linked for one in state.neighbours)),
+            ("roots", "Streams of which this node is the root", sum(one.is_root for one in state.streams)),
+            ("local", "Streams that this node's application has", sum(one.local for one in state.streams)),
+            ("subscribers", "Neighbours below this node, over all streams", subscribers),
+            ("requests", "Requests that are waited for", state.requests),
+        )
+        yield from gauges("fyrehose_freenet", rows)
+        yield counted("fyrehose_freenet", state.counts)
+        yield from _of_streams(sorted(state.streams, key=lambda stream: (not stream.local, stream.key))[:STREAMS])
+
+
+def _of_streams(streams: Sequence[StreamState]) -> Iterator[Metric]:
+    phases = GaugeMetricFamily(
+        "fyrehose_freenet_stream_phase", "1 for the phase that the stream is in", labels=["key", "phase"]
+    )
+    root, subscribers, following = (
+        GaugeMetricFamily(f"fyrehose_freenet_stream_{name}", description, labels=["key"])
+        for name, description in _OF_STREAM.items()
+    )
+    for stream in streams:
+        key = stream.key.hex()
+        for phase in Phase:
+            phases.add_metric([key, phase.value], stream.phase == phase.value)
+        root.add_metric([key], stream.is_root)
+        subscribers.add_metric([key], len(stream.subscribers))
+        if stream.newest is not None:
+            following.add_metric([key], (stream.newest + 1) % EXACT)
+    yield from (phases, root, subscribers, following)

@@ -1,0 +1,550 @@
+"""A freenet node as a Twisted service."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.errors import ConfigurationError, FyrehoseError, NotConnected, OperationalError, PublishRefused
+from fyrehose_twisted.freenet.config import NodeConfig
+from fyrehose_twisted.freenet.events import (
+    UNCERTAIN,
+    Attached,
+    Delivered,
+    Dropped,
+    Missed,
+    NotPublished,
+    Packet,
+    Published,
+    Renumbered,
+    Restarting,
+    Subscribed,
+    SubscribeFailed,
+)
+from fyrehose_twisted.freenet.node.node import FreenetNode
+from fyrehose_twisted.freenet.node.status import NodeState
+from fyrehose_twisted.freenet.policy import Policy
+from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
+from fyrehose_twisted.freenet.service.control import Control
+from fyrehose_twisted.freenet.service.dialer import endpoint_for, parse_peer
+from fyrehose_twisted.freenet.service.metrics import FreenetCollector
+from fyrehose_twisted.freenet.service.observers import Listeners, log_event
+from fyrehose_twisted.freenet.service.state_file import StateFile
+from fyrehose_twisted.freenet.service.storage import Keeping, PacketJournal
+from fyrehose_twisted.freenet.wire.codec import FreenetCodec
+from fyrehose_twisted.freenet.wire.location import check_key
+from fyrehose_twisted.freenet.wire.messages import MAX_UID, NONE_SEEN
+from fyrehose_twisted.freenet.wire.signing import SigningKey, is_signed
+from fyrehose_twisted.net.boottime import SteadyClock
+from fyrehose_twisted.net.connection import Link, LinkLimits
+from fyrehose_twisted.net.control.server import ControlFactory
+from fyrehose_twisted.net.listening import Entrances
+from fyrehose_twisted.net.metrics import metrics_site
+from fyrehose_twisted.net.shutdown import end_process
+from fyrehose_twisted.net.stream_driver import Links
+from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.sighup import Reloading
+
+DEFAULT_PORT = 6180
+DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
+GOODBYE = 2.0
+"""Seconds that neighbours may take to hear that a node leaves."""
+MAX_NEIGHBOURS = 256
+FIRST_NEIGHBOUR_TIMEOUT = 2.0
+"""Seconds that a node which has just started waits for a neighbour before it looks for its streams."""
+
+REASONS = {
+    "no-stream": "a node on the way to the root, or this one, does not belong to the stream; subscribe first",
+    "no-subscribers": "the stream has no other subscriber, and nothing was published; publish when one has subscribed,"
+    " or allow it to have none (--allow-no-subscribers, allow_no_subscribers=True)",
+    "not-subscribed": "the node above does not know this one as its subscriber; try again in a moment",
+    "collision": "another packet has the number already",
+    "timed-out": "the root did not answer in time; the packet may or may not have got there",
+    "uncertain": "the way to the root changed before the root had answered; the packet may or may not have got there",
+    "queue-full": "a node on the way to the root has too many packets waiting; try again in a moment",
+    "bad-signature": "the stream is signed, and not with this key or not for this number",
+    "too-large": "with its signature, the packet is too long",
+    "loop": "the packet came back to a node that it had been at",
+    "stopped": "the node stopped before the root had answered; the packet may or may not have got there",
+}
+"""Why a packet was not published."""
+
+
+class FreenetService(Service):
+    """One node, and what it needs to run.
+
+        node = FreenetService(peers=["10.0.0.7:6180"])
+        node.setServiceParent(application)
+        node.listen(listener)
+        await node.subscribe(key_named("news"))
+        number = await node.publish(key_named("news"), b"hello")
+
+    :param peers: who to keep links to: ``HOST:PORT``, or client endpoints.
+    :param listen: server endpoints where others reach it.
+    :param location: where on the ring it is; by default where it was before, or anywhere.
+    :param policy: how it routes, waits and repairs.
+    :param secret: what all nodes of the network share.
+    :param state: file with the node's id and location; without it, it is somebody new after each start.
+    :param keeping: opens journals for what is delivered.
+    :param control: where commands on this machine ask, a server endpoint.
+    :param metrics: where to serve Prometheus metrics, a server endpoint.
+    :param streams: keys of streams to be subscribed to from the start.
+    :param protocol: what speaks on each link.
+    :param max_neighbours: neighbours at once.
+    :param failed: told what stopped it; by default the process ends, with status 1.
+    :ivar node: the node, once it runs.
+    :ivar links: its links.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        peers: Sequence[str] = (),
+        listen: Sequence[str] = (DEFAULT_LISTEN,),
+        *,
+        location: float | None = None,
+        policy: Policy | None = None,
+        secret: bytes | None = None,
+        state: Path | None = None,
+        keeping: Keeping | None = None,
+        control: str | None = None,
+        metrics: str | None = None,
+        streams: Iterable[bytes] = (),
+        protocol: type[FreenetPeerProtocol] = FreenetPeerProtocol,
+        max_neighbours: int = MAX_NEIGHBOURS,
+        limits: LinkLimits | None = None,
+        failed: Callable[[Exception], object] | None = None,
+        rng: Random | None = None,
+        reactor: Any = None,
+    ) -> None:
+        if reactor is None:
+            from twisted.internet import reactor
+        self.reactor: Any = reactor if isinstance(reactor, SteadyClock) else SteadyClock(reactor)
+        self.node: FreenetNode | None = None
+        self.links: Links | None = None
+        self.policy = Policy() if policy is None else policy
+        self._rng = SystemRandom() if rng is None else rng
+        self._targets = tuple(dict.fromkeys(parse_peer(peer, self.reactor) for peer in peers))
+        self._location = location
+        # Whatever is wrong with what was said is said now, and not when it starts.
+        self._config(0, 0.0 if location is None else location, secret, max_neighbours)
+        self._secret = secret
+        self._max_neighbours = max_neighbours
+        self._state_path = state
+        self._state: StateFile | None = None
+        self._keeping = keeping
+        self._protocol = protocol
+        self._codec = FreenetCodec()
+        self._limits = link_limits(max_neighbours) if limits is None else limits
+        self._failed = failed
+        self._error: Exception | None = None
+        self._listeners = Listeners()
+        self._users: Counter[bytes] = Counter(dict.fromkeys(streams, 1))
+        self._kept = self._users.copy()
+        """How often it did so for the packets, which a journal keeps."""
+        self._last_seen: dict[bytes, int] = {}  # Of streams that are subscribed to before the start.
+        """How often the application subscribed to each stream."""
+        for key in self._users:
+            check_key(key)
+        self._connecting: dict[bytes, list[Deferred[None]]] = {}
+        self._publishing: dict[int, Deferred[int]] = {}
+        self._tokens = count()
+        self._reloading = Reloading.of_nothing(reactor)
+        self._entrances = Entrances(self.reactor, f"tcp:{DEFAULT_PORT}", "freenet")
+        for endpoint in listen:
+            self._entrances.add("listen", endpoint, self._entrances.door)
+        self._control = ControlFactory(lambda gone: Control(self, gone))
+        if control is not None:
+            self._entrances.add("control", control, self._control)
+        if metrics is not None:
+            self._entrances.add("metrics", metrics, metrics_site(FreenetCollector(self)))
+
+    # For applications
+
+    def subscribe(self, key: bytes, *, last_seen: int | None = None, keep: bool = True) -> Deferred[None]:
+        """Belong to the tree of ``key``; the Deferred fires when the node does. Packets go to those who
+        :meth:`listen`. Each call wants its own :meth:`unsubscribe`.
+
+        :param last_seen: the last packet number that the application has; by default that of the journal.
+        :param keep: whether packets are kept in a journal, which is made if need be; without, they are only if there is
+            one already. Who only publishes needs none.
+
+        It fails with :class:`~fyrehose_twisted.errors.ConfigurationError` if ``key`` is none,
+        :class:`~fyrehose_twisted.errors.TooManyStreams`, :class:`~fyrehose_twisted.journal.errors.JournalError`, and
+        :class:`~fyrehose_twisted.errors.NotConnected` if the service ends before; then nothing has to be taken back.
+        """
+        node, links = self.node, self.links
+        try:
+            check_key(key)
+            if not self._users[key]:
+                if node is not None and links is not None:
+                    self._join(key, last_seen, keep=keep)
+                    links.flush_soon()
+                elif last_seen is not None:
+                    self._last_seen[key] = last_seen
+        except FyrehoseError as error:
+            return fail(error)
+        self._users[key] += 1
+        self._kept[key] += keep
+
+        def failed(failure: Failure) -> Failure:
+            self.unsubscribe(key, keep=keep)
+            return failure
+
+        return self.when_connected(key).addErrback(failed)
+
+    def when_connected(self, key: bytes) -> Deferred[None]:
+        """Return a Deferred that fires when the node belongs to the tree of a stream that it is subscribed to."""
+        if self._error is not None:
+            return fail(NotConnected(f"the node stopped: {self._error}"))
+        stream = None if self.node is None else self.node.streams.get(key)
+        # Those that wait already are told with the next event, and before others: packets keep their order.
+        if stream is not None and stream.connected and key not in self._connecting:
+            return succeed(None)
+        connected: Deferred[None] = Deferred()
+        self._connecting.setdefault(key, []).append(connected)
+        return connected
+
+    def is_local(self, key: bytes) -> bool:
+        """Say whether the service is subscribed to a stream, whoever wanted that."""
+        return bool(self._users[key])
+
+    def unsubscribe(self, key: bytes, *, keep: bool = True) -> None:
+        """Take back one :meth:`subscribe` with the same ``keep``. The node stays in the tree so long as others need it
+        there."""
+        if not self._users[key]:
+            return
+        self._kept[key] = max(0, self._kept[key] - keep)
+        self._users[key] -= 1
+        if not self._users[key]:
+            del self._users[key]
+            self._kept.pop(key, None)
+            self._last_seen.pop(key, None)
+            if self.node is not None and self.links is not None:
+                self.node.unsubscribe(key, self.links.now())
+                self.links.flush_soon()
+
+    def publish(
+        self,
+        key: bytes,
+        data: bytes,
+        *,
+        number: int | None = None,
+        signing_key: SigningKey | None = None,
+        allow_no_subscribers: bool = False,
+    ) -> Deferred[int]:
+        """Bring a packet to everybody in the tree of ``key``, to which this service is subscribed; return a Deferred of
+        its number, which fires when the root has it.
+
+        :param number: the packet's; by default the next one, and another one if that is taken.
+        :param signing_key: of a signed stream. Without it, ``data`` has to be signed for ``number`` already.
+        :param allow_no_subscribers: whether the packet is published even if the stream has no subscriber besides the
+            publisher. Each other subscription counts, that of another publisher too: here, each further
+            :meth:`subscribe` of this service.
+
+        It fails with :class:`~fyrehose_twisted.errors.PublishRefused`, whose ``why`` is one of :data:`REASONS`, within
+        ``publish_timeout`` of the policy, and at once with
+        :class:`~fyrehose_twisted.errors.MessageTooLarge`, :class:`~fyrehose_twisted.errors.PublishQueueFull`,
+        :class:`~fyrehose_twisted.errors.UnencodableMessage`, and
+        :class:`~fyrehose_twisted.errors.ConfigurationError` if the stream is another key's.
+        """
+        node, links = self.node, self.links
+        if node is None or links is None or not self.running or self._error is not None:
+            return fail(NotConnected("the node does not run"))
+        token = next(self._tokens)
+        done = self._publishing[token] = Deferred()
+        try:
+            sign = _signer(key, data, number, signing_key)
+            packet = b"" if sign is not None else data
+            alone = not allow_no_subscribers and self._users[key] <= 1
+            node.publish(key, packet, token, links.now(), number=number, sign=sign, need_subscriber=alone)
+        except FyrehoseError as error:
+            del self._publishing[token]
+            return fail(error)
+        links.flush_soon()
+        return done
+
+    def kept(self, key: bytes, last_seen: int = NONE_SEEN) -> list[Packet]:
+        """Return the packets after a number that the node still has, oldest first.
+
+        Listeners have been told of all of them: call this before :meth:`listen` to get each packet exactly once.
+        """
+        if self.links is not None:
+            self.links.flush()
+        stream = None if self.node is None else self.node.streams.get(key)
+        return [] if stream is None else stream.packets.after(last_seen)
+
+    def next_number(self, key: bytes) -> int:
+        """Return a packet number that is free as far as the node knows."""
+        stream = None if self.node is None else self.node.streams.get(key)
+        following = None if stream is None else stream.packets.next
+        return 0 if following is None else following
+
+    def move(self, location: float) -> None:
+        """Be elsewhere on the ring from now on.
+
+        :raises ConfigurationError: if that is no location.
+        :raises StateFileError: if it cannot be remembered.
+        :raises NotConnected: if the node does not run.
+        """
+        if self.node is None or self.links is None:
+            raise NotConnected("the node does not run")
+        self.node.move(location, self.links.now())
+        self.links.flush_soon()
+        if self._state is not None:
+            self._state.keep(location)
+
+    def listen(self, listener: Any) -> None:
+        """Tell an :class:`~fyrehose_twisted.interfaces.IFreenetListener` of packets from now on."""
+        self._listeners.add(listener)
+
+    def unlisten(self, listener: Any) -> None:
+        """Tell it no more."""
+        self._listeners.discard(listener)
+
+    def state(self) -> NodeState | None:
+        """Return how the node looks, ``None`` while there is none."""
+        if self.node is None or self.links is None:
+            return None
+        state = self.node.state(self.links.now())
+        return state._replace(
+            counts={**state.counts, **{f"links_{name}": count for name, count in self.links.counters.items()}}
+        )
+
+    def status(self) -> dict[str, Any]:
+        """Return the same as plain objects; ids and keys are hexadecimal."""
+        state = self.state()
+        if state is None:
+            return {"node": None, "listening": self._entrances.places}
+        return {
+            **state._asdict(),
+            "node": _hex(state.node),
+            "boot": _hex(state.boot),
+            "neighbours": [{**one._asdict(), "node": _hex(one.node)} for one in state.neighbours],
+            "streams": [
+                {
+                    **one._asdict(),
+                    "key": one.key.hex(),
+                    "parent": None if one.parent is None else _hex(one.parent),
+                    "subscribers": list(map(_hex, one.subscribers)),
+                }
+                for one in state.streams
+            ],
+            "listening": self._entrances.places,
+        }
+
+    # Starting and stopping
+
+    def privilegedStartService(self) -> None:
+        """Twisted: bind ports, while there may be privileges."""
+        super().privilegedStartService()
+        self._entrances.bind()
+
+    def startService(self) -> None:
+        """Twisted: start."""
+        super().startService()
+        self._reloading.start()
+        try:
+            self._start()
+        except FyrehoseError as error:
+            self.fail(error)
+        except Exception as error:
+            self.log.failure("the node cannot start")
+            self.fail(error)
+
+    def stopService(self) -> Deferred[None]:
+        """Twisted: say goodbye, and stop."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    def fail(self, error: Exception) -> None:
+        """Stop because of ``error``."""
+        if self._error is not None:
+            return
+        self._error = error
+        self.log.critical("stopping: {error}", error=error)
+        if self.links is not None:
+            self.links.halt()
+        if self._failed is None:
+            end_process(self.reactor)
+        else:
+            self._failed(error)
+        self._give_up()
+
+    def _config(self, node: int, location: float, secret: bytes | None, max_neighbours: int) -> NodeConfig:
+        return NodeConfig(
+            node,
+            self._rng.randrange(MAX_UID + 1),
+            location,
+            policy=self.policy,
+            targets=self._targets,
+            secret=secret,
+            max_neighbours=max_neighbours,
+            first_neighbour_timeout=FIRST_NEIGHBOUR_TIMEOUT,
+        )
+
+    def _draw(self) -> tuple[int, float]:
+        location = self._rng.random() if self._location is None else self._location
+        return self._rng.randrange(MAX_UID + 1), location
+
+    def _start(self) -> None:
+        if self._state_path is None:
+            number, location = self._draw()
+        else:
+            state = self._state = StateFile(self._state_path, self._draw)
+            if self._location is not None:
+                state.keep(self._location)
+            number, location = state.node, state.location
+        self._entrances.bind()
+        self._entrances.failed(self.fail)
+        config = self._config(number, location, self._secret, self._max_neighbours)
+        self.node = FreenetNode(config, self._rng, float(self.reactor.seconds()))
+        self.links = Links(
+            self.node,
+            self._make_link,
+            self.reactor,
+            tell=self._told,
+            failed=self.fail,
+            endpoint_for=endpoint_for,
+            limits=self._limits,
+        )
+        self._entrances.open(self.links.factory)
+        self.log.info("node {node:016x} at {location:.6f} on the ring", node=number, location=location)
+        for key in self._users:
+            self._join(key, self._last_seen.pop(key, None), keep=bool(self._kept[key]))
+        self.links.flush()
+        if self._error is None:
+            supervisor.ready(self.reactor, f"listening on {self._entrances}")
+
+    async def _stop(self) -> None:
+        self._reloading.stop()
+        node, links = self.node, self.links
+        if node is not None and links is not None and self._error is None:
+            node.leave(links.now())
+            links.flush()
+            with suppress(DeferredTimeout):
+                await links.when_alone().addTimeout(GOODBYE, self.reactor)
+        self._control.close()
+        await self._entrances.close()
+        if links is not None:
+            await links.stop()
+        self._give_up()
+        if self._state is not None:
+            self._state.close()
+        if self._keeping is not None:
+            try:
+                await self._keeping.close()
+            except FyrehoseError as error:
+                self.fail(error)
+
+    def _make_link(self) -> Link:
+        return self._protocol(self._codec)
+
+    def _join(self, key: bytes, last_seen: int | None, *, keep: bool) -> None:
+        assert self.node is not None, "the callers have looked"
+        assert self.links is not None, "it comes with the node"
+        journal = self._journal(key, make=keep)
+        if last_seen is None:
+            last_seen = NONE_SEEN if journal is None else journal.last_seen
+        self.node.subscribe(key, self.links.now(), last_seen=last_seen)
+
+    def _journal(self, key: bytes, *, make: bool) -> PacketJournal | None:
+        keeping = self._keeping
+        if keeping is None or not (make or keeping.has(key)):
+            return None
+        return keeping.open(key, self.reactor, self.fail)
+
+    def _give_up(self) -> None:
+        """Nothing more will be known of what is under way."""
+        publishing, self._publishing = self._publishing, {}
+        connecting, self._connecting = self._connecting, {}
+        for done in publishing.values():
+            done.errback(PublishRefused("stopped", f"not known to be published: {REASONS['stopped']}"))
+        for waiting in connecting.values():
+            for connected in waiting:
+                connected.errback(NotConnected("the node stopped before it was connected"))
+
+    # What the node tells
+
+    def _told(self, event: Any) -> None:
+        match event:
+            case Published(token, _, number):
+                done = self._publishing.pop(token, None)
+                if done is not None:
+                    done.callback(number)
+                return
+            case NotPublished(token, key, reason, following):
+                done = self._publishing.pop(token, None)
+                if done is not None:
+                    outcome = "is not known to be published" if reason in UNCERTAIN else "was not published"
+                    detail = f"a packet of {key.hex()} {outcome} ({reason}): {REASONS.get(reason, 'by a peer')}"
+                    done.errback(PublishRefused(reason, detail, following))
+                return
+            case Delivered():
+                self._keep(event)
+                self._listeners.packets_received(event)
+                return
+            case Missed():
+                self._keep(event)
+                self._listeners.packets_missed(event)
+            case Renumbered():
+                self._keep(event)
+                self._listeners.stream_changed(event)
+            case Subscribed() | SubscribeFailed() | Restarting() | Attached() | Dropped():
+                self._listeners.stream_changed(event)
+                self._changed(event)
+        log_event(self.log, event)
+
+    def _changed(self, event: Any) -> None:
+        match event:
+            case Subscribed(key, _, _):
+                for connected in self._connecting.pop(key, []):
+                    connected.callback(None)
+            case SubscribeFailed(key, reason) if not self.policy.retry:
+                for connected in self._connecting.pop(key, []):
+                    connected.errback(OperationalError(f"{key.hex()} is not connected: {reason}"))
+
+    def _keep(self, event: Delivered | Missed | Renumbered) -> None:
+        if self._error is not None:
+            return
+        try:
+            journal = self._journal(event.key, make=bool(self._kept[event.key]))
+            if journal is not None:
+                journal.take(event)
+        except FyrehoseError as error:
+            self.fail(error)
+
+
+def link_limits(max_neighbours: int) -> LinkLimits:
+    """Return what links may take: of those that others open, one machine has half at most."""
+    per_source = max(min(64, max_neighbours), max_neighbours // 2)
+    return LinkLimits(accepted=max_neighbours, per_source=per_source)
+
+
+def _signer(
+    key: bytes, data: bytes, number: int | None, signing_key: SigningKey | None
+) -> Callable[[int], bytes] | None:
+    """Return what signs a packet, ``None`` if that is not for us to do."""
+    if signing_key is not None:
+        if signing_key.key != key:
+            raise ConfigurationError(f"that key is the one of {signing_key.key.hex()}, and not of {key.hex()}")
+        return lambda number: signing_key.sign(number, data)
+    if is_signed(key) and number is None:
+        raise ConfigurationError(f"packets of {key.hex()} have to be signed: only the holder of its key can publish")
+    return None
+
+
+def _hex(number: int) -> str:
+    return f"{number:016x}"

@@ -1,0 +1,139 @@
+"""Packets as records of journals: stream ``freenet://KEY``, sequence = number of the packet. The epoch is 0 at first,
+and another one each time that the numbers of a stream go on somewhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from twisted.logger import Logger
+
+from fyrehose_twisted.freenet.events import Delivered, Missed, Renumbered
+from fyrehose_twisted.freenet.node.packet_window import HALF
+from fyrehose_twisted.freenet.wire.messages import NONE_SEEN
+from fyrehose_twisted.interfaces import IJournal
+from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.layout import directory_name
+from fyrehose_twisted.journal.store import Journal, JournalConfig, check_free, open_journal
+from fyrehose_twisted.journal.upkeep import Upkeep
+from fyrehose_twisted.record import Record
+
+SYNC_INTERVAL = 1.0
+"""Seconds after which packets are durable."""
+
+Told = Delivered | Missed | Renumbered
+
+
+def stream_of(key: bytes) -> str:
+    """Return the URI under which the packets of a stream are kept."""
+    return f"freenet://{key.hex()}"
+
+
+class PacketJournal:
+    """Keeps what a node tells of one stream.
+
+    :param clock: UTC seconds since 1970.
+    """
+
+    log = Logger()
+
+    def __init__(self, journal: IJournal, clock: Callable[[], float] = time.time) -> None:
+        self.journal = journal
+        self._clock = clock
+        self._epoch: int = max(journal.epochs(), default=0)
+
+    @property
+    def last_seen(self) -> int:
+        """The highest packet number up to which nothing is missing; -1 if there is none."""
+        bounds: Bounds | None = self.journal.bounds(self._epoch)
+        return NONE_SEEN if bounds is None else bounds.next - 1
+
+    def take(self, event: Told) -> None:
+        """Keep packets, or that they were missed.
+
+        :raises JournalError: if the journal cannot be written.
+        """
+        journal = self.journal
+        match event:
+            case Delivered(_, packets):
+                now = int(self._clock() * 1_000_000)
+                journal.append(
+                    [Record(journal.stream, self._epoch_of(one.number), one.number, now, one.data) for one in packets],
+                    again=True,
+                )
+            case Missed(_, first, last) if first <= last:
+                journal.lose(self._epoch, first, last)
+            case Renumbered(_, first):
+                self._epoch += 1
+                journal.begin(self._epoch, first)
+        journal.commit(False)
+
+    def _epoch_of(self, number: int) -> int:
+        """Return the epoch of a packet: the numbers begin anew behind the highest, and so does an epoch."""
+        bounds: Bounds | None = self.journal.bounds(self._epoch)
+        if bounds is not None and bounds.first - number > HALF:
+            self._epoch += 1
+            self.journal.begin(self._epoch, number)
+        elif bounds is not None and number < bounds.first:
+            self.log.warn("packet {number:,} of {stream} came too late", number=number, stream=self.journal.stream)
+        return self._epoch
+
+
+class _Open(NamedTuple):
+    journal: Journal
+    upkeep: Upkeep
+    packets: PacketJournal
+
+
+class Keeping:
+    """Opens the journals of one node, and looks after them.
+
+    :param directory: where they lie; made if need be.
+    """
+
+    log = Logger()
+
+    def __init__(self, directory: Path, *, config: JournalConfig | None = None) -> None:
+        self.directory = directory
+        self._config = config
+        self._open: dict[bytes, _Open] = {}
+
+    def check(self, keys: Iterable[bytes]) -> None:
+        """See whether somebody else writes to the journals of some streams.
+
+        :raises JournalError: if so, or if that cannot be known.
+        """
+        for key in keys:
+            check_free(self.directory, stream_of(key))
+
+    def has(self, key: bytes) -> bool:
+        """Say whether there is a journal of a stream."""
+        return key in self._open or (self.directory / directory_name(stream_of(key))).is_dir()
+
+    def open(self, key: bytes, reactor: Any, failed: Callable[[Exception], object]) -> PacketJournal:
+        """Return the journal of a stream, the same one each time.
+
+        :param failed: told if it cannot go on later.
+        :raises JournalError: if it cannot be read or written, or is in use.
+        """
+        if key not in self._open:
+            journal = open_journal(self.directory, stream_of(key), config=self._config)
+            for line in journal.recovery.messages():
+                self.log.warn("{journal}: {line}", journal=journal, line=line)
+            upkeep = Upkeep(journal, reactor, sync_interval=SYNC_INTERVAL, failed=failed)
+            self._open[key] = _Open(journal, upkeep, PacketJournal(journal))
+            upkeep.start()
+        return self._open[key].packets
+
+    async def close(self) -> None:
+        """Make everything durable and let go of it.
+
+        :raises JournalError: if that failed.
+        """
+        every, self._open = self._open, {}
+        for one in every.values():
+            await one.upkeep.stop()
+        for one in every.values():
+            one.journal.close()

@@ -1,0 +1,192 @@
+"""``twistd freenet-node``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python import usage
+
+from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.freenet.policy import Policy
+from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
+from fyrehose_twisted.freenet.service.service import DEFAULT_LISTEN, MAX_NEIGHBOURS, FreenetService
+from fyrehose_twisted.freenet.service.storage import Keeping
+from fyrehose_twisted.freenet.wire.location import is_location
+from fyrehose_twisted.freenet.wire.messages import MAX_HTL
+from fyrehose_twisted.freenet.wire.signing import parse_key
+from fyrehose_twisted.journal.retention import Retention, parse_retention
+from fyrehose_twisted.journal.store import JournalConfig
+from fyrehose_twisted.process.options import (
+    ServiceOptions,
+    check_exposed,
+    check_local,
+    description_of,
+    integer,
+    number,
+    parse_listen,
+    protocol_class,
+    try_directory,
+    try_ports,
+)
+from fyrehose_twisted.process.secret import read_secret
+
+_DEFAULT = Policy()
+
+
+class Options(ServiceOptions):
+    """What an operator can say."""
+
+    synopsis = "--peer HOST:PORT [options]"
+    longdesc = (
+        "Runs one node of a network in which streams of packets are published and subscribed to by key: each stream has"
+        " a tree, which grows as requests are routed to the place of its key on a ring, and heals by itself. Listens on"
+        " loopback unless told otherwise; on any other interface it wants --secret-file, or --open."
+    )
+    optParameters = [
+        ["location", None, None, "where on the ring, from 0 up to 1 [default: as in --state, else anywhere]"],
+        ["state", None, None, "file for the node's id and location, its alone; without it, each start is somebody new"],
+        ["journal", "j", None, "directory for journals of the streams it is subscribed to, of this node alone"],
+        ["retention", "r", None, "what to keep in each journal, such as 7d or 1GB [default: everything]"],
+        ["control", "c", None, "endpoint for `fyrehose freenet`: unix:/run/freenet.sock or tcp:6181 (on loopback)"],
+        ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
+        ["secret-file", None, None, "file with the secret that all nodes share"],
+        ["max-neighbours", None, MAX_NEIGHBOURS, "neighbours at once", integer("max-neighbours", 1, 100_000)],
+        ["max-streams", None, _DEFAULT.max_streams, "streams at once", integer("max-streams", 1, 1_000_000)],
+        ["keep", None, _DEFAULT.keep_packets, "packets of a stream for latecomers", integer("keep", 1, 1_000_000)],
+        ["max-htl", None, _DEFAULT.max_htl, "hops to live of a request", integer("max-htl", 1, MAX_HTL)],
+        ["p-max", None, _DEFAULT.p_max, "chance that a link takes the first hop off", number("p-max", 0, 1)],
+        ["p-min", None, _DEFAULT.p_min, "chance that a link takes the last hop off", number("p-min", 0, 1)],
+        ["htl-on-closer", None, _DEFAULT.htl_on_closer, "hops of a request that comes nearer: reset or keep"],
+        ["accept", None, _DEFAULT.accept, "who takes a lost subtree in: by location of the root, or its own"],
+        ["coalesce", None, _DEFAULT.coalesce, "a second request for a stream: queue, reject or parallel"],
+        ["on-parent-lost", None, _DEFAULT.on_parent_lost, "keep the subtree together or not: graft or teardown"],
+        ["protocol", None, None, "dotted name of your subclass of FreenetPeerProtocol"],
+    ]
+    optFlags = [
+        ["confirm-root", None, "look once more for somebody nearer before becoming a root"],
+        ["open", None, "do without a secret, also on an interface other than loopback"],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        for option in ("listens", "peers", "streams"):
+            self[option] = []
+
+    def opt_listen(self, endpoint: str) -> None:
+        """endpoint for other nodes (repeatable) [default: tcp:6180 on loopback]"""
+        self["listens"].append(endpoint)
+
+    opt_l = opt_listen
+
+    def opt_peer(self, peer: str) -> None:
+        """HOST:PORT of a node to keep a link to, or a client endpoint such as tls:HOST:PORT (repeatable)"""
+        self["peers"].append(peer)
+
+    opt_p = opt_peer
+
+    def opt_subscribe(self, key: str) -> None:
+        """KEY of a stream to be subscribed to: 40 hexadecimal digits, or name:NAME (repeatable)"""
+        self["streams"].append(key)
+
+    opt_s = opt_subscribe
+
+    def postOptions(self) -> None:
+        """Check what can be checked before anything starts."""
+        try:
+            self._check()
+        except (FyrehoseError, ValueError) as error:
+            raise usage.UsageError(str(error)) from error
+
+    def _check(self) -> None:
+        self["keys"] = list(dict.fromkeys(map(parse_key, self["streams"])))
+        self["policy"] = Policy(
+            max_htl=self["max-htl"],
+            p_max=self["p-max"],
+            p_min=self["p-min"],
+            htl_on_closer=self["htl-on-closer"],
+            accept=self["accept"],
+            coalesce=self["coalesce"],
+            on_parent_lost=self["on-parent-lost"],
+            confirm_root=bool(self["confirm-root"]),
+            max_streams=self["max-streams"],
+            keep_packets=self["keep"],
+        )
+        if len(self["keys"]) > self["max-streams"]:
+            count = len(self["keys"])
+            raise usage.UsageError(f"--subscribe is given {count} times, and --max-streams is {self['max-streams']}")
+        self["place"] = None if self["location"] is None else _location(self["location"])
+        secret = self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
+        self["listening"] = [
+            parse_listen("listen", text, DEFAULT_LISTEN) for text in self["listens"] or [DEFAULT_LISTEN]
+        ]
+        for listening in self["listening"]:
+            check_exposed("listen", listening, bool(self["open"]) or secret is not None, "--secret-file")
+        for option, example in (("control", "tcp:6181"), ("metrics", "tcp:9100")):
+            text = self[option]
+            listening = self[f"{option}-listening"] = parse_listen(option, text, example) if text else None
+            if listening is not None and option == "control":
+                check_local(option, listening, "publishes in this node's name")
+        self._check_files()
+        self["class"] = (
+            protocol_class(self["protocol"], FreenetPeerProtocol) if self["protocol"] else FreenetPeerProtocol
+        )
+
+    def _check_files(self) -> None:
+        # twistd goes there before the service starts.
+        start = Path(self.parent["rundir"] if self.parent is not None else ".")
+        self["state-path"] = (start / self["state"]).absolute() if self["state"] else None
+        self["directory"] = None
+        if self["journal"] is None:
+            if self["retention"]:
+                raise usage.UsageError("--retention is of no use without --journal: where shall it lie?")
+            return
+        self["directory"] = (start / self["journal"]).absolute()
+        retention = parse_retention(self["retention"]) if self["retention"] else Retention()
+        self["journal-config"] = JournalConfig(retention=retention)
+
+
+def _location(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"--location {text!r} is not a number") from None
+    if not is_location(value):
+        raise ValueError(f"--location {text}: a location goes from 0 up to, but not including, 1")
+    return value
+
+
+def makeService(options: Options) -> IService:
+    """Twisted: return the service that ``options`` describe.
+
+    :raises SystemExit: with one line, if it could not start.
+    """
+    try:
+        # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+        named = [("listen", listening) for listening in options["listening"]]
+        try_ports(named + [(option, options[f"{option}-listening"]) for option in ("control", "metrics")])
+        if options["state-path"] is not None:
+            try_directory("state", options["state-path"].parent)
+        keeping = None
+        if options["directory"] is not None:
+            try_directory("journal", options["directory"])
+            keeping = Keeping(options["directory"], config=options["journal-config"])
+            keeping.check(options["keys"])
+        service: Any = FreenetService(
+            options["peers"],
+            [listening.description for listening in options["listening"]],
+            location=options["place"],
+            policy=options["policy"],
+            secret=options["secret"],
+            state=options["state-path"],
+            keeping=keeping,
+            control=description_of(options["control-listening"]),
+            metrics=description_of(options["metrics-listening"]),
+            streams=options["keys"],
+            protocol=options["class"],
+            max_neighbours=options["max-neighbours"],
+        )
+    except FyrehoseError as error:
+        raise SystemExit(f"freenet-node: {error}") from None
+    return service  # type: ignore[no-any-return]

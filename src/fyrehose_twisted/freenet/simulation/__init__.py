@@ -1,0 +1,1 @@
+"""Simulated freenet networks: participants, scenarios, invariants."""

@@ -1,0 +1,66 @@
+"""A subscriber of a simulated network that lies about better roots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from fyrehose_twisted.effects import Address, Peer, Write
+from fyrehose_twisted.freenet.simulation.participants import Stranger
+from fyrehose_twisted.freenet.wire.location import key_location
+from fyrehose_twisted.freenet.wire.messages import (
+    NONE_SEEN,
+    BetterRoot,
+    Hello,
+    Message,
+    Prove,
+    RejectedBusy,
+    RejectedLoop,
+    ResubscribeRequest,
+    SubscribeRequest,
+)
+
+HINT_EVERY = 3.0
+"""Seconds between two hints."""
+HINTS = 10
+"""Hints between two subscriptions."""
+
+
+class HintFlooder(Stranger):
+    """Subscribes to every stream, and tells of a root on the key of each again and again. Where it is asked for that
+    root, it answers, in some runs, that the root still looks for a parent."""
+
+    def __init__(self, rng: Random, victims: Sequence[Address], keys: Sequence[bytes]) -> None:
+        super().__init__(rng, victims, keys)
+        self._busy = rng.random() < 0.5
+        self._hints = 0
+
+    def connected(self, peer: Peer, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+        hello = Hello(self.node, self._boot, self.rng.random(), self.rng.randbytes(16))
+        self._effects.append(Write([hello, Prove(b"")], peer))
+        self._peers.append(peer)
+        self._subscribe(peer)
+
+    def tick(self, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.INode`."""
+        self._dial_due(now)
+        if self._act_at <= now:
+            self._act_at = now + HINT_EVERY
+            self._hints += 1
+            for peer in self._peers:
+                if self._hints % HINTS == 0:
+                    self._subscribe(peer)
+                self._write(peer, *(BetterRoot(key, key_location(key)) for key in self.keys))
+
+    def _subscribe(self, peer: Peer) -> None:
+        rng = self.rng
+        self._write(
+            peer, *(SubscribeRequest(rng.getrandbits(64), key, 10, NONE_SEEN, rng.random()) for key in self.keys)
+        )
+
+    def _answer(self, request: SubscribeRequest | ResubscribeRequest, peer: Peer) -> None:
+        busy = self._busy and isinstance(request, ResubscribeRequest)
+        place = key_location(request.key)
+        answer: Message = RejectedBusy(request.uid, place) if busy else RejectedLoop(request.uid)
+        self._write(peer, answer)

@@ -1,0 +1,374 @@
+"""What must hold in every run of a simulated network of trees."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any, NoReturn
+
+from fyrehose_twisted.freenet.events import UNCERTAIN, Attached, Delivered, NotPublished, Published
+from fyrehose_twisted.freenet.node.publishing import MAX_BACKLOG
+from fyrehose_twisted.freenet.node.routing import MAX_PARALLEL
+from fyrehose_twisted.freenet.node.stream import Stream
+from fyrehose_twisted.freenet.simulation.participants import Cast, packet_data
+from fyrehose_twisted.freenet.wire.messages import (
+    Dismissed,
+    ResubscribeRequest,
+    SubscribeRequest,
+    SubscribeRestarted,
+    SubscribeSucceeded,
+    SubscribeSucceededNewRoot,
+    Unsubscribe,
+)
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.invariants import Invariant
+from fyrehose_twisted.sim.observer import Packet
+
+CYCLE_LASTS = 60.0
+"""Seconds that a cycle may last."""
+GREETING_GRACE = 1.0
+"""Seconds after the timeout of a greeting in which its link may still be open."""
+
+
+class TreeInvariant(Invariant):
+    """Base: knows the cast, and which keys there are."""
+
+    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
+        super().__init__(cast.network)
+        self.cast = cast
+        self.keys = keys
+
+
+class NoCycle(TreeInvariant):
+    """Nobody is above itself for long."""
+
+    name = "no cycle lasts"
+
+    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
+        super().__init__(cast, keys)
+        self._since: dict[tuple[bytes, frozenset[str]], float] = {}
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        found = {(key, cycle) for key in self.keys for cycle in self._cycles(key)}
+        self._since = {cycle: self._since.get(cycle, self.network.elapsed) for cycle in found}
+        for (key, names), since in self._since.items():
+            if self.network.elapsed - since > CYCLE_LASTS:
+                hosts = [host for host in self.cast.hosts if host.name in names]
+                self.violated(f"above themselves on {key.hex()[:8]} for {CYCLE_LASTS:g} s", *hosts)
+
+    def _cycles(self, key: bytes) -> set[frozenset[str]]:
+        parents = self.cast.parents(key)
+        cycles, done = set(), set()
+        for start in parents:
+            way: list[Host] = []
+            one: Host | None = start
+            while one is not None and one not in done and one not in way:
+                way.append(one)
+                one = parents.get(one)
+            if one is not None and one in way:
+                cycles.add(frozenset(host.name for host in way[way.index(one) :]))
+            done.update(way)
+        return cycles
+
+
+class NobodyIsStuck(TreeInvariant):
+    """Whoever looks for a tree, or waits for somebody who does, comes to an end."""
+
+    name = "nobody is stuck"
+
+    def __init__(self, cast: Cast, keys: list[bytes], limit: float) -> None:
+        super().__init__(cast, keys)
+        self._limit = limit
+        self._since: dict[tuple[str, bytes, int], float] = {}
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        waiting = {}
+        now = self.network.elapsed
+        for host in self.cast.hosts:
+            if not host.running:
+                continue
+            for key, stream in host.node.streams.items():
+                if not stream.settled:
+                    mark = (host.name, key, host.boots)
+                    waiting[mark] = self._since.get(mark, now)
+                    if now - waiting[mark] > self._limit:
+                        self.violated(f"{key.hex()[:8]} is {stream.phase.value} for {self._limit:g} s", host)
+        self._since = waiting
+
+
+class OneTree(TreeInvariant):
+    """In the end all who want a stream are in one tree, both ends of whose links know of one another."""
+
+    name = "one tree"
+
+    def check(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        for key in self.keys:
+            problem = disagreement(self.cast, key)
+            if problem is not None:
+                self.violated(f"{key.hex()[:8]}: {problem[0]}", *problem[1])
+
+
+def disagreement(cast: Cast, key: bytes) -> tuple[str, list[Host]] | None:
+    """Return why those who want ``key`` are not in one tree, and who; ``None`` if they are."""
+    streams, parents = cast.streams(key), cast.parents(key)
+    roots = [host for host, stream in streams.items() if stream.is_root]
+    if len(roots) > 1:
+        return "there are several roots", roots
+    for host, stream in streams.items():
+        if not stream.settled or stream.own_uid is not None:
+            return f"still {stream.phase.value}", [host]
+        above = parents[host]
+        if stream.parent is not None and above is None:
+            return "its parent does not run", [host]
+        if above is not None and not _knows(streams.get(above), host):
+            return "its parent does not know of it", [host, above]
+        seen = [host]
+        while above is not None:
+            if above in seen:
+                return "above itself", seen
+            seen.append(above)
+            above = parents.get(above)
+    for host in cast.hosts:
+        if host.running and key in cast.wishes[host.name] and host not in streams:
+            return "wants it and is not in the tree", [host]
+    return None
+
+
+def _knows(stream: Stream | None, host: Host) -> bool:
+    return stream is not None and host.node.config.node in {one.node for one in stream.subscribers}
+
+
+class DeliveredOnce(TreeInvariant):
+    """An application is given each packet once, and nothing that was not published."""
+
+    name = "delivered once"
+
+    def __init__(self, cast: Cast, keys: list[bytes], *, forged: bool = False) -> None:
+        super().__init__(cast, keys)
+        self._forged = forged
+
+    def told(self, host: Host, event: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if isinstance(event, Delivered):
+            got = self.cast.got[host.name]
+            for number, data in event.packets:
+                if (event.key, number, data) in got:
+                    self.violated(f"packet {number} came twice", host)
+                got[event.key, number, data] = None
+                if not self._forged and data not in self.cast.published:
+                    self.violated(f"packet {number} was never published: {data!r}", host)
+
+
+class PublishedOnce(TreeInvariant):
+    """All applications are given a packet under one number, which is the number that its publisher was told. A packet
+    that was refused is given to no application."""
+
+    name = "each packet once"
+
+    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
+        super().__init__(cast, keys)
+        self._numbers: dict[tuple[bytes, bytes], int] = {}
+        self._refused: dict[tuple[bytes, bytes], str] = {}
+
+    def told(self, host: Host, event: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        match event:
+            case Delivered(key, packets):
+                for number, data in packets:
+                    self._number(host, key, data, number)
+            case Published(token, key, number):
+                self._number(host, key, packet_data(token), number)
+            case NotPublished(token, key, reason) if reason not in UNCERTAIN:
+                packet = key, packet_data(token)
+                self._refused[packet] = reason
+                if packet in self._numbers:
+                    self._refuse(host, packet)
+
+    def _number(self, host: Host, key: bytes, data: bytes, number: int) -> None:
+        if data not in self.cast.published:
+            return  # Forged: an adversary may repeat it under any number.
+        packet = key, data
+        known = self._numbers.setdefault(packet, number)
+        if known != number:
+            self.violated(f"{data!r} is packet {known} and packet {number}", host)
+        if packet in self._refused:
+            self._refuse(host, packet)
+
+    def _refuse(self, host: Host, packet: tuple[bytes, bytes]) -> NoReturn:
+        reason, number = self._refused[packet], self._numbers[packet]
+        self.violated(f"{packet[1]!r} was refused ({reason}), and is packet {number}", host)
+
+
+class NothingVanishes(TreeInvariant):
+    """What was confirmed to be published, somebody got: at least who published it."""
+
+    name = "nothing vanishes"
+
+    def check(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        everything: set[tuple[bytes, bytes]] = set()
+        for host in self.cast.hosts:
+            for key, _, data in self.cast.got[host.name]:
+                everything.add((key, data))
+        confirmed = len(everything)
+        if confirmed < self.cast.confirmed:
+            self.violated(f"{self.cast.confirmed} packets were published, and {confirmed} delivered anywhere")
+
+
+class Heard(TreeInvariant):
+    """A packet that needs a subscriber is published only where another node was subscribed."""
+
+    name = "published to a subscriber"
+
+    def told(self, host: Host, event: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        waiting = self.cast.needs_hearer
+        if isinstance(event, Attached):
+            # A packet that was on its way to another root may have come to subscribers there.
+            for token in [token for token, (key, _) in waiting.items() if key == event.key]:
+                del waiting[token]
+        elif isinstance(event, Published) and event.token in waiting:
+            del waiting[event.token]
+            if self.cast.hearers.get(event.key, set()) <= {host.name}:
+                self.violated(f"packet {event.number} was published, and no other node ever subscribed", host)
+        elif isinstance(event, NotPublished):
+            waiting.pop(event.token, None)
+
+
+class Arrives(TreeInvariant):
+    """In the end a packet that is published gets to all who want the stream."""
+
+    name = "what is published arrives"
+
+    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
+        super().__init__(cast, keys)
+        self.last: dict[bytes, bytes] = {}
+
+    def missing(self) -> list[Host]:
+        """Return those who want a stream and have not got its last packet."""
+        return [
+            host
+            for key, data in self.last.items()
+            for host in self.cast.hosts
+            if host.running
+            and key in self.cast.wishes[host.name]
+            and data not in {one for of, _, one in self.cast.got[host.name] if of == key}
+        ]
+
+    def check(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        missing = self.missing()
+        if missing:
+            self.violated("they did not get the last packet", *missing)
+
+
+class FewRestarts(TreeInvariant):
+    """A node restarts a stream of its own accord a few times in each restart interval, whatever peers say.
+
+    These are seven looks of a new root, fewer and fewer; five that met a nearer node without a parent, fewer and fewer;
+    one for a hint, and one for a neighbour.
+    """
+
+    name = "restarts are few"
+    limit = 14
+
+    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
+        super().__init__(cast, keys)
+        self._restarts: dict[tuple[str, int, bytes, int], dict[float, None]] = {}
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        for host in self.cast.hosts:
+            if not host.running:
+                continue
+            interval = host.node.config.policy.restart_interval
+            for key, stream in host.node.streams.items():
+                restarts = self._restarts.setdefault((host.name, host.boots, key, stream.lives), {})
+                restarts[stream.restarted_at] = None
+                recent = [when for when in restarts if stream.restarted_at - when < interval]
+                if len(recent) > self.limit:
+                    self.violated(f"{key.hex()[:8]} was restarted {len(recent)} times in {interval:g} s", host)
+
+
+class AnnouncedOnce(TreeInvariant):
+    """A node announces a restart to a subscriber once, unless the path between them, or to the root, changed. The
+    answer to a request that belongs to the restart is not counted."""
+
+    name = "restarts are announced once"
+
+    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
+        super().__init__(cast, keys)
+        self._announced: dict[tuple[str, str, bytes], int] = {}
+        self._requests: defaultdict[tuple[str, str, bytes], set[int]] = defaultdict(set)
+        self._nodes = {host.address[0]: host for host in cast.hosts}
+
+    def sent(self, packet: Packet) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        message, source, to = packet.data, packet.source.address[0], packet.to[0]
+        match message:
+            case SubscribeRestarted(key, uid, _) if source in self._nodes and to in self._nodes:
+                below = self._nodes[to]
+                if not below.running or not _knows(packet.source.node.streams.get(key), below):
+                    return  # A node whose request waits for this one is told the same, and has no subtree yet.
+                path = source, to, key
+                if self._announced.get(path) != uid:
+                    self._announced[path] = uid
+                elif uid in self._requests[path]:
+                    self._requests[path].remove(uid)
+                else:
+                    self.violated(f"restart {uid:x} of {key.hex()[:8]} was announced again", packet.source, below)
+            case SubscribeSucceeded(key) | SubscribeSucceededNewRoot(key) | Dismissed(key):
+                # The restart is over, or the subscriber no longer belongs to the node.
+                self._announced.pop((source, to, key), None)
+                self._requests.pop((source, to, key), None)
+
+    def arrived(self, packet: Packet, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        below, here = packet.source.address[0], host.address[0]
+        match packet.data:
+            case SubscribeRequest(_, key) | Unsubscribe(key):
+                self._announced.pop((here, below, key), None)
+            case ResubscribeRequest(uid, key):
+                self._announced.pop((here, below, key), None)
+                self._requests[here, below, key].add(uid)
+
+
+class Bounded(TreeInvariant):
+    """Nothing that a peer can grow is over its limit."""
+
+    name = "limits hold"
+
+    def sample(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
+        for host in self.cast.hosts:
+            if not host.running:
+                continue
+            policy = host.node.config.policy
+            self._check_greetings(host)
+            if len(host.node.streams) > policy.max_streams:
+                self.violated(f"{len(host.node.streams)} streams", host)
+            for stream in host.node.streams.values():
+                for what, many, limit in (
+                    ("requests", len(stream.searches), MAX_PARALLEL + 2),
+                    ("requests that wait", len(stream.held), policy.max_waiting),
+                    ("packets on their way up", len(stream.upward), policy.max_waiting),
+                    ("packets that wait", len(stream.backlog), MAX_BACKLOG),
+                    ("packets to be lifted", len(stream.lifted), policy.keep_packets),
+                    ("packets", len(stream.packets), policy.keep_packets),
+                    ("subscribers", len(stream.subscribers), host.node.config.max_neighbours * 2),
+                ):
+                    if many > limit:
+                        self.violated(f"{many} {what} are over the limit of {limit}", host)
+
+    def _check_greetings(self, host: Host) -> None:
+        config, greetings = host.node.config, host.node.greetings()
+        sources = Counter(peer.address[0] for peer in greetings if not peer.dialled)
+        for source, many in sources.items():
+            if many > config.max_greetings_per_host:
+                self.violated(f"{many} links of {source} have not greeted", host)
+        for since in greetings.values():
+            age = host.now - since
+            if age > config.greeting_timeout + GREETING_GRACE:
+                self.violated(f"a link has not greeted for {age:.1f} s", host)

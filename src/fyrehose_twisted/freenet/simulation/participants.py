@@ -1,0 +1,340 @@
+"""Who takes part in a simulated network: nodes, the applications on them, and strangers who mean no good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import inf
+from random import Random
+from typing import Any
+
+from zope.interface import implementer
+
+from fyrehose_twisted.effects import Address, Dial, Peer, Write
+from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.freenet.config import NodeConfig
+from fyrehose_twisted.freenet.events import Delivered, Missed, NotPublished, Published
+from fyrehose_twisted.freenet.node.node import FreenetNode
+from fyrehose_twisted.freenet.node.stream import Stream
+from fyrehose_twisted.freenet.simulation.silent_callers import SilentCaller
+from fyrehose_twisted.freenet.wire.location import key_location
+from fyrehose_twisted.freenet.wire.messages import (
+    NONE_SEEN,
+    Accepted,
+    BetterRoot,
+    DataNotFound,
+    Dismissed,
+    Hello,
+    Located,
+    Message,
+    Ping,
+    Pong,
+    Prove,
+    PublishData,
+    Recall,
+    RejectedBusy,
+    RejectedLoop,
+    ResubscribeRequest,
+    RouteNotFound,
+    SubscribeData,
+    SubscribeRequest,
+    SubscribeRestarted,
+    SubscribeSucceeded,
+    SubscribeSucceededNewRoot,
+    Unsubscribe,
+)
+from fyrehose_twisted.interfaces import Drained, ILinkNode
+from fyrehose_twisted.sim.crash import Boot
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.network import Network
+from fyrehose_twisted.sim.observer import Observer
+
+NodeClass = Callable[..., FreenetNode]
+
+
+class Cast(Observer):
+    """Nodes and their applications.
+
+    :ivar hosts: those that run nodes.
+    :ivar strangers: those that run something else.
+    :ivar wishes: keys that the application on each host wants.
+    :ivar published: what was published, and by which host.
+    :ivar hearers: hosts whose application has ever wanted a key.
+    :ivar needs_hearer: publications under way that fail where no other node is subscribed: token and key, with the
+        host.
+    :ivar got: packets that each application was given in its present life: key, number and data.
+    """
+
+    def __init__(self, network: Network, rng: Random, make: NodeClass = FreenetNode) -> None:
+        self.network = network
+        self.rng = rng
+        self.make = make
+        self.hosts: list[Host] = []
+        self.strangers: list[Host] = []
+        self.places: dict[str, float] = {}
+        self.wishes: dict[str, list[bytes]] = {}
+        self.published: dict[bytes, Host] = {}
+        self.hearers: dict[bytes, set[str]] = {}
+        self.needs_hearer: dict[Any, tuple[bytes, Host]] = {}
+        self.confirmed = 0
+        self.failed = 0
+        self.unheard = 0
+        self.delivered = 0
+        self.missed = 0
+        self.got: dict[str, dict[tuple[bytes, int, bytes], None]] = {}
+        self._numbers = 0
+
+    def add(self, name: str, address: Address, config: NodeConfig, wishes: Sequence[bytes]) -> Host:
+        """Add a host whose application wants some streams."""
+        rng = Random(self.rng.getrandbits(64))
+
+        def start(boot: Boot) -> FreenetNode:
+            # Where it is, a node keeps in a file: two at one place would be roots beside one another for good.
+            place = self.places[name]
+            again = replace(config, boot=rng.getrandbits(64), location=place)
+            return self.make(again, Random(rng.getrandbits(64)), boot.now)
+
+        host = self.network.add(name, address, start)
+        self.hosts.append(host)
+        self.places[name] = config.location
+        self.wishes[name] = list(wishes)
+        self.got[name] = {}
+        return host
+
+    def add_stranger(
+        self,
+        name: str,
+        address: Address,
+        victims: Sequence[Address],
+        keys: Sequence[bytes],
+        make: Callable[..., Stranger] | None = None,
+    ) -> Host:
+        """Add a host that says whatever comes to its mind, or what ``make`` returns."""
+        rng = Random(self.rng.getrandbits(64))
+        stranger = Stranger if make is None else make
+        host = self.network.add(name, address, lambda boot: stranger(Random(rng.getrandbits(64)), victims, keys))
+        self.strangers.append(host)
+        return host
+
+    def add_silent_caller(self, name: str, address: Address, victims: Sequence[Address]) -> Host:
+        """Add a host that opens connections and does not greet."""
+        rng = Random(self.rng.getrandbits(64))
+        host = self.network.add(name, address, lambda boot: SilentCaller(Random(rng.getrandbits(64)), victims))
+        self.strangers.append(host)
+        return host
+
+    # Applications
+
+    def started(self, host: Host) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        if host in self.hosts:
+            self.got[host.name] = {}
+            self.network.call_in(0.0, lambda: self._want(host))
+
+    def _want(self, host: Host) -> None:
+        for key in self.wishes[host.name]:
+            host.do(lambda node, now, key=key: self._subscribe(host, node, key, now))  # type: ignore[misc]
+
+    def _subscribe(self, host: Host, node: FreenetNode, key: bytes, now: float) -> None:
+        self.hearers.setdefault(key, set()).add(host.name)
+        try:
+            node.subscribe(key, now)
+        except FyrehoseError:
+            self.failed += 1
+
+    def publish(self, node: FreenetNode, now: float, host: Host, key: bytes, needs_hearer: bool | None = None) -> None:
+        """Publish something that nobody has published before.
+
+        :param needs_hearer: whether it fails where no other node is subscribed; by default every other packet does.
+        """
+        self._numbers += 1
+        data = packet_data(self._numbers)
+        self.published[data] = host
+        if needs_hearer is None:
+            needs_hearer = self._numbers % 2 == 0
+        if needs_hearer:
+            self.needs_hearer[self._numbers] = key, host
+        node.publish(key, data, self._numbers, now, need_subscriber=needs_hearer)
+
+    def change_mind(self, node: FreenetNode, now: float, host: Host, key: bytes) -> None:
+        """Want a stream, or do not want it any longer."""
+        wishes = self.wishes[host.name]
+        if key in wishes:
+            wishes.remove(key)
+            # Whoever subscribes anew is given again what is kept.
+            got = self.got[host.name]
+            self.got[host.name] = {packet: None for packet in got if packet[0] != key}
+            node.unsubscribe(key, now)
+        else:
+            wishes.append(key)
+            self._subscribe(host, node, key, now)
+
+    def swap(self, one: Host, other: Host) -> None:
+        """Exchange the locations of two nodes."""
+        places = self.places
+        places[one.name], places[other.name] = places[other.name], places[one.name]
+        for host in (one, other):
+            host.do(lambda node, now, host=host: node.move(places[host.name], now))  # type: ignore[misc]
+
+    def told(self, host: Host, event: Any) -> None:
+        """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
+        match event:
+            case Delivered(_, packets):
+                self.delivered += len(packets)
+            case Missed(_, first, last):
+                self.missed += min(last - first + 1, 1_000)
+            case Published():
+                self.confirmed += 1
+            case NotPublished(_, _, "no-subscribers"):
+                self.unheard += 1
+            case NotPublished():
+                self.failed += 1
+
+    # How things are
+
+    def streams(self, key: bytes) -> dict[Host, Stream]:
+        """Return the streams of those that run."""
+        return {host: host.node.streams[key] for host in self.hosts if host.running and key in host.node.streams}
+
+    def parents(self, key: bytes) -> dict[Host, Host | None]:
+        """Return who is whose parent, of those that run."""
+        by_id = {host.node.config.node: host for host in self.hosts if host.running}
+        return {
+            host: None if stream.parent is None else by_id.get(stream.parent.node)
+            for host, stream in self.streams(key).items()
+        }
+
+
+def packet_data(token: int) -> bytes:
+    """Return the data of the packet that an application published with a token."""
+    return b"packet %d" % token
+
+
+@implementer(ILinkNode)
+class Stranger:
+    """Knows how to greet, and then forges, repeats, floods and keeps silent."""
+
+    def __init__(self, rng: Random, victims: Sequence[Address], keys: Sequence[bytes]) -> None:
+        self.rng = rng
+        self.keys = keys
+        self.quiet = False
+        self.node = rng.getrandbits(64)
+        self._victims = victims
+        self._due: dict[Address, float] = dict.fromkeys(victims, -inf)
+        self._act_at = -inf
+        self._peers: list[Peer] = []
+        self._heard: list[Message] = []
+        self._effects: list[Any] = []
+        self._boot = rng.getrandbits(64)
+        self._answers = rng.random() < 0.5
+
+    def connected(self, peer: Peer, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+        place = key_location(self.rng.choice(self.keys)) if self.rng.random() < 0.7 else self.rng.random()
+        hello = Hello(self.node, self._boot, place, self.rng.randbytes(16))
+        self._effects.append(Write([hello, Prove(b"")], peer))
+        self._peers.append(peer)
+
+    def dial_failed(self, address: Address, reason: str, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+        self._due[address] = now + 5.0
+
+    def disconnected(self, peer: Peer, reason: str, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+        if peer in self._peers:
+            self._peers.remove(peer)
+        if peer.dialled:
+            self._due[peer.address] = now + 5.0
+
+    def receive(self, message: Message, peer: Peer, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+        if isinstance(message, Ping):
+            self._write(peer, Pong())
+            return
+        self._heard.append(message)
+        del self._heard[:-50]
+        if self.quiet:
+            return
+        if isinstance(message, SubscribeRequest | ResubscribeRequest):
+            self._answer(message, peer)
+
+    def _answer(self, request: SubscribeRequest | ResubscribeRequest, peer: Peer) -> None:
+        place = key_location(request.key)
+        answers: list[list[Message]] = [
+            [Accepted(request.uid)],
+            [],
+            [Accepted(request.uid), SubscribeSucceededNewRoot(request.key, request.uid, place)],
+            [SubscribeSucceeded(request.key, request.uid, self.rng.random())],
+            [Accepted(request.uid), RouteNotFound(request.uid, 255, place)],
+            [Accepted(request.uid), DataNotFound(request.uid)],
+            [RejectedLoop(request.uid)],
+            [RejectedBusy(request.uid, place)],
+        ]
+        self._write(peer, *self.rng.choice(answers))
+
+    def blocked(self, peer: Peer, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+
+    def unblocked(self, peer: Peer, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+
+    def tick(self, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.INode`."""
+        self._dial_due(now)
+        if self._act_at <= now:
+            self._act_at = now + self.rng.expovariate(2.0)
+            if self._peers and not self.quiet:
+                peer = self.rng.choice(self._peers)
+                self._write(peer, *self._forge())
+
+    def _dial_due(self, now: float) -> None:
+        for address, due in self._due.items():
+            if due <= now:
+                self._due[address] = inf
+                if not self.quiet:
+                    self._effects.append(Dial(address))
+
+    def next_deadline(self) -> float:
+        """See :class:`~fyrehose_twisted.interfaces.INode`."""
+        return min(self._act_at, *self._due.values())
+
+    def drain(self) -> Drained:
+        """See :class:`~fyrehose_twisted.interfaces.INode`."""
+        effects, self._effects = self._effects, []
+        return Drained(None, effects, [])
+
+    def _write(self, peer: Peer, *messages: Message) -> None:
+        if messages:
+            self._effects.append(Write(list(messages), peer))
+
+    def _forge(self) -> list[Message]:
+        rng = self.rng
+        key, uid, place = rng.choice(self.keys), rng.getrandbits(64), rng.random()
+        number = rng.choice((0, 1, rng.randrange(2**63), 2**63 - 1))
+        match rng.randrange(13):
+            case 0:
+                return [SubscribeSucceeded(key, uid, key_location(key))]
+            case 1:
+                return [SubscribeRestarted(key, uid, place)]
+            case 2:
+                return [SubscribeData(key, number, b"forged %d" % uid)]
+            case 3:
+                return [PublishData(uid, key, number, place, b"forged", 10, rng.random() < 0.5)]
+            case 4:
+                return [Dismissed(key)]
+            case 5:
+                return [Unsubscribe(key)]
+            case 6:
+                return [BetterRoot(key, key_location(key))]
+            case 7:
+                return [Located(place)]
+            case 8:
+                return [SubscribeRequest(rng.getrandbits(64), rng.randbytes(20), 10, -1, place) for _ in range(40)]
+            case 9:
+                return [SubscribeRequest(uid, key, 255, -1, place)]
+            case 10:
+                return [Recall(key, rng.choice((NONE_SEEN, number)))]
+            case 11:
+                return [ResubscribeRequest(uid, key, 255, -1, place, place)]
+            case _:
+                return list(rng.sample(self._heard, min(5, len(self._heard))))

@@ -1,0 +1,396 @@
+"""What the simulator runs for freenet."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any, ClassVar
+
+from fyrehose_twisted.freenet.config import NodeConfig
+from fyrehose_twisted.freenet.node.node import FreenetNode
+from fyrehose_twisted.freenet.policy import Policy
+from fyrehose_twisted.freenet.simulation.hint_flooder import HintFlooder
+from fyrehose_twisted.freenet.simulation.invariants import (
+    AnnouncedOnce,
+    Arrives,
+    Bounded,
+    DeliveredOnce,
+    FewRestarts,
+    Heard,
+    NobodyIsStuck,
+    NoCycle,
+    NothingVanishes,
+    OneTree,
+    PublishedOnce,
+    disagreement,
+)
+from fyrehose_twisted.freenet.simulation.participants import Cast
+from fyrehose_twisted.freenet.wire.codec import FreenetCodec
+from fyrehose_twisted.sim import mishaps
+from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.network import Network
+from fyrehose_twisted.sim.scenario import Scenario
+from fyrehose_twisted.sim.schedule import FaultSchedule
+
+PORT = 6_180
+
+
+class TreeScenario(Scenario):
+    """Base: nodes on a ring with chords, applications that subscribe and publish.
+
+    :cvar sizes: how many nodes there may be.
+    :cvar keys: how many streams.
+    :cvar wanting: probability that an application wants a stream.
+    :cvar interval: seconds between two packets of a stream, on average.
+    :cvar bytes_travel: probability that messages travel as bytes.
+    :cvar stuck: seconds for which a stream may be without a root: tries that nobody answers, and the pauses between.
+    :cvar policies: how nodes may be told to go about it.
+    """
+
+    duration: ClassVar[float] = 300.0
+    patience: ClassVar[float] = 1_500.0
+    sizes: ClassVar[tuple[int, ...]] = (4, 6, 9, 14, 20)
+    keys: ClassVar[int] = 2
+    wanting: ClassVar[float] = 0.5
+    interval: ClassVar[float] = 2.0
+    bytes_travel: ClassVar[float] = 0.1
+    policies: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "coalesce": ("queue", "queue", "queue", "reject", "parallel"),
+        "on_parent_lost": ("graft", "graft", "teardown"),
+        "confirm_root": (False, False, False, True),
+    }
+    stuck: ClassVar[float] = 300.0
+    make: ClassVar[Callable[..., FreenetNode]] = FreenetNode
+
+    def make_network(self, split_seed: int) -> Network:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        return Network(self.seed, Link(delay=0.002, jitter=0.01), split_seed=split_seed)
+
+    def build(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        rng = self.rng
+        self.cast = Cast(self.network, rng, type(self).make)
+        self.network.watch(self.cast)
+        size = rng.choice(self.sizes)
+        self.streams = [rng.randbytes(20) for _ in range(self.keys)]
+        policy = Policy(**{name: rng.choice(choices) for name, choices in self.policies.items()})
+        self.addresses = [(f"10.0.0.{number}", PORT) for number in range(1, size + 1)]
+        places = sorted(rng.random() for _ in range(size))
+        edges = draw_links(rng, size)
+        for number, address in enumerate(self.addresses):
+            targets = tuple(self.addresses[other] for one, other in edges if one == number)
+            config = NodeConfig(number + 1, 0, places[number], policy, targets)
+            wishes = [key for key in self.streams if rng.random() < self.wanting]
+            host = self.cast.add(f"node-{number + 1}", address, config, wishes)
+            host.begins = rng.uniform(0.0, 5.0)
+        if rng.random() < self.bytes_travel:
+            self.network.streams.codec = FreenetCodec()
+        self.arrives = Arrives(self.cast, self.streams)
+        for invariant in (
+            NoCycle(self.cast, self.streams),
+            NobodyIsStuck(self.cast, self.streams, self.stuck),
+            self.delivered_once(),
+            PublishedOnce(self.cast, self.streams),
+            Bounded(self.cast, self.streams),
+            AnnouncedOnce(self.cast, self.streams),
+            OneTree(self.cast, self.streams),
+            self.arrives,
+        ):
+            self.add_invariant(invariant)
+        self.arrange()
+        for key in self.streams:
+            self._publish_later(key)
+
+    def delivered_once(self) -> DeliveredOnce:
+        """Return the invariant of that name."""
+        return DeliveredOnce(self.cast, self.streams)
+
+    def arrange(self) -> None:
+        """Put in what else belongs to the scenario."""
+
+    def subscribers(self, key: bytes) -> list[Host]:
+        """Return the hosts that run and whose applications want a stream."""
+        return [host for host in self.cast.hosts if host.running and key in self.cast.wishes[host.name]]
+
+    def _publish_later(self, key: bytes) -> None:
+        delay = self.rng.expovariate(1 / self.interval)
+        if self.network.elapsed + delay > self.duration:
+            return
+
+        def publish() -> None:
+            hosts = self.subscribers(key)
+            if hosts:
+                host = self.rng.choice(hosts)
+                for _ in range(self.rng.choice((1, 1, 1, 5))):
+                    self.operate(host, "publish", lambda node, now: self.cast.publish(node, now, host, key))
+            self._publish_later(key)
+
+        self.network.call_in(delay, publish)
+
+    def change_minds(self, every: float) -> None:
+        """Let applications want streams and not want them."""
+        delay = self.rng.expovariate(1 / every)
+        if self.network.elapsed + delay > self.duration:
+            return
+
+        def change() -> None:
+            host, key = self.rng.choice(self.cast.hosts), self.rng.choice(self.streams)
+            self.operate(host, "change mind", lambda node, now: self.cast.change_mind(node, now, host, key))
+            self.change_minds(every)
+
+        self.network.call_in(delay, change)
+
+    def settled(self) -> bool:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        if any(not host.running for host in self.cast.hosts if host.up):
+            return False
+        if any(disagreement(self.cast, key) is not None for key in self.streams):
+            return False
+        if not self.arrives.last:
+            self._publish_last()
+            return False
+        missing = self.arrives.missing()
+        if missing and self.network.elapsed > self._last_at + 90.0:
+            self._publish_last()
+        return not missing
+
+    def _publish_last(self) -> None:
+        """Publish what everybody has to get."""
+        self._last_at = self.network.elapsed
+        for key in self.streams:
+            hosts = self.subscribers(key)
+            if hosts:
+                self.operate(hosts[0], "publish", partial(self._publish_last_on, hosts[0], key))
+
+    def _publish_last_on(self, host: Host, key: bytes, node: FreenetNode, now: float) -> None:
+        self.cast.publish(node, now, host, key, needs_hearer=False)
+        self.arrives.last[key] = next(reversed(self.cast.published))
+
+    def statistics(self) -> Counter[str]:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        counts = Counter(
+            {
+                "packets published": self.cast.confirmed,
+                "packets delivered": self.cast.delivered,
+                "packets missed": self.cast.missed,
+                "not published": self.cast.failed,
+                "without subscribers": self.cast.unheard,
+            }
+        )
+        for host in self.cast.hosts:
+            if host.up and host.node is not None:
+                for name in (
+                    "requests",
+                    "parents_lost",
+                    "volunteered",
+                    "cycles",
+                    "held",
+                    "rooted",
+                    "reboots",
+                    "overloads",
+                ):
+                    counts[name.replace("_", " ")] += host.node.counts[name]
+        return counts
+
+
+def draw_links(rng: Random, size: int) -> list[tuple[int, int]]:
+    """Draw who dials whom: a ring on which everybody knows the next but one too, and a few chords."""
+    links = {(one, (one + step) % size) for one in range(size) for step in (1, 2) if size > 2 * step or step == 1}
+    for _ in range(rng.randrange(0, size)):
+        one, other = rng.sample(range(size), 2)
+        if (other, one) not in links:
+            links.add((one, other))
+    return sorted(links)
+
+
+class Calm(TreeScenario):
+    """Trees grow, packets are published, and nothing goes wrong."""
+
+    name = "freenet.calm"
+    duration = 60.0
+    sizes = (1, 2, 3, 5, 9, 20)
+
+    def arrange(self) -> None:
+        """See :class:`TreeScenario`."""
+        self.add_invariant(NothingVanishes(self.cast, self.streams))
+        self.add_invariant(Heard(self.cast, self.streams))
+
+
+class Crowd(TreeScenario):
+    """Everybody subscribes at the same moment, and changes their minds soon after."""
+
+    name = "freenet.crowd"
+    sizes = (6, 12, 20)
+    keys = 3
+    wanting = 0.9
+    duration = 90.0
+
+    def build(self) -> None:
+        """See :class:`TreeScenario`."""
+        super().build()
+        for host in self.cast.hosts:
+            host.begins = self.rng.choice((0.0, 0.0, 0.0, 0.01, 0.1))
+
+    def arrange(self) -> None:
+        """See :class:`TreeScenario`."""
+        self.change_minds(3.0)
+
+
+class Storm(TreeScenario):
+    """Everything goes wrong that can: crashes, partitions, pauses, resets, links that lose and delay."""
+
+    name = "freenet.storm"
+    duration = 600.0
+
+    def arrange(self) -> None:
+        """See :class:`TreeScenario`."""
+        self.change_minds(30.0)
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        names = [host.name for host in self.cast.hosts]
+        return FaultSchedule.draw(
+            rng,
+            rng.randrange(10, 80),
+            until=self.duration,
+            kinds=[
+                (4.0, mishaps.crashes(names, kinds=(Crash.KILLED, Crash.POWER), longest=30.0, between=0.2)),
+                (2.0, mishaps.pauses(names, longest=60.0)),
+                (3.0, mishaps.cuts(names, longest=90.0)),
+                (1.0, mishaps.bad_links(names)),
+                (3.0, mishaps.resets(names)),
+                (1.0, mishaps.half_opens(names)),
+                (0.5, mishaps.refusals(names)),
+                (0.5, mishaps.slow_readers(names)),
+            ],
+        )
+
+
+class Deaths(TreeScenario):
+    """Nodes die in quick succession, several at once, and come back while the others still look for parents."""
+
+    name = "freenet.deaths"
+    sizes = (6, 9, 14, 20)
+    duration = 240.0
+    wanting = 0.7
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        names = [host.name for host in self.cast.hosts]
+        kinds = [
+            (3.0, mishaps.crashes(names, kinds=(Crash.KILLED,), longest=3.0)),
+            (1.0, mishaps.crashes(names, kinds=(Crash.KILLED,), longest=40.0)),
+            (2.0, mishaps.resets(names)),
+        ]
+        return FaultSchedule.draw(rng, rng.randrange(40, 160), until=self.duration, kinds=kinds)
+
+
+class Islands(TreeScenario):
+    """The network falls apart and grows together again, and so do its trees."""
+
+    name = "freenet.islands"
+    duration = 400.0
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        names = [host.name for host in self.cast.hosts]
+        return FaultSchedule.draw(
+            rng, rng.randrange(2, 8), until=self.duration, kinds=[(1.0, mishaps.cuts(names, longest=200.0))]
+        )
+
+
+class Swaps(TreeScenario):
+    """Locations are swapped all the time, and now and then a node dies."""
+
+    name = "freenet.swaps"
+
+    def arrange(self) -> None:
+        """See :class:`TreeScenario`."""
+        self._swap_later()
+
+    def _swap_later(self) -> None:
+        delay = self.rng.expovariate(1 / 5.0)
+        if self.network.elapsed + delay > self.duration:
+            return
+
+        def swap() -> None:
+            one, other = self.rng.sample(self.cast.hosts, 2)
+            if one.running and other.running:
+                self.cast.swap(one, other)
+            self._swap_later()
+
+        self.network.call_in(delay, swap)
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        names = [host.name for host in self.cast.hosts]
+        kinds = [(1.0, mishaps.crashes(names, kinds=(Crash.KILLED,), longest=10.0)), (1.0, mishaps.resets(names))]
+        return FaultSchedule.draw(rng, rng.randrange(0, 15), until=self.duration, kinds=kinds)
+
+
+class Strangers(TreeScenario):
+    """Somebody forges roots, restarts and packets, floods, repeats, lies about where it is and does not answer."""
+
+    name = "freenet.strangers"
+    sizes = (4, 6, 9, 14)
+    bytes_travel = 0.3
+    stuck = 700.0
+
+    def delivered_once(self) -> DeliveredOnce:
+        """See :class:`TreeScenario`."""
+        return DeliveredOnce(self.cast, self.streams, forged=True)
+
+    def arrange(self) -> None:
+        """See :class:`TreeScenario`."""
+        for number in range(self.rng.choice((1, 1, 2))):
+            victims = self.rng.sample(self.addresses, self.rng.randrange(1, min(4, len(self.addresses)) + 1))
+            host = self.cast.add_stranger(
+                f"stranger-{number + 1}", (f"10.0.9.{number + 1}", PORT), victims, self.streams
+            )
+            host.begins = self.rng.uniform(0.0, 60.0)
+            self.network.call_in(self.duration, partial(host.stop, Crash.KILLED))
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        names = [host.name for host in self.cast.hosts]
+        kinds = [(1.0, mishaps.crashes(names, kinds=(Crash.KILLED,), longest=10.0)), (1.0, mishaps.resets(names))]
+        return FaultSchedule.draw(rng, rng.randrange(0, 8), until=self.duration, kinds=kinds)
+
+
+class Callers(TreeScenario):
+    """Hosts open connections all the time and do not greet."""
+
+    name = "freenet.callers"
+    sizes = (3, 4, 6)
+    duration = 60.0
+
+    def arrange(self) -> None:
+        """See :class:`TreeScenario`."""
+        for number in range(self.rng.choice((1, 2))):
+            victims = self.rng.sample(self.addresses, self.rng.randrange(1, 3))
+            host = self.cast.add_silent_caller(f"caller-{number + 1}", (f"10.0.9.{number + 1}", PORT), victims)
+            self.network.call_in(self.duration, partial(host.stop, Crash.KILLED))
+
+
+class Hints(TreeScenario):
+    """A subscriber tells of roots on the keys that are not there, again and again."""
+
+    name = "freenet.hints"
+    sizes = (4, 6, 9)
+    duration = 900.0
+    interval = 10.0
+
+    def arrange(self) -> None:
+        """See :class:`TreeScenario`."""
+        self.add_invariant(FewRestarts(self.cast, self.streams))
+        victims = self.rng.sample(self.addresses, 2)
+        host = self.cast.add_stranger("flooder", ("10.0.9.1", PORT), victims, self.streams, HintFlooder)
+        host.begins = self.rng.uniform(0.0, 60.0)
+        self.network.call_in(self.duration, partial(host.stop, Crash.KILLED))
+
+
+SCENARIOS: tuple[type[Scenario], ...] = (Calm, Crowd, Storm, Deaths, Islands, Swaps, Strangers, Callers, Hints)

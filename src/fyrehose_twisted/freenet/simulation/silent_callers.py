@@ -1,0 +1,77 @@
+"""Participants of a simulated network that open connections and do not greet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+from random import Random
+from typing import Any
+
+from zope.interface import implementer
+
+from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
+from fyrehose_twisted.freenet.wire.messages import NONCE_SIZE, Hello, Message
+from fyrehose_twisted.interfaces import Drained, ILinkNode
+
+OPEN = 30
+"""Connections that a caller keeps open."""
+PAUSES = 0.1, 3.0
+"""Seconds between two connections, on average: so many that the oldest has to make room, or fewer."""
+
+
+@implementer(ILinkNode)
+class SilentCaller:
+    """Opens connections to its victims and says nothing on them, or only Hello.
+
+    :param victims: addresses to dial.
+    """
+
+    def __init__(self, rng: Random, victims: Sequence[Address]) -> None:
+        self._rng = rng
+        self._victims = victims
+        self._peers: list[Peer] = []
+        self._effects: list[Any] = []
+        self._dials_at = -inf
+        self._pause = rng.choice(PAUSES)
+
+    def connected(self, peer: Peer, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+        rng = self._rng
+        self._peers.append(peer)
+        if rng.random() < 0.3:
+            hello = Hello(rng.getrandbits(64), 0, rng.random(), rng.randbytes(NONCE_SIZE))
+            self._effects.append(Write([hello], peer))
+        if len(self._peers) > OPEN:
+            self._effects.append(HangUp(self._peers.pop(0)))
+
+    def dial_failed(self, address: Address, reason: str, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+
+    def disconnected(self, peer: Peer, reason: str, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+        if peer in self._peers:
+            self._peers.remove(peer)
+
+    def receive(self, message: Message, peer: Peer, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+
+    def blocked(self, peer: Peer, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+
+    def unblocked(self, peer: Peer, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+
+    def tick(self, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.INode`."""
+        if self._dials_at <= now:
+            self._dials_at = now + self._rng.expovariate(1 / self._pause)
+            self._effects.append(Dial(self._rng.choice(self._victims)))
+
+    def next_deadline(self) -> float:
+        """See :class:`~fyrehose_twisted.interfaces.INode`."""
+        return self._dials_at
+
+    def drain(self) -> Drained:
+        """See :class:`~fyrehose_twisted.interfaces.INode`."""
+        effects, self._effects = self._effects, []
+        return Drained(None, effects, [])

@@ -1,0 +1,1 @@
+"""Messages of freenet and their codecs."""

@@ -1,0 +1,179 @@
+"""Streams of which only the holder of a key may publish packets: Ed25519 (RFC 8032). Document 003 speaks of a key that
+senders have, and does not say what it is; this is ours.
+
+The key of a signed stream begins with :data:`MARK`, and what follows is made from the public key, so that everybody can
+check packets and nobody has to be told what to check them with. A packet is the public key, the signature, and what
+was published; the signature is for one number of one stream.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from importlib.util import find_spec
+from typing import Any
+
+from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge
+from fyrehose_twisted.freenet.wire.location import KEY_SIZE
+from fyrehose_twisted.freenet.wire.messages import MAX_DATA
+
+MARK = b"\xed\x25\x51\x9f"
+"""How keys of signed streams begin. One random key in four thousand million does, too."""
+PUBLIC_SIZE = 32
+SIGNATURE_SIZE = 64
+OVERHEAD = PUBLIC_SIZE + SIGNATURE_SIZE
+"""Bytes by which a signed packet is longer."""
+MAX_BODY = MAX_DATA - OVERHEAD
+"""Bytes that can be published in one signed packet."""
+_STREAM = b"fyrehose freenet stream\0"
+_PACKET = b"fyrehose freenet packet\0"
+_NAME = b"fyrehose freenet name\0"
+
+
+def is_signed(key: bytes) -> bool:
+    """Say whether packets of a stream have to be signed."""
+    return key.startswith(MARK)
+
+
+def can_verify() -> bool:
+    """Say whether signatures can be checked here."""
+    return find_spec("cryptography") is not None
+
+
+def body(key: bytes, data: bytes) -> bytes:
+    """Return what was published, without a signature."""
+    return data[OVERHEAD:] if is_signed(key) else data
+
+
+def verify(key: bytes, number: int, data: bytes) -> bool:
+    """Say whether a packet of a signed stream is from the holder of its key.
+
+    :raises ConfigurationError: if that cannot be checked here.
+    """
+    public, signature = data[:PUBLIC_SIZE], data[PUBLIC_SIZE:OVERHEAD]
+    if len(data) < OVERHEAD or stream_key(public) != key:
+        return False
+    ed25519 = _ed25519()
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        ed25519.Ed25519PublicKey.from_public_bytes(public).verify(signature, _signed(key, number, data[OVERHEAD:]))
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def stream_key(public: bytes) -> bytes:
+    """Return the key of the stream of a public key."""
+    return MARK + sha256(_STREAM + public).digest()[: KEY_SIZE - len(MARK)]
+
+
+def key_named(name: str) -> bytes:
+    """Return the key of the stream with a name, for everybody who knows the name. It is not signed."""
+    digest = sha256(_NAME + name.encode()).digest()
+    while is_signed(digest):
+        digest = sha256(digest).digest()
+    return digest[:KEY_SIZE]
+
+
+def parse_key(text: str) -> bytes:
+    """Return the key that was written as 40 hexadecimal digits, or as ``name:`` and a name.
+
+    :raises ConfigurationError: if it is neither.
+    """
+    kind, _, name = text.partition(":")
+    try:
+        if kind == "name" and name:
+            return key_named(name)
+        key = bytes.fromhex(text)
+    except ValueError:  # As a name that is not UTF-8 raises, too.
+        key = b""
+    if len(key) != KEY_SIZE:
+        raise ConfigurationError(f"{text[:60]!r} is no key: give {2 * KEY_SIZE} hexadecimal digits, or name:NAME")
+    return key
+
+
+class SigningKey:
+    """What its holder publishes a signed stream with.
+
+    :param seed: 32 bytes that nobody else may know.
+    :ivar key: key of the stream.
+    :raises ConfigurationError: if the seed has another size, or signatures cannot be made here.
+    """
+
+    def __init__(self, seed: bytes) -> None:
+        ed25519 = _ed25519()
+        if len(seed) != PUBLIC_SIZE:
+            raise ConfigurationError(f"a signing key has {PUBLIC_SIZE} bytes, and not {len(seed)}")
+        self._seed = seed
+        self._private: Any = ed25519.Ed25519PrivateKey.from_private_bytes(seed)
+        self._public: bytes = self._private.public_key().public_bytes_raw()
+        self.key = stream_key(self._public)
+
+    def __repr__(self) -> str:
+        return f"<SigningKey of {self.key.hex()}>"
+
+    @classmethod
+    def generate(cls) -> SigningKey:
+        """Return a new one."""
+        return cls(os.urandom(PUBLIC_SIZE))
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> SigningKey:
+        """Return the one in a file that :meth:`write` made.
+
+        :raises ConfigurationError: if it cannot be read, others can read it too, or there is none in it.
+        """
+        try:
+            with open(path, "rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                text = file.read(4_096).strip()
+        except OSError as error:
+            raise ConfigurationError(f"key file {os.fspath(path)} cannot be read: {error.strerror}") from error
+        if mode & 0o077:
+            raise ConfigurationError(f"key file {os.fspath(path)} is open to others; chmod 600 it")
+        try:
+            seed = bytes.fromhex(text.decode("ascii"))
+        except ValueError:
+            seed = b""
+        if len(seed) != PUBLIC_SIZE:
+            digits = f"{2 * PUBLIC_SIZE} hexadecimal digits"
+            raise ConfigurationError(f"key file {os.fspath(path)} has something other than {digits}")
+        return cls(seed)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Keep it in a new file that only its owner can read.
+
+        :raises ConfigurationError: if there is such a file, or it cannot be written.
+        """
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self._seed.hex().encode() + b"\n")
+        except FileExistsError:
+            raise ConfigurationError(f"key file {os.fspath(path)} exists already; choose another name") from None
+        except OSError as error:
+            raise ConfigurationError(f"key file {os.fspath(path)} cannot be written: {error.strerror}") from error
+
+    def sign(self, number: int, content: bytes) -> bytes:
+        """Return a packet.
+
+        :param number: the only number that it can have.
+        :raises MessageTooLarge: if there is more to publish than :data:`MAX_BODY`.
+        """
+        if len(content) > MAX_BODY:
+            raise MessageTooLarge(len(content), MAX_BODY)
+        signature: bytes = self._private.sign(_signed(self.key, number, content))
+        return self._public + signature + content
+
+
+def _signed(key: bytes, number: int, content: bytes) -> bytes:
+    return _PACKET + key + number.to_bytes(8, "big") + content
+
+
+def _ed25519() -> Any:
+    try:
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError:
+        raise ConfigurationError("signed streams need another package: pip install 'fyrehose_twisted[keys]'") from None
+    return ed25519
