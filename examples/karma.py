@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from fyrehose_twisted.hydra.bots import Bot, IrcLine
+from fyrehose_twisted.hydra.irc.bots import Bot, IrcLine
 
 CHANGE = re.compile(r"(\w[\w.-]*?)(\+\+|--)(?=$|[\s,.!?])")
 QUESTION = re.compile(r"!karma\s+(\w[\w.-]*)\s*$")

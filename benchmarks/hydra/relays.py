@@ -18,8 +18,8 @@ from typing import Any
 
 from parcels.nodes import Node, Unfit, cpu_of, free_ports, wait_until
 
-from fyrehose_twisted.hydra.codec import HydraCodec
-from fyrehose_twisted.hydra.messages import Recv, Send
+from fyrehose_twisted.hydra.wire.codec import HydraCodec
+from fyrehose_twisted.hydra.wire.messages import Recv, Send
 from hydra import fast_irc
 from hydra.networks import CHANNEL, NICK, SIZE
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fuzz.checks import check_stream
 from fuzz.seeds import bytes_of, draw
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
-from fyrehose_twisted.hydra.codec import HydraCodec
-from fyrehose_twisted.hydra.messages import (
+from fyrehose_twisted.hydra.wire.codec import HydraCodec
+from fyrehose_twisted.hydra.wire.messages import (
     Call,
     Drop,
     Elect,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fuzz.checks import check_size
 from fuzz.choices import Choices, piece
-from fyrehose_twisted.hydra.carriers.fragments import (
+from fyrehose_twisted.hydra.transports.notice_stream import (
     MAX_PIECE,
     MAX_PIECES,
     FragmentSession,

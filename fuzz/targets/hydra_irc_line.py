@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuzz.checks import check_size
-from fyrehose_twisted.hydra.irc_line import fold, one_word, parse_line, readable, wire
+from fyrehose_twisted.hydra.wire.irc_line import fold, one_word, parse_line, readable, wire
 
 
 def seeds() -> Iterable[bytes]:

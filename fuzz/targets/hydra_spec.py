@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fuzz.checks import attempt, check_size
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.hydra.carriers.spec import EXAMPLES, parse_link
+from fyrehose_twisted.hydra.transports.link_url import EXAMPLES, parse_link
 
 _MORE = (
     "tcp:[::1]:6174:legacy=yes",

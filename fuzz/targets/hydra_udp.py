@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from random import Random
 
 from fuzz.choices import Choices, piece
-from fyrehose_twisted.hydra.carriers.udp_station import Station
-from fyrehose_twisted.hydra.carriers.udp_wire import LARGEST, Keys, seal, unseal
+from fyrehose_twisted.hydra.transports.udp.datagrams import LARGEST, Keys, seal, unseal
+from fyrehose_twisted.hydra.transports.udp.demux import Station
 
 HERE, THERE, ELSEWHERE = ("192.0.2.1", 6174), ("192.0.2.2", 6174), ("198.51.100.9", 9)
 SECRET = b"a secret of more than 16 bytes"

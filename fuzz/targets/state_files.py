@@ -15,8 +15,8 @@ from fyrehose_twisted.freenet.service.state_file import StateFile as FreenetStat
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Mark
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile as BackboneState
 from fyrehose_twisted.fyrehose.wire.packets import Dialect
-from fyrehose_twisted.hydra.promises import Vow
-from fyrehose_twisted.hydra.state_file import StateFile as HydraState
+from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.service.state_file import StateFile as HydraState
 from fyrehose_twisted.parcels.messages import Entry, EntryKind, Member, Run, View
 from fyrehose_twisted.parcels.promise_file import PromiseFile
 from fyrehose_twisted.parcels.promises import Change

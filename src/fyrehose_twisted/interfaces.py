@@ -444,7 +444,7 @@ class IBot(Interface):
     """Lines in, lines out. It runs on every node, all see the same lines, and the leader's says what it answers."""
 
     def line_received(line: Any) -> Any:
-        """Take an :class:`~fyrehose_twisted.hydra.bots.IrcLine`; return lines to say, none or more.
+        """Take an :class:`~fyrehose_twisted.hydra.irc.bots.IrcLine`; return lines to say, none or more.
 
         The same lines must lead to the same state on every node: when another becomes leader, it goes on from there.
         """

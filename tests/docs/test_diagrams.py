@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import pytest
 
 from fyrehose_twisted.freenet.node.stream import TRANSITIONS, Phase
-from fyrehose_twisted.hydra import roles
 from fyrehose_twisted.hydra.events import Role
+from fyrehose_twisted.hydra.node import roles
 from fyrehose_twisted.parcels import modes
 from fyrehose_twisted.parcels.messages import Mode
 

@@ -7,14 +7,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import get_args
 
-from fyrehose_twisted.hydra import config, messages, speaking, ties
-from fyrehose_twisted.hydra.carriers.spec import EXAMPLES, parse_link
-from fyrehose_twisted.hydra.codec import HydraCodec
+from fyrehose_twisted.hydra import config
 from fyrehose_twisted.hydra.config import NodeConfig, Timers
-from fyrehose_twisted.hydra.induction import MAX_WAITING
-from fyrehose_twisted.hydra.lines import MAX_TOKEN, untag
-from fyrehose_twisted.hydra.messages import E_RECV, E_SEND, Keepalive, Malformed, Message, Recv, Send
-from fyrehose_twisted.hydra.tap import Options
+from fyrehose_twisted.hydra.node import link_table
+from fyrehose_twisted.hydra.node.induction import MAX_WAITING
+from fyrehose_twisted.hydra.node.relay import irc_writer
+from fyrehose_twisted.hydra.service.tap import Options
+from fyrehose_twisted.hydra.transports.link_url import EXAMPLES, parse_link
+from fyrehose_twisted.hydra.wire import messages
+from fyrehose_twisted.hydra.wire.codec import HydraCodec
+from fyrehose_twisted.hydra.wire.lines import MAX_TOKEN, untag
+from fyrehose_twisted.hydra.wire.messages import E_RECV, E_SEND, Keepalive, Malformed, Message, Recv, Send
 
 ROOT = Path(__file__).resolve().parents[2]
 WING = ROOT / "src" / "fyrehose_twisted" / "hydra"
@@ -79,11 +82,11 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
         MAX_TOKEN,
         config.MAX_NODES,
         defaults.max_links,
-        ties.MAX_BAD,
+        link_table.MAX_BAD,
         MAX_WAITING,
         defaults.max_queue,
         int(defaults.max_wait),
-        speaking.MAX_SAID,
+        irc_writer.MAX_SAID,
     ):
         assert re.search(rf"\b{value:,}\b", text), value
 

@@ -23,9 +23,9 @@ from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtoc
 from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientCollector
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.metrics import HydraCollector
-from fyrehose_twisted.hydra.state import NodeState as HydraState
-from fyrehose_twisted.hydra.state import NodeView
+from fyrehose_twisted.hydra.node.status import NodeState as HydraState
+from fyrehose_twisted.hydra.node.status import NodeView
+from fyrehose_twisted.hydra.service.metrics import HydraCollector
 from fyrehose_twisted.journal.metrics import JournalCollector
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.net.metrics import Info

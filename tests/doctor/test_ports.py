@@ -11,7 +11,7 @@ from fyrehose_twisted.cli.doctor.finding import Level
 from fyrehose_twisted.cli.doctor.ports import DEFAULT_PORTS, Owner, Port, Taken, judge_ports, look_at, sockets_of
 from fyrehose_twisted.freenet.service import service as freenet
 from fyrehose_twisted.fyrehose import service as fyrehose
-from fyrehose_twisted.hydra import service as hydra
+from fyrehose_twisted.hydra.service import service as hydra
 from fyrehose_twisted.parcels import command as parcels_command
 from fyrehose_twisted.parcels import service as parcels
 

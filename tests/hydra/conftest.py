@@ -14,9 +14,9 @@ import pytest
 from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
 from fyrehose_twisted.hydra.config import NodeConfig, Target
 from fyrehose_twisted.hydra.events import AskIrc, CloseIrc, OpenIrc, Role, ToIrc
-from fyrehose_twisted.hydra.messages import Hello, Keepalive, Knock, Meet, Message, Ping, Pong, Welcome
-from fyrehose_twisted.hydra.node import HydraNode
-from fyrehose_twisted.hydra.promises import Vow
+from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.node.node import HydraNode
+from fyrehose_twisted.hydra.wire.messages import Hello, Keepalive, Knock, Meet, Message, Ping, Pong, Welcome
 from fyrehose_twisted.interfaces import Drained
 
 DELAY = 0.0005

@@ -21,9 +21,9 @@ from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import ConfigurationError, UnencodableMessage
-from fyrehose_twisted.hydra.active import ActiveConnection, Channel, IrcConfig
-from fyrehose_twisted.hydra.fitting import IrcLimits
-from fyrehose_twisted.hydra.irc_line import parse_line
+from fyrehose_twisted.hydra.irc.active import ActiveConnection, Channel, IrcConfig
+from fyrehose_twisted.hydra.wire.irc_line import parse_line
+from fyrehose_twisted.hydra.wire.line_splitting import IrcLimits
 
 reactor: Any = installed_reactor
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.messages import Drop, Pong
+from fyrehose_twisted.hydra.wire.messages import Drop, Pong
 
 
 def lead(cohort: Any, seconds: float, *answer: int) -> None:

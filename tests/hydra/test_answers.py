@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from fyrehose_twisted.hydra.answers import Answers
+from fyrehose_twisted.hydra.node.relay.pending_replies import Answers
 
 
 def handed(*lines: bytes) -> Answers:

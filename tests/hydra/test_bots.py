@@ -16,8 +16,8 @@ from twisted.logger import globalLogPublisher
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError, UnencodableMessage
-from fyrehose_twisted.hydra.bots import Bot, Bots, IrcLine, load_bot, parse_line
 from fyrehose_twisted.hydra.events import Missed, Received
+from fyrehose_twisted.hydra.irc.bots import Bot, Bots, IrcLine, load_bot, parse_line
 from fyrehose_twisted.interfaces import IBot
 
 KARMA = Path(__file__).resolve().parents[2] / "examples" / "karma.py"
@@ -189,7 +189,7 @@ def test_what_is_no_bot_is_said_at_the_start(made: Any, why: str, monkeypatch: p
 
 
 def test_a_bot_is_made_by_its_name() -> None:
-    assert type(load_bot("fyrehose_twisted.hydra.bots.Bot")) is Bot
+    assert type(load_bot("fyrehose_twisted.hydra.irc.bots.Bot")) is Bot
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import ConfigurationError, MalformedPacket, RemoteError, UnencodableMessage
-from fyrehose_twisted.hydra.codec import MAX_COUNT, MAX_UNENDED, MIN_TERM, HydraCodec, HydraDecoder
-from fyrehose_twisted.hydra.messages import (
+from fyrehose_twisted.hydra.wire.codec import MAX_COUNT, MAX_UNENDED, MIN_TERM, HydraCodec, HydraDecoder
+from fyrehose_twisted.hydra.wire.messages import (
     LEGACY_LINE,
     MAX_ID,
     MAX_LINE,

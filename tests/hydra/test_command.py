@@ -17,7 +17,7 @@ from twisted.internet.endpoints import TCP4ClientEndpoint, UNIXClientEndpoint
 from twisted.internet.task import Clock
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.hydra.operate import WINDOW, Speaker, describe_state, problem_of
+from fyrehose_twisted.hydra.cli.status import WINDOW, Speaker, describe_state, problem_of
 from fyrehose_twisted.net.control.client import client_endpoint
 
 STATE = {

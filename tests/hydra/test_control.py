@@ -14,8 +14,8 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import MalformedPacket, PublishQueueFull, UnencodableMessage
-from fyrehose_twisted.hydra.control import MAX_SAYING, Control
 from fyrehose_twisted.hydra.events import LeaderChanged, Missed, Outcome, Received, Said
+from fyrehose_twisted.hydra.service.control import MAX_SAYING, Control
 from fyrehose_twisted.net.control.json_lines import MAX_QUESTION, JsonLines
 from fyrehose_twisted.net.control.server import MAX_CLIENTS, UNREAD, ControlFactory
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.messages import (
+from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.wire.messages import (
     MAX_TERM,
     Call,
     Drop,
@@ -18,7 +19,6 @@ from fyrehose_twisted.hydra.messages import (
     Pledge,
     Pong,
 )
-from fyrehose_twisted.hydra.promises import Vow
 
 
 def nominated(cohort: Any) -> int:

@@ -27,7 +27,7 @@ from twisted.internet.task import Clock
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
-from fyrehose_twisted.hydra.carriers.fifo import CALL_EVERY, CROWDED, LINGER, FifoAddress, FifoEndpoint, FifoTransport
+from fyrehose_twisted.hydra.transports.fifo import CALL_EVERY, CROWDED, LINGER, FifoAddress, FifoEndpoint, FifoTransport
 
 MAX_PING = 10.0
 

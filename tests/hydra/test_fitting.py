@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import UnencodableMessage
-from fyrehose_twisted.hydra.fitting import MAX_PARTS, IrcLimits, fit, room_for
-from fyrehose_twisted.hydra.messages import MAX_IRC
+from fyrehose_twisted.hydra.wire.line_splitting import MAX_PARTS, IrcLimits, fit, room_for
+from fyrehose_twisted.hydra.wire.messages import MAX_IRC
 
 PREFIX = b"bot!user@host.example"
 LIMITS = IrcLimits()

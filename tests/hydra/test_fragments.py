@@ -18,7 +18,8 @@ from twisted.python.failure import Failure
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.hydra.carriers.fragments import (
+from fyrehose_twisted.hydra.transports.irc import IrcEndpoint
+from fyrehose_twisted.hydra.transports.notice_stream import (
     MAX_PIECE,
     MAX_PIECES,
     MAX_WAITING,
@@ -28,7 +29,6 @@ from fyrehose_twisted.hydra.carriers.fragments import (
     decode_piece,
     encode_piece,
 )
-from fyrehose_twisted.hydra.carriers.irc import IrcEndpoint
 
 SECRET = b"sixteen bytes or more"
 

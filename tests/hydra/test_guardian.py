@@ -19,10 +19,10 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from fyrehose_twisted.hydra import guarding as guarding_module
 from fyrehose_twisted.hydra.config import Timers
-from fyrehose_twisted.hydra.guardian import FLUSH, LAST_TRY, Guardian, watch
-from fyrehose_twisted.hydra.guarding import MAX_LINKS, PATIENCE, RESTART, Guarding, can_guard
+from fyrehose_twisted.hydra.guardian import launcher as guarding_module
+from fyrehose_twisted.hydra.guardian.launcher import MAX_LINKS, PATIENCE, RESTART, Guarding, can_guard
+from fyrehose_twisted.hydra.guardian.process import FLUSH, LAST_TRY, Guardian, watch
 
 DEADLINE = 120.0
 """Seconds after which a test fails. Nothing waits that long unless it is broken."""
@@ -237,7 +237,7 @@ def test_a_parent_that_is_gone_already_is_noticed() -> None:
 
 
 def test_it_ends_when_nobody_tells_it_anything(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fyrehose_twisted.hydra.guardian"]
+    command = [sys.executable, "-m", "fyrehose_twisted.hydra.guardian.process"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     first = {"parent": os.getpid(), "secret": None, "links": ["tcp:127.0.0.1:1"], "scale": 0.1}
@@ -278,7 +278,7 @@ def test_it_is_told_all_that_it_needs_over_standard_input_alone() -> None:
     guarding.use(7)
     guarding.start()
     ((executable, command, environment), more) = spawning.spawned[0]
-    assert command[-2:] == ["-m", "fyrehose_twisted.hydra.guardian"]
+    assert command[-2:] == ["-m", "fyrehose_twisted.hydra.guardian.process"]
     assert executable == sys.executable
     assert not any("secret" in str(part) for part in (*command, *environment.values()) if "a secret" in str(part))
     assert more == {"childFDs": {0: "w", 1: 2, 2: 2}}

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.lines import with_tag
-from fyrehose_twisted.hydra.messages import (
+from fyrehose_twisted.hydra.wire.lines import with_tag
+from fyrehose_twisted.hydra.wire.messages import (
     LEGACY_LINE,
     LEGACY_TAG,
     Call,

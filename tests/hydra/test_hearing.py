@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.hydra.events import Left, Missed, Received
-from fyrehose_twisted.hydra.messages import MAX_LINE, Hello, Meet, Ping, Recv
+from fyrehose_twisted.hydra.wire.messages import MAX_LINE, Hello, Meet, Ping, Recv
 
 LINE = b":a!b@c PRIVMSG #c :hi"
 

@@ -6,8 +6,8 @@ import pytest
 
 from fyrehose_twisted.hydra.config import Quorum
 from fyrehose_twisted.hydra.events import Dropped, Registered, Role
-from fyrehose_twisted.hydra.induction import MAX_WAITING
-from fyrehose_twisted.hydra.messages import (
+from fyrehose_twisted.hydra.node.induction import MAX_WAITING
+from fyrehose_twisted.hydra.wire.messages import (
     GUARDIAN_TAG,
     Drop,
     Hello,

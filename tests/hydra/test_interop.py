@@ -14,10 +14,11 @@ import pytest
 
 from fyrehose_twisted.effects import Address, Dial, Peer, Write
 from fyrehose_twisted.errors import UnencodableMessage
-from fyrehose_twisted.hydra.codec import HydraCodec, HydraDecoder
 from fyrehose_twisted.hydra.config import NodeConfig, Target
 from fyrehose_twisted.hydra.events import CloseIrc, OpenIrc, Role, ToIrc
-from fyrehose_twisted.hydra.messages import (
+from fyrehose_twisted.hydra.node.node import HydraNode
+from fyrehose_twisted.hydra.wire.codec import HydraCodec, HydraDecoder
+from fyrehose_twisted.hydra.wire.messages import (
     LEGACY_LINE,
     LEGACY_TAG,
     MAX_ID,
@@ -38,7 +39,6 @@ from fyrehose_twisted.hydra.messages import (
     Send,
     Welcome,
 )
-from fyrehose_twisted.hydra.node import HydraNode
 
 Vector = dict[str, Any]
 

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from fyrehose_twisted.hydra.events import Missed, Received
-from fyrehose_twisted.hydra.keeping import LineJournal, stream_of
+from fyrehose_twisted.hydra.service.storage import LineJournal, stream_of
 from fyrehose_twisted.journal.store import open_journal
 
 STREAM = stream_of("orders")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.hydra.config import Timers
-from fyrehose_twisted.hydra.lease import KEPT, Lease
+from fyrehose_twisted.hydra.node.leader.lease import KEPT, Lease
 
 TIMERS = Timers()
 

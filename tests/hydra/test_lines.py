@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import UnencodableMessage
-from fyrehose_twisted.hydra.lines import check_said, command_of, may_be_relayed, may_be_said, untag, with_tag
-from fyrehose_twisted.hydra.messages import E_SEND, MAX_IRC, MAX_LINE
+from fyrehose_twisted.hydra.wire.lines import check_said, command_of, may_be_relayed, may_be_said, untag, with_tag
+from fyrehose_twisted.hydra.wire.messages import E_SEND, MAX_IRC, MAX_LINE
 
 
 @given(st.text(st.sampled_from("abcdefXYZ0189.-_"), min_size=1, max_size=32), st.binary(max_size=600))

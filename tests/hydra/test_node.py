@@ -11,7 +11,8 @@ from fyrehose_twisted.effects import Peer, Write
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.config import NodeConfig, Quorum, Timers
 from fyrehose_twisted.hydra.events import CloseIrc, Dropped, LeaderChanged, Left, OpenIrc, Role, RoleChanged
-from fyrehose_twisted.hydra.messages import (
+from fyrehose_twisted.hydra.node.node import HydraNode
+from fyrehose_twisted.hydra.wire.messages import (
     Call,
     Drop,
     Elect,
@@ -28,7 +29,6 @@ from fyrehose_twisted.hydra.messages import (
     Send,
     Welcome,
 )
-from fyrehose_twisted.hydra.node import HydraNode
 from fyrehose_twisted.interfaces import ILinkNode
 
 

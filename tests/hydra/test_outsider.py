@@ -6,8 +6,8 @@ import pytest
 
 from fyrehose_twisted.hydra.config import TERMS_A_SECOND
 from fyrehose_twisted.hydra.events import Complaint, IdChanged, Role
-from fyrehose_twisted.hydra.messages import Drop, Hello, Keepalive, Knock, Meet, Ping, Pong, Welcome
-from fyrehose_twisted.hydra.promises import Vow
+from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.wire.messages import Drop, Hello, Keepalive, Knock, Meet, Ping, Pong, Welcome
 
 
 def knocks(end: Any) -> list[int]:

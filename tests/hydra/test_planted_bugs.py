@@ -11,17 +11,27 @@ from typing import Any
 import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
-from fyrehose_twisted.hydra.agreement import Agreement
-from fyrehose_twisted.hydra.answers import Answers
-from fyrehose_twisted.hydra.cast import Cast
 from fyrehose_twisted.hydra.config import Timers
-from fyrehose_twisted.hydra.course import Course
-from fyrehose_twisted.hydra.election import Election
 from fyrehose_twisted.hydra.events import Missed, Outcome, Role, Said, ToIrc
-from fyrehose_twisted.hydra.following import Following
-from fyrehose_twisted.hydra.hearing import Hearing
-from fyrehose_twisted.hydra.induction import Induction
-from fyrehose_twisted.hydra.invariants import (
+from fyrehose_twisted.hydra.node.context import Standing
+from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.node.induction import Induction
+from fyrehose_twisted.hydra.node.joining import Outsider
+from fyrehose_twisted.hydra.node.leader.election import Election
+from fyrehose_twisted.hydra.node.leader.heartbeat import Following
+from fyrehose_twisted.hydra.node.leader.leadership import Leading
+from fyrehose_twisted.hydra.node.leader.lease import Lease
+from fyrehose_twisted.hydra.node.lifecycle import Course
+from fyrehose_twisted.hydra.node.link_table import Ties
+from fyrehose_twisted.hydra.node.node import HydraNode
+from fyrehose_twisted.hydra.node.output import Outbox
+from fyrehose_twisted.hydra.node.registry import Registry
+from fyrehose_twisted.hydra.node.registry_check import Agreement
+from fyrehose_twisted.hydra.node.relay.irc_writer import Speaking
+from fyrehose_twisted.hydra.node.relay.pending_replies import Answers
+from fyrehose_twisted.hydra.node.relay.received_lines import Hearing
+from fyrehose_twisted.hydra.node.relay.send_queue import Saying
+from fyrehose_twisted.hydra.simulation.invariants import (
     Bounded,
     Heals,
     InductionsEnd,
@@ -39,16 +49,8 @@ from fyrehose_twisted.hydra.invariants import (
     SameLines,
     TermsRise,
 )
-from fyrehose_twisted.hydra.leading import Leading
-from fyrehose_twisted.hydra.lease import Lease
-from fyrehose_twisted.hydra.messages import Drop, Nominate, Send
-from fyrehose_twisted.hydra.node import HydraNode
-from fyrehose_twisted.hydra.outbox import Outbox
-from fyrehose_twisted.hydra.outsider import Outsider
-from fyrehose_twisted.hydra.promises import Vow
-from fyrehose_twisted.hydra.registry import Registry
-from fyrehose_twisted.hydra.saying import Saying
-from fyrehose_twisted.hydra.scenarios import (
+from fyrehose_twisted.hydra.simulation.participants import Cast
+from fyrehose_twisted.hydra.simulation.scenarios import (
     Blackout,
     Calm,
     Deaf,
@@ -58,10 +60,8 @@ from fyrehose_twisted.hydra.scenarios import (
     Storm,
     Unsafe,
 )
-from fyrehose_twisted.hydra.seen import Seen
-from fyrehose_twisted.hydra.speaking import Speaking
-from fyrehose_twisted.hydra.standing import Standing
-from fyrehose_twisted.hydra.ties import Ties
+from fyrehose_twisted.hydra.wire.messages import Drop, Nominate, Send
+from fyrehose_twisted.lru_set import Seen
 from fyrehose_twisted.sim.crash import Crash
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link

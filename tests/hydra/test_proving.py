@@ -25,7 +25,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.hydra.carriers.proving import (
+from fyrehose_twisted.hydra.transports.auth import (
     MAX_BLANK_LINES,
     MAX_PROOF_LINE,
     MAX_UNPROVED,
@@ -36,8 +36,8 @@ from fyrehose_twisted.hydra.carriers.proving import (
     Proving,
     proved_factory,
 )
-from fyrehose_twisted.hydra.codec import HydraCodec
-from fyrehose_twisted.hydra.messages import Call, Keepalive, Malformed
+from fyrehose_twisted.hydra.wire.codec import HydraCodec
+from fyrehose_twisted.hydra.wire.messages import Call, Keepalive, Malformed
 from fyrehose_twisted.net.connection import Link
 
 reactor: Any = installed_reactor

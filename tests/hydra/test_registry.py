@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.hydra.registry import MAX_DROPPED, Registry
+from fyrehose_twisted.hydra.node.registry import MAX_DROPPED, Registry
 
 ONE, OTHER = Peer(("10.0.0.1", 1), 1, True), Peer(("10.0.0.2", 1), 2, True)
 

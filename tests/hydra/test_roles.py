@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.roles import MOVES, Roles, Turns
+from fyrehose_twisted.hydra.node.roles import MOVES, Roles, Turns
 
 CAUSES = [name for name in vars(Turns) if not name.startswith("_")]
 WAYS = {

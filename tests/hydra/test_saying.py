@@ -7,8 +7,8 @@ import pytest
 
 from fyrehose_twisted.errors import PublishQueueFull, UnencodableMessage
 from fyrehose_twisted.hydra.events import Outcome, Said
-from fyrehose_twisted.hydra.lines import untag, with_tag
-from fyrehose_twisted.hydra.messages import Ping, Recv, Send
+from fyrehose_twisted.hydra.wire.lines import untag, with_tag
+from fyrehose_twisted.hydra.wire.messages import Ping, Recv, Send
 
 LINE = b"PRIVMSG #c :hi"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from suite.seeds import seeds
 
-from fyrehose_twisted.hydra.scenarios import SCENARIOS, Calm, Carriers, Storm
+from fyrehose_twisted.hydra.simulation.scenarios import SCENARIOS, Calm, Carriers, Storm
 from fyrehose_twisted.sim.pytest_plugin import Simulate
 from fyrehose_twisted.sim.runner import soak
 from fyrehose_twisted.sim.scenario import Outcome, Scenario

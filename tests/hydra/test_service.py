@@ -21,17 +21,17 @@ from twisted.protocols.basic import LineOnlyReceiver
 from zope.interface import alsoProvides, implementer, providedBy
 
 from fyrehose_twisted.errors import ConfigurationError, PublishQueueFull, StateFileError, UnencodableMessage
-from fyrehose_twisted.hydra.active import Channel, IrcConfig
-from fyrehose_twisted.hydra.bots import Bot, IrcLine
 from fyrehose_twisted.hydra.config import NodeConfig, Timers
 from fyrehose_twisted.hydra.events import AskIrc, LeaderChanged, Missed, Outcome, Received, Role, ToIrc
-from fyrehose_twisted.hydra.keeping import Keeping, LineJournal
-from fyrehose_twisted.hydra.lines import untag
-from fyrehose_twisted.hydra.messages import Send
-from fyrehose_twisted.hydra.metrics import HydraCollector
-from fyrehose_twisted.hydra.promises import Vow
+from fyrehose_twisted.hydra.irc.active import Channel, IrcConfig
+from fyrehose_twisted.hydra.irc.bots import Bot, IrcLine
+from fyrehose_twisted.hydra.node.durable_state import Vow
 from fyrehose_twisted.hydra.protocol import HydraProtocol
-from fyrehose_twisted.hydra.service import HydraService
+from fyrehose_twisted.hydra.service.metrics import HydraCollector
+from fyrehose_twisted.hydra.service.service import HydraService
+from fyrehose_twisted.hydra.service.storage import Keeping, LineJournal
+from fyrehose_twisted.hydra.wire.lines import untag
+from fyrehose_twisted.hydra.wire.messages import Send
 from fyrehose_twisted.interfaces import IIrcListener
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import open_reader

@@ -8,12 +8,12 @@ import pytest
 
 from fyrehose_twisted.hydra.config import Long, NodeConfig
 from fyrehose_twisted.hydra.events import AskIrc, CloseIrc, OpenIrc, Outcome, Role, Said, ToIrc
-from fyrehose_twisted.hydra.fitting import IrcLimits
-from fyrehose_twisted.hydra.lines import refusal_of, untag, with_tag
-from fyrehose_twisted.hydra.messages import Drop, Recv, Send
-from fyrehose_twisted.hydra.promises import Vow
-from fyrehose_twisted.hydra.speaking import MAX_TRIES, MAX_UNANSWERED, Speaking
-from fyrehose_twisted.hydra.standing import Standing
+from fyrehose_twisted.hydra.node.context import Standing
+from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.node.relay.irc_writer import MAX_TRIES, MAX_UNANSWERED, Speaking
+from fyrehose_twisted.hydra.wire.line_splitting import IrcLimits
+from fyrehose_twisted.hydra.wire.lines import refusal_of, untag, with_tag
+from fyrehose_twisted.hydra.wire.messages import Drop, Recv, Send
 
 UNTIL = 1e9
 

@@ -10,7 +10,7 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.endpoints import HostnameEndpoint, clientFromString
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.hydra.carriers.spec import EXAMPLES, LINES_PER_SECOND, LinkSpec, parse_link
+from fyrehose_twisted.hydra.transports.link_url import EXAMPLES, LINES_PER_SECOND, LinkSpec, parse_link
 
 reactor: Any = installed_reactor
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.hydra.promises import Vow
-from fyrehose_twisted.hydra.state_file import RECORD, StateFile
+from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.service.state_file import RECORD, StateFile
 
 BOOT, OTHER_BOOT = b"1" * 16, b"2" * 16
 VOW = Vow(term=7, voted=9, nominee=2**32 - 1, voter=5, promised=77, until=1_234.5)
@@ -59,7 +59,7 @@ def test_the_last_vow_is_remembered(path: Path, sync: bool) -> None:
 def test_a_kill_loses_nothing(path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path;"
-        "from fyrehose_twisted.hydra.state_file import StateFile; from fyrehose_twisted.hydra.promises import Vow;"
+        "from fyrehose_twisted.hydra.service.state_file import StateFile; from fyrehose_twisted.hydra.node.durable_state import Vow;"
         f"file = StateFile(Path({str(path)!r}), 'n', quiet=15.0, now=100.0, boot_id=lambda: {BOOT!r});"
         "[file.keep(Vow(term=number)) for number in range(1, 1001)]; os.kill(os.getpid(), signal.SIGKILL)"
     )

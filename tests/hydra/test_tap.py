@@ -10,13 +10,13 @@ import pytest
 from twisted.python.usage import UsageError
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.hydra import tap
-from fyrehose_twisted.hydra.active import Channel
-from fyrehose_twisted.hydra.bots import Bot
 from fyrehose_twisted.hydra.config import Long, NodeConfig, Quorum, Target, Timers
-from fyrehose_twisted.hydra.keeping import stream_of
+from fyrehose_twisted.hydra.irc.active import Channel
+from fyrehose_twisted.hydra.irc.bots import Bot
 from fyrehose_twisted.hydra.protocol import HydraProtocol
-from fyrehose_twisted.hydra.service import HydraService
+from fyrehose_twisted.hydra.service import tap
+from fyrehose_twisted.hydra.service.service import HydraService
+from fyrehose_twisted.hydra.service.storage import stream_of
 from fyrehose_twisted.journal.retention import parse_retention
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.process.options import Listening, parse_listen
@@ -78,7 +78,7 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
         " --irc tls:irc.example:6697 --nick bot --channel #c --channel #d,key --irc-password-file short --irc-rate 2.5"
         " --irc-burst 7 --irc-patience 9 --irc-long refuse"
         " --sasl-account me --sasl-password-file short --state s --sync --journal j --retention 7d"
-        " --control unix:c.sock --metrics 9100 --max-links 9 --no-guardian --bot fyrehose_twisted.hydra.bots.Bot"
+        " --control unix:c.sock --metrics 9100 --max-links 9 --no-guardian --bot fyrehose_twisted.hydra.irc.bots.Bot"
     )
     config = options["config"]
     assert (config.network, config.network_size, config.quorum, config.timers) == (
@@ -166,7 +166,7 @@ def test_where_it_listens(text: str, listening: Listening) -> None:
         ("--control udp:7", "--control 'udp:7' is on UDP, where nobody would be heard; choose tcp:6175"),
         ("--control unix:", "names no socket"),
         ("--metrics x", "--metrics 'x': unknown endpoint type 'x'; choose one such as tcp:9100"),
-        ("--protocol fyrehose_twisted.hydra.bots.Bot", "is not a subclass of"),
+        ("--protocol fyrehose_twisted.hydra.irc.bots.Bot", "is not a subclass of"),
         ("--protocol nothing.there", "cannot be imported"),
     ],
 )
@@ -204,7 +204,7 @@ def test_what_is_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tap, "protocol_class", lambda name, base: OfOurs)
     service = service_of(
         "--link tcp:b:6174 --link tcp:c:6174:legacy=yes --link udp:b:1 --irc x:1 --channel #c --protocol of.Ours"
-        " --bot fyrehose_twisted.hydra.bots.Bot --state s --journal j --control 0"
+        " --bot fyrehose_twisted.hydra.irc.bots.Bot --state s --journal j --control 0"
     )
     addresses: list[Address] = [("tcp:b:6174", 0), ("tcp:c:6174:legacy=yes", 0), ("udp:b:1", 0)]
     legacy = [False, True, False]

@@ -3,8 +3,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from fyrehose_twisted.hydra.messages import Hello, Keepalive, Knock, Malformed, Meet, Ping, Welcome
-from fyrehose_twisted.hydra.ties import MAX_BAD
+from fyrehose_twisted.hydra.node.link_table import MAX_BAD
+from fyrehose_twisted.hydra.wire.messages import Hello, Keepalive, Knock, Malformed, Meet, Ping, Welcome
 
 
 def test_what_cannot_be_dialled_is_dialled_again_less_and_less_often(net: Any) -> None:

@@ -12,7 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.hydra.carriers.udp_session import (
+from fyrehose_twisted.hydra.transports.udp.datagrams import (
+    DATA,
+    HEAD,
+    INIT,
+    LARGEST,
+    OPEN,
+    PAYLOAD,
+    RESET,
+    WINDOW,
+    Keys,
+)
+from fyrehose_twisted.hydra.transports.udp.demux import RESETS, Station
+from fyrehose_twisted.hydra.transports.udp.session import (
     _FIRST_WINDOW,
     _LEAST_WINDOW,
     ACK_DELAY,
@@ -23,8 +35,6 @@ from fyrehose_twisted.hydra.carriers.udp_session import (
     Ending,
     Session,
 )
-from fyrehose_twisted.hydra.carriers.udp_station import RESETS, Station
-from fyrehose_twisted.hydra.carriers.udp_wire import DATA, HEAD, INIT, LARGEST, OPEN, PAYLOAD, RESET, WINDOW, Keys
 
 MAX_PING = 10.0
 HERE, THERE, ELSEWHERE = ("192.0.2.1", 6174), ("192.0.2.2", 6174), ("198.51.100.9", 9)

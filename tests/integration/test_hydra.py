@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.hydra.lines import untag
+from fyrehose_twisted.hydra.wire.lines import untag
 from fyrehose_twisted.journal.reader import open_reader
 
 DEADLINE = 120.0
@@ -600,7 +600,7 @@ def test_the_kernel_alone_says_that_a_parent_is_gone(start: Any, tmp_path: Path)
         port = listening.getsockname()[1]
         code = (
             "import json, os, subprocess, sys, time\n"
-            "guardian = subprocess.Popen([sys.executable, '-m', 'fyrehose_twisted.hydra.guardian'],"
+            "guardian = subprocess.Popen([sys.executable, '-m', 'fyrehose_twisted.hydra.guardian.process'],"
             " stdin=subprocess.PIPE)\n"
             f"first = {{'parent': os.getpid(), 'secret': None, 'links': ['tcp:127.0.0.1:{port}'], 'scale': {SCALE}}}\n"
             "lines = [first, {'id': 4711}]\n"

@@ -31,8 +31,8 @@ from twisted.internet.protocol import Factory, Protocol
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from fyrehose_twisted.hydra.carriers.fifo import FifoEndpoint
-from fyrehose_twisted.hydra.carriers.udp import UdpPort
+from fyrehose_twisted.hydra.transports.fifo import FifoEndpoint
+from fyrehose_twisted.hydra.transports.udp.endpoint import UdpPort
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
 from fyrehose_twisted.net.connection import Link, LinkFactory
 
@@ -49,8 +49,8 @@ OTHER_SIDE = """
 import sys
 from twisted.internet import reactor
 from twisted.internet.protocol import Factory, Protocol
-from fyrehose_twisted.hydra.carriers.fifo import FifoEndpoint
-from fyrehose_twisted.hydra.carriers.udp import UdpPort
+from fyrehose_twisted.hydra.transports.fifo import FifoEndpoint
+from fyrehose_twisted.hydra.transports.udp.endpoint import UdpPort
 from fyrehose_twisted.net.boottime import SteadyClock
 
 class Echo(Protocol):

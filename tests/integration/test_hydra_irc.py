@@ -16,14 +16,14 @@ from twisted.internet.task import LoopingCall
 from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.hydra.active import ActiveConnection, Channel, IrcConfig
-from fyrehose_twisted.hydra.answers import Answers
-from fyrehose_twisted.hydra.carriers.irc import IrcEndpoint
 from fyrehose_twisted.hydra.config import NodeConfig
 from fyrehose_twisted.hydra.events import Outcome
-from fyrehose_twisted.hydra.fitting import fit, room_for
-from fyrehose_twisted.hydra.lines import refusal_of
-from fyrehose_twisted.hydra.service import HydraService
+from fyrehose_twisted.hydra.irc.active import ActiveConnection, Channel, IrcConfig
+from fyrehose_twisted.hydra.node.relay.pending_replies import Answers
+from fyrehose_twisted.hydra.service.service import HydraService
+from fyrehose_twisted.hydra.transports.irc import IrcEndpoint
+from fyrehose_twisted.hydra.wire.line_splitting import fit, room_for
+from fyrehose_twisted.hydra.wire.lines import refusal_of
 
 reactor: Any = installed_reactor
 DEADLINE = 120.0
@@ -253,7 +253,7 @@ async def test_the_holder_of_the_nick_takes_another_in_sight(
 async def test_kicked_killed_and_let_in_again(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fyrehose_twisted.hydra.active.REJOIN", (0.05, 60.0))
+    monkeypatch.setattr("fyrehose_twisted.hydra.irc.active.REJOIN", (0.05, 60.0))
     ircd = start_ircd(kind)
     oper = await deferToThread(irc_stranger, ircd, "anna", "#c")
     oper.say("OPER root secret")

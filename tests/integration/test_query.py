@@ -32,8 +32,8 @@ from fyrehose_twisted.freenet.service import storage as freenet
 from fyrehose_twisted.freenet.wire.signing import SigningKey
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE
 from fyrehose_twisted.hydra.events import Missed, Received
-from fyrehose_twisted.hydra.keeping import LineJournal
-from fyrehose_twisted.hydra.lines import with_tag
+from fyrehose_twisted.hydra.service.storage import LineJournal
+from fyrehose_twisted.hydra.wire.lines import with_tag
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.query.tap import Options

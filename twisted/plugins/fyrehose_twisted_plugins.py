@@ -32,7 +32,7 @@ parcels_node = ServiceMaker(
 
 hydra_node = ServiceMaker(
     "Hydra node",
-    "fyrehose_twisted.hydra.tap",
+    "fyrehose_twisted.hydra.service.tap",
     "Elect a leader together with other nodes, which holds the connection to IRC for all of them.",
     "hydra-node",
 )

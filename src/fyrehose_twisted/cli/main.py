@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fyrehose_twisted.cli.doctor import command as doctor
 from fyrehose_twisted.cli.types import ArgumentParser, count, positive, seconds
 from fyrehose_twisted.freenet.cli import parser as freenet
-from fyrehose_twisted.hydra import command as hydra
+from fyrehose_twisted.hydra.cli import parser as hydra
 from fyrehose_twisted.journal import command as journal
 from fyrehose_twisted.parcels import command as parcels
 from fyrehose_twisted.sim import command as simulate
@@ -136,7 +136,7 @@ async def _ping(options: argparse.Namespace, reactor: Any) -> int:
 def _scenarios() -> Iterable[type[Scenario]]:
     from fyrehose_twisted.freenet.simulation.scenarios import SCENARIOS as FREENET
     from fyrehose_twisted.fyrehose.simulation.scenarios import SCENARIOS as FYREHOSE
-    from fyrehose_twisted.hydra.scenarios import SCENARIOS as HYDRA
+    from fyrehose_twisted.hydra.simulation.scenarios import SCENARIOS as HYDRA
     from fyrehose_twisted.parcels.scenarios import SCENARIOS as PARCELS
 
     return (*FYREHOSE, *HYDRA, *FREENET, *PARCELS)

@@ -7,7 +7,7 @@ from enum import Enum
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.hydra.messages import MAX_TAG
+from fyrehose_twisted.hydra.wire.messages import MAX_TAG
 
 MAX_NODES = 64
 """Nodes of one network: each message goes over each link."""

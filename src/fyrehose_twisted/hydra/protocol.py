@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fyrehose_twisted.hydra.codec import HydraCodec
-from fyrehose_twisted.hydra.messages import Message
+from fyrehose_twisted.hydra.wire.codec import HydraCodec
+from fyrehose_twisted.hydra.wire.messages import Message
 from fyrehose_twisted.net.connection import Link, LinkLimits
 
 
@@ -29,8 +29,8 @@ class HydraProtocol(Link):
             def hydra_received(self, messages):
                 print(messages)
 
-    Messages are those of :mod:`~fyrehose_twisted.hydra.messages`; a line that is none of them arrives as
-    :class:`~fyrehose_twisted.hydra.messages.Malformed`, and the connection goes on.
+    Messages are those of :mod:`~fyrehose_twisted.hydra.wire.messages`; a line that is none of them arrives as
+    :class:`~fyrehose_twisted.hydra.wire.messages.Malformed`, and the connection goes on.
 
     :param codec: how messages become bytes.
     """

@@ -1,0 +1,61 @@
+"""``fyrehose hydra``: look at a node, have lines said on IRC, and follow what is said there."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fyrehose_twisted.cli.types import add_timeout, asking_commands, count
+
+# What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
+
+DESCRIPTION = "Look at a hydra node, have lines said on IRC, and follow what is said there."
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
+
+    What is parsed has as its ``command`` a coroutine function that takes the options and a reactor, and returns an exit
+    status.
+    """
+    parser: argparse.ArgumentParser = commands.add_parser("hydra", help=DESCRIPTION, description=DESCRIPTION)
+    inner = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    command = asking_commands(inner)
+    status = command("status", _status, "Show how the network looks from a node.")
+    status.add_argument("--json", action="store_true", help="print everything that the node tells, as JSON")
+    add_timeout(status, 10.0)
+
+    say = command("say", _say, "Have a line said on IRC, or each line of standard input. The leader's node says it.")
+    say.add_argument("line", nargs="*", metavar="WORD", help="the line, such as 'PRIVMSG #c :hi' [standard input]")
+    say.add_argument(
+        "--retry", action="store_true", help="rather twice than not at all; else a line is said once at most"
+    )
+    add_timeout(say, 60.0)
+
+    follow = command("follow", _follow, "Print lines from IRC as they come, until interrupted.")
+    follow.add_argument("--json", action="store_true", help="print terms, numbers, gaps and leaders too, as JSON")
+    follow.add_argument("--count", type=count, metavar="N", help="stop after N lines")
+    add_timeout(follow, 10.0)
+    return parser
+
+
+async def _status(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.hydra.cli.status import show_status
+    from fyrehose_twisted.net.control.client import asking
+
+    return await asking(options, reactor, show_status)
+
+
+async def _say(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.hydra.cli.status import say
+    from fyrehose_twisted.net.control.client import asking
+
+    return await asking(options, reactor, say)
+
+
+async def _follow(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.hydra.cli.follow import follow
+    from fyrehose_twisted.net.control.client import asking
+
+    return await asking(options, reactor, follow)

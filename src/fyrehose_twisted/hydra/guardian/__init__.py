@@ -1,0 +1,1 @@
+"""Guardian: a small process that takes leave for a node that has died."""

@@ -1,0 +1,1 @@
+"""Leadership of a network: elections, heartbeats, the lease."""

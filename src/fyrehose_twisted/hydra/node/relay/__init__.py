@@ -1,0 +1,1 @@
+"""Relaying of lines between IRC and the nodes."""

@@ -1,0 +1,1 @@
+"""The hydra node as a service for ``twistd``."""

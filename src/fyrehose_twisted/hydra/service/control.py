@@ -1,0 +1,128 @@
+"""How commands on the same machine ask a node: lines of JSON over a stream.
+
+Asked is with one of
+
+    {"ask": "status"}
+    {"ask": "say", "line": "PRIVMSG #c :hi", "retry": false, "id": 1}
+    {"ask": "follow"}
+
+and answered with
+
+    {"status": {...}}
+    {"said": "said", "why": "", "id": 1}
+    {"following": true}, and then lines such as
+    {"line": ":nick!user@host PRIVMSG #c :hi", "term": 3, "number": 17}
+    {"missed": [18, 20], "term": 3}
+    {"leader": 4711, "tag": "b", "term": 4}
+    {"error": "..."}
+
+Bytes that are no UTF-8 stand as surrogates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.hydra.events import LeaderChanged, Missed, Received, Said
+from fyrehose_twisted.hydra.wire.lines import untag
+from fyrehose_twisted.interfaces import IIrcListener
+from fyrehose_twisted.net.connection import Link, LinkLimits
+from fyrehose_twisted.net.control.json_lines import MAX_QUESTION, JsonLines
+from fyrehose_twisted.net.control.server import UNREAD
+
+MAX_SAYING = 256
+"""Lines of one client that may be waited for; then no more is read from it."""
+
+
+@implementer(IIrcListener)
+class Control(Link):
+    """One client.
+
+    :param service: the :class:`~fyrehose_twisted.hydra.service.service.HydraService`.
+    """
+
+    def __init__(self, service: Any, gone: Callable[[Control], None]) -> None:
+        super().__init__(JsonLines(MAX_QUESTION), LinkLimits(unread=UNREAD))
+        self._service = service
+        self._gone = gone
+        self._saying = 0
+        self._following = False
+
+    def messages_received(self, messages: Sequence[dict[str, Any]]) -> None:
+        """See :meth:`~fyrehose_twisted.net.connection.Link.messages_received`."""
+        for message in messages:
+            if not self.over:
+                self._asked(message)
+
+    def connection_ended(self, reason: str) -> None:
+        """See :meth:`~fyrehose_twisted.net.connection.Link.connection_ended`."""
+        if self._following:
+            self._following = False
+            self._service.unlisten(self)
+        self._gone(self)
+
+    def lines_received(self, lines: Received) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IIrcListener`."""
+        self.send(
+            [
+                {"line": text_of(line), "term": lines.term, "number": number}
+                for number, line in enumerate(lines.lines, lines.first)
+            ]
+        )
+
+    def lines_missed(self, lines: Missed) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IIrcListener`."""
+        self.send([{"missed": [lines.first, lines.last], "term": lines.term}])
+
+    def leader_changed(self, leader: LeaderChanged) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IIrcListener`."""
+        self.send([_leader(leader)])
+
+    def _asked(self, message: dict[str, Any]) -> None:
+        match message:
+            case {"ask": "status"}:
+                self.send([{"status": self._service.status()}])
+            case {"ask": "say", "line": str(line), **rest}:
+                self._say(line, bool(rest.get("retry")), rest.get("id"))
+            case {"ask": "follow"}:
+                self.send([{"following": True}])
+                if not self._following:
+                    self._following = True
+                    known = self._service.leader
+                    if known is not None:
+                        self.leader_changed(known)
+                    self._service.listen(self)
+            case _:
+                self.send([{"error": f"unknown question {json.dumps(message)[:100]}; ask status, say or follow"}])
+
+    def _say(self, line: str, retry: bool, number: Any) -> None:
+        try:
+            saying = self._service.say_and_tell(line, retry=retry)
+        except FyrehoseError as error:
+            self.send([{"error": str(error), "id": number}])
+            return
+        self._saying += 1
+        if self._saying == MAX_SAYING:
+            self._transport.pauseProducing()
+
+        def said(result: Said) -> None:
+            self._saying -= 1
+            if self._saying == MAX_SAYING - 1 and not self.over:
+                self._transport.resumeProducing()
+            self.send([{"said": result.outcome.value, "why": result.why, "id": number}])
+
+        saying.addCallback(said)
+
+
+def text_of(line: bytes) -> str:
+    """Return a line as the network delivered it for people: without the tag."""
+    return untag(line)[1].decode("utf-8", "surrogateescape")
+
+
+def _leader(leader: LeaderChanged) -> dict[str, Any]:
+    return {"leader": leader.leader, "tag": leader.tag, "term": leader.term}

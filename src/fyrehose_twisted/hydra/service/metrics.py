@@ -1,0 +1,47 @@
+"""A hydra node's counters for Prometheus. They are read when asked for, and cost nothing otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from fyrehose_twisted.hydra.events import Role
+from fyrehose_twisted.net.metrics import choices, counted, gauges, info, labelled
+
+
+class HydraCollector(Collector):
+    """Turns the state of a running node into metrics named ``fyrehose_hydra_*``.
+
+    :param service: the :class:`~fyrehose_twisted.hydra.service.service.HydraService`.
+    """
+
+    def __init__(self, service: Any) -> None:
+        self._service = service
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as they are now."""
+        state = self._service.state()
+        if state is None:
+            return
+        yield info("hydra", network=state.network)
+        tags = {node.id: node.tag for node in state.nodes}
+        leader = None if state.leader is None else tags.get(state.leader, str(state.leader))
+        yield labelled("fyrehose_hydra_leader", "1 for the tag of the node that leads", "leader", leader)
+        roles = {role.value: float(state.role is role) for role in Role}
+        yield choices("fyrehose_hydra_role", "1 for the role that the node has", "role", roles)
+        rows = (
+            ("term", "The highest term that is known", state.term),
+            ("leader_known", "Whether somebody leads", state.leader is not None),
+            ("lease_seconds", "What is left of the lease of this node", state.lease or 0.0),
+            ("nodes", "Nodes that belong to the network, this one included", len(state.nodes)),
+            ("quorum", "Votes that an election takes", state.quorum),
+            ("links", "Links that are open", sum(link.open for link in state.links)),
+            ("irc_open", "Whether this node is on IRC", state.irc == "open"),
+            ("waiting", "Lines for IRC that wait here", state.waiting),
+            ("expected", "Number of the next line from IRC", state.expected),
+        )
+        yield from gauges("fyrehose_hydra", rows)
+        yield counted("fyrehose_hydra", state.counts)

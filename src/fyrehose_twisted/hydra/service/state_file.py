@@ -1,0 +1,217 @@
+"""What a node is bound by, in a file.
+
+The file has two records of 128 bytes, which are written in turn: at any time one of them is whole. A record has 8 bytes
+``HYDRA`` and version 1, the first 8 bytes of the SHA-256 of the network's name, the boot of the machine under which it
+was written (16 bytes), a count of all records ever written, the fields of a
+:class:`~fyrehose_twisted.hydra.node.durable_state.Vow`, the node's id then (0 for none), until when more may have been promised
+than that, zeros, and the CRC-32 of all before it. Numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.process.boot_id import read_boot_id
+
+MAGIC = b"HYDRA\x00\x00\x01"
+RECORD = 128
+"""Bytes of a record."""
+_FIELDS = struct.Struct("<8s8s16sQQQIIIIdId")
+_CHECKSUM = struct.Struct("<I")
+
+
+class _Found(NamedTuple):
+    """What a record says."""
+
+    network: bytes
+    boot: bytes
+    number: int
+    vow: Vow
+    own: int
+    doubtful: float
+    """Until when more may have been promised."""
+
+
+class StateFile:
+    """A vow that outlives the process; and the machine, where it is synced.
+
+    :param path: of the file; ``path`` and ``.lock`` is beside it, and stays there.
+    :param network: name of the network.
+    :param quiet: seconds for which a promise may bind a node.
+    :param now: the node's clock, which begins anew with each boot of the machine.
+    :param sync: make each change survive a power failure.
+    :ivar vow: what was promised.
+    :ivar remembers: whether that is all that was ever promised.
+    :raises StateFileError: if it is in use, damaged, another network's, or cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        network: str,
+        *,
+        quiet: float,
+        now: float,
+        sync: bool = False,
+        boot_id: Callable[[], bytes] = read_boot_id,
+    ) -> None:
+        self.path = path
+        self.vow = Vow()
+        self.remembers = False
+        self._network = sha256(network.encode()).digest()[:8]
+        self._sync = sync
+        self._boot = boot_id()
+        self._number = 0
+        self._now = now
+        self._quiet = quiet
+        self._doubtful = 0.0
+        self._broken = False
+        self._file = self._lock = -1
+        try:
+            new = self._take_lock()
+            self._load(new)
+        except BaseException:
+            self.close()
+            raise
+
+    def keep(self, vow: Vow, own: int = 0) -> None:
+        """Write what is promised from now on. A crash of the process does not lose it.
+
+        :param own: the node's id; 0 for none.
+        :raises StateFileError: if that failed; then nothing more can be kept.
+        """
+        if self._broken or self._file < 0:
+            raise StateFileError(f"state file {self.path} could not be written before, or is closed")
+        self._number += 1
+        record = self._pack(vow, own)
+        try:
+            if os.pwrite(self._file, record, self._number % 2 * RECORD) != RECORD:
+                raise OSError(0, "only a part could be written; is the disk full?")
+            if self._sync:
+                os.fdatasync(self._file)
+        except OSError as error:
+            raise self._failed("cannot be written", error) from error
+        self.vow = vow
+
+    def close(self) -> None:
+        """Let go of it. Closing twice is harmless."""
+        for descriptor in (self._file, self._lock):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._file = self._lock = -1
+
+    def _take_lock(self) -> bool:
+        """Lock it; return whether nobody ever has before."""
+        lock = f"{self.path}.lock"
+        try:
+            try:
+                self._lock, new = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), True
+            except FileExistsError:
+                self._lock, new = os.open(lock, os.O_RDWR | os.O_CLOEXEC), False
+        except OSError as error:
+            raise self._failed("cannot be locked", error) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StateFileError(f"state file {self.path} is in use by another node; give each its own") from error
+        return new
+
+    def _load(self, new: bool) -> None:
+        try:
+            self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            data = os.pread(self._file, 2 * RECORD + 1, 0)
+        except FileNotFoundError:
+            # A lock without a file: somebody removed the file, and with it what had been promised.
+            self._make(Vow(), remembers=new)
+            return
+        except OSError as error:
+            raise self._failed("cannot be read", error) from error
+        if not data.strip(b"\0"):
+            # An operator emptied it, or power failed before it was there: whatever was promised is not known.
+            self._make(Vow(), remembers=False)
+            return
+        records = [data[start : start + RECORD] for start in (0, RECORD)]
+        found = [record for record in map(_unpack, records) if record is not None]
+        if len(data) != 2 * RECORD or not found:
+            raise StateFileError(
+                f"state file {self.path} is damaged, or not a node's; to start without what it knew, empty it"
+                f" (truncate -s 0 {self.path}): the node then keeps quiet until all that it may have promised is over"
+            )
+        newest = max(found, key=lambda record: record.number)
+        if newest.network != self._network:
+            raise StateFileError(f"state file {self.path} belongs to a node of another network; name another file")
+        # A record that is not whole was being written; of what it was to promise nothing is known.
+        whole = all(_unpack(record) is not None or not record.strip(b"\0") for record in records)
+        self._number, vow = newest.number, newest.vow
+        if newest.boot == self._boot and whole:
+            self.vow, self._doubtful = _without_own(vow, newest.own), newest.doubtful
+            self.remembers = self._now >= newest.doubtful
+        elif newest.boot == self._boot:
+            self._make(vow, remembers=False)
+        else:
+            # The clock by which it promised began anew, and what was not synced may be missing.
+            self._make(vow._replace(promised=0, until=0.0), remembers=False)
+
+    def _make(self, vow: Vow, *, remembers: bool) -> None:
+        """Put a new file in the place of what is there."""
+        new = f"{self.path}.new"
+        self._number += 2 - self._number % 2
+        self.vow, self.remembers = vow, remembers
+        self._doubtful = 0.0 if remembers else self._now + self._quiet
+        try:
+            file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(file, self._pack(vow) + bytes(RECORD))
+                os.fsync(file)
+                os.rename(new, self.path)
+            except BaseException:
+                os.close(file)
+                with suppress(OSError):
+                    os.remove(new)
+                raise
+            directory = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise self._failed("cannot be written", error) from error
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = file
+
+    def _pack(self, vow: Vow, own: int = 0) -> bytes:
+        fields = _FIELDS.pack(MAGIC, self._network, self._boot, self._number, *vow, own, self._doubtful)
+        body = fields.ljust(RECORD - _CHECKSUM.size, b"\0")
+        return body + _CHECKSUM.pack(zlib.crc32(body))
+
+    def _failed(self, what: str, error: OSError) -> StateFileError:
+        self._broken = True
+        return StateFileError(f"state file {self.path} {what}: {error.strerror}")
+
+
+def _without_own(vow: Vow, own: int) -> Vow:
+    """Return a vow without what a leader promised to itself.
+
+    Whoever has the lock knows that the process of that leader has ended, and with it its connection to IRC.
+    """
+    return vow._replace(promised=0, until=0.0) if own and vow.promised == own else vow
+
+
+def _unpack(record: bytes) -> _Found | None:
+    """Return what a record says, ``None`` if it is not whole."""
+    body, checksum = record[: -_CHECKSUM.size], record[-_CHECKSUM.size :]
+    if len(record) != RECORD or not body.startswith(MAGIC) or _CHECKSUM.pack(zlib.crc32(body)) != checksum:
+        return None
+    _, network, boot, number, *fields, own, doubtful = _FIELDS.unpack_from(body)
+    return _Found(network, boot, number, Vow(*fields), own, doubtful)

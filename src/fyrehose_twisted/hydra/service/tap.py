@@ -1,0 +1,247 @@
+"""``twistd hydra-node``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python import usage
+
+from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.hydra.config import MAX_NODES, Long, NodeConfig, Quorum, Timers
+from fyrehose_twisted.hydra.irc.active import Channel, IrcConfig
+from fyrehose_twisted.hydra.irc.bots import load_bot
+from fyrehose_twisted.hydra.protocol import HydraProtocol
+from fyrehose_twisted.hydra.service.options import read_password
+from fyrehose_twisted.hydra.service.service import DEFAULT_LISTEN, HydraService
+from fyrehose_twisted.hydra.service.storage import Keeping
+from fyrehose_twisted.hydra.transports.link_url import parse_link
+from fyrehose_twisted.journal.retention import Retention, parse_retention
+from fyrehose_twisted.journal.store import JournalConfig
+from fyrehose_twisted.net.addresses import parse_place
+from fyrehose_twisted.process.options import (
+    ServiceOptions,
+    check_exposed,
+    check_local,
+    description_of,
+    integer,
+    number,
+    parse_listen,
+    protocol_class,
+    try_directory,
+    try_ports,
+)
+from fyrehose_twisted.process.secret import read_secret
+
+
+class Options(ServiceOptions):
+    """What an operator can say."""
+
+    synopsis = "--tag TAG --link LINK --irc HOST:PORT --channel CHANNEL [options]"
+    longdesc = (
+        "Runs one node of a network that elects a leader; it alone is on IRC, and all nodes see what is said there and"
+        " may have something said. The first node begins the network with --found; all of them are told the same"
+        " --network-size. Listens on loopback unless told otherwise; on any other interface it wants --secret-file, or"
+        " --open."
+    )
+    optParameters = [
+        ["tag", "t", None, "name of this node, for people"],
+        ["network", "n", "default", "name of the network"],
+        ["network-size", "s", 3, "nodes that the network has at most", integer("network-size", 1, MAX_NODES)],
+        ["quorum", None, "fixed", "who decides: fixed, more than half of --network-size; or registry, which is unsafe"],
+        ["timescale", None, 1.0, "factor of all timers, the same on every node", number("timescale", 0.001, 100)],
+        ["secret-file", None, None, "file with the secret that all nodes share"],
+        ["udp-listen", None, None, "HOST:PORT for links over UDP; the same as --listen udp:PORT:interface=HOST"],
+        ["nick", None, None, "nick on IRC [default: --tag]"],
+        ["irc-password-file", None, None, "file with the password of the IRC server"],
+        ["sasl-account", None, None, "account for SASL"],
+        ["sasl-password-file", None, None, "file with its password"],
+        ["irc-rate", None, 1.0, "lines a second to say on IRC", number("irc-rate", 0.01, 1_000_000)],
+        ["irc-burst", None, 5, "lines to say at once after a pause", integer("irc-burst", 1, 100_000)],
+        ["irc-patience", None, 5.0, "seconds to answer for a line there", number("irc-patience", 1, 600)],
+        ["irc-long", None, "split", "what becomes of a message that IRC would cut: split, or refuse"],
+        ["state", None, None, "file for what this node promised, its alone; without it, each start takes longer"],
+        ["journal", "j", None, "directory for a journal of the lines from IRC, of this node alone"],
+        ["retention", "r", None, "what to keep in the journal, such as 7d, 50GB or 7d,50GB [default: everything]"],
+        ["control", "c", None, "endpoint for `fyrehose hydra`, such as unix:/run/hydra.sock or tcp:6175 (on loopback)"],
+        ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
+        ["max-links", None, 64, "links that others may open", integer("max-links", 1, 100_000)],
+        ["protocol", None, None, "dotted name of your subclass of HydraProtocol"],
+    ]
+    optFlags = [
+        ["found", None, "begin a network, if nobody who is linked to is in one"],
+        ["sync", None, "let promises survive a power failure, and not only a crash; each costs an fsync"],
+        ["no-guardian", None, "start no process that says goodbye if this one is killed"],
+        ["open", None, "do without a secret, also on an interface other than loopback"],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        for option in ("listens", "links", "servers", "channels", "bots"):
+            self[option] = []
+
+    def opt_listen(self, endpoint: str) -> None:
+        """endpoint for other nodes, such as tcp:6174 or udp:6174 (repeatable) [default: tcp:6174 on loopback]"""
+        self["listens"].append(endpoint)
+
+    opt_l = opt_listen
+
+    def opt_link(self, link: str) -> None:
+        """a link to keep open (repeatable): {tcp,tls,udp}:HOST:PORT, irc:SERVER:PORT:NICK:PEER or fifo:DIRECTORY"""
+        self["links"].append(link)
+
+    def opt_irc(self, server: str) -> None:
+        """HOST:PORT of an IRC server, or a client endpoint such as tls:HOST:PORT (repeatable: tried in turn)"""
+        self["servers"].append(server)
+
+    def opt_channel(self, channel: str) -> None:
+        """CHANNEL or CHANNEL,KEY to be in (repeatable)"""
+        self["channels"].append(channel)
+
+    def opt_bot(self, name: str) -> None:
+        """dotted name of what makes a bot (repeatable)"""
+        self["bots"].append(name)
+
+    def postOptions(self) -> None:
+        """Check what can be checked before anything starts."""
+        try:
+            self._check()
+        except (FyrehoseError, ValueError) as error:
+            raise usage.UsageError(str(error)) from error
+
+    def _check(self) -> None:
+        if not self["tag"]:
+            raise usage.UsageError("--tag TAG is missing: what shall this node be called?")
+        if self["quorum"] not in ("fixed", "registry"):
+            raise usage.UsageError(f"--quorum {self['quorum']!r}: choose fixed or registry")
+        if self["irc-long"] not in ("split", "refuse"):
+            raise usage.UsageError(f"--irc-long {self['irc-long']!r}: choose split or refuse")
+        quorum = Quorum(self["quorum"])
+        links = self["links"] = list(dict.fromkeys(self["links"]))
+        for link in links:
+            parse_link(link)
+        if not links and not self["found"] and not self["listens"] and not self["udp-listen"]:
+            raise usage.UsageError(
+                "nobody to speak to: give --link LINK for each node that is there, or --found for the first one"
+            )
+        secret = self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
+        self._check_listening(secret is not None)
+        self["config"] = NodeConfig(
+            network=self["network"],
+            tag=self["tag"],
+            network_size=self["network-size"] if quorum is Quorum.FIXED else None,
+            quorum=quorum,
+            found=bool(self["found"]),
+            timers=Timers(self["timescale"]),
+            irc_rate=self["irc-rate"],
+            irc_burst=self["irc-burst"],
+            irc_patience=self["irc-patience"],
+            irc_long=Long(self["irc-long"]),
+            max_links=self["max-links"],
+        )
+        self._check_irc()
+        self._check_files()
+        self["class"] = protocol_class(self["protocol"], HydraProtocol) if self["protocol"] else HydraProtocol
+
+    def _check_listening(self, secret: bool) -> None:
+        listens = self["listens"]
+        if self["udp-listen"]:
+            host, port = parse_place(self["udp-listen"])
+            escaped = host.replace(":", "\\:")
+            listens.append(f"udp:{port}:interface={escaped}")
+        if not listens:
+            listens.append(DEFAULT_LISTEN)
+        self["listening"] = [parse_listen("listen", text, DEFAULT_LISTEN, datagrams=True) for text in listens]
+        for listening in self["listening"]:
+            check_exposed("listen", listening, bool(self["open"]) or secret, "--secret-file")
+        if sum(listening.datagrams for listening in self["listening"]) > 1:
+            raise usage.UsageError("a node has one UDP port at most; leave out all but one")
+        for option, example in (("control", "tcp:6175"), ("metrics", "tcp:9100")):
+            text = self[option]
+            listening = self[f"{option}-listening"] = parse_listen(option, text, example) if text else None
+            if listening is not None and option == "control":
+                check_local(option, listening, "speaks on IRC in this node's name")
+
+    def _check_irc(self) -> None:
+        servers, channels = self["servers"], self["channels"]
+        self["irc-config"] = None
+        if not servers:
+            for option in ("nick", "irc-password-file", "sasl-account", "sasl-password-file"):
+                if self[option]:
+                    raise usage.UsageError(f"--{option} is of no use without --irc: which server?")
+            if channels:
+                raise usage.UsageError("--channel is of no use without --irc: on which server?")
+            return
+        if not channels:
+            raise usage.UsageError("--channel CHANNEL is missing: where shall this node be on IRC?")
+        if (self["sasl-account"] is None) != (self["sasl-password-file"] is None):
+            raise usage.UsageError("--sasl-account and --sasl-password-file belong together: give both")
+        password = self["irc-password-file"]
+        sasl = None
+        if self["sasl-account"] is not None:
+            sasl = self["sasl-account"], read_password("--sasl-password-file", self["sasl-password-file"])
+        self["irc-config"] = IrcConfig(
+            servers=tuple(dict.fromkeys(servers)),
+            nick=self["nick"] or self["tag"],
+            channels=tuple(map(_channel, dict.fromkeys(channels))),
+            password=read_password("--irc-password-file", password) if password else None,
+            sasl=sasl,
+        )
+
+    def _check_files(self) -> None:
+        # twistd goes there before the service starts.
+        start = Path(self.parent["rundir"] if self.parent is not None else ".")
+        self["state-path"] = (start / self["state"]).absolute() if self["state"] else None
+        if self["sync"] and not self["state"]:
+            raise usage.UsageError("--sync is of no use without --state: where shall it lie?")
+        self["directory"] = None
+        if self["journal"] is None:
+            if self["retention"]:
+                raise usage.UsageError("--retention is of no use without --journal: where shall it lie?")
+            return
+        self["directory"] = (start / self["journal"]).absolute()
+        retention = parse_retention(self["retention"]) if self["retention"] else Retention()
+        self["journal-config"] = JournalConfig(retention=retention)
+
+
+def _channel(text: str) -> Channel:
+    name, _, key = text.partition(",")
+    return Channel(name, key or None)
+
+
+def makeService(options: Options) -> IService:
+    """Twisted: return the service that ``options`` describe.
+
+    :raises SystemExit: with one line, if it could not start.
+    """
+    config: NodeConfig = options["config"]
+    try:
+        # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+        named = [("listen", listening) for listening in options["listening"]]
+        try_ports(named + [(option, options[f"{option}-listening"]) for option in ("control", "metrics")])
+        if options["state-path"] is not None:
+            try_directory("state", options["state-path"].parent)
+        keeping = None
+        if options["directory"] is not None:
+            try_directory("journal", options["directory"])
+            keeping = Keeping(options["directory"], config=options["journal-config"])
+            keeping.check(config.network)
+        service: Any = HydraService(
+            config,
+            options["links"],
+            [listening.description for listening in options["listening"]],
+            irc=options["irc-config"],
+            secret=options["secret"],
+            state=options["state-path"],
+            sync=bool(options["sync"]),
+            keeping=keeping,
+            control=description_of(options["control-listening"]),
+            metrics=description_of(options["metrics-listening"]),
+            bots=[load_bot(name) for name in options["bots"]],
+            guardian=not options["no-guardian"],
+            protocol=options["class"],
+        )
+    except FyrehoseError as error:
+        raise SystemExit(f"hydra-node: {error}") from None
+    return service  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Simulated hydra networks: participants, scenarios, invariants."""

@@ -1,0 +1,248 @@
+"""A simulated node with links of all kinds: TCP as the simulator has it, and UDP and IRC as they are, on its datagrams.
+
+What is dialled at :data:`UDP_PORT` is a session of :mod:`~fyrehose_twisted.hydra.transports.udp.session`, what is
+dialled at :data:`IRC_PORT` one of :mod:`~fyrehose_twisted.hydra.transports.notice_stream`, with the rate that IRC allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from math import inf
+from random import Random
+from typing import Any
+
+from zope.interface import implementer
+
+from fyrehose_twisted.datagrams import Batch
+from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Send, Write
+from fyrehose_twisted.errors import RemoteError
+from fyrehose_twisted.hydra.node.node import HydraNode
+from fyrehose_twisted.hydra.transports.notice_stream import TOKEN, FragmentSession, Stage
+from fyrehose_twisted.hydra.transports.udp.demux import Station
+from fyrehose_twisted.hydra.transports.udp.session import Session
+from fyrehose_twisted.hydra.wire.codec import HydraCodec
+from fyrehose_twisted.interfaces import Drained, IDatagramNode, ILinkNode, IStreamDecoder
+
+PORT = 6_174
+UDP_PORT = 6_175
+IRC_PORT = 6_176
+_UDP, _IRC = b"U", b"I"
+_FIRST = 10**9
+"""Number of the first link that is no stream of the simulator's."""
+CROWDED = 65_536
+"""Bytes that wait on such a link, above which the node is told that it is blocked."""
+
+
+@dataclass(eq=False)
+class _Wire:
+    """A link over datagrams."""
+
+    peer: Peer
+    session: Any
+    decoder: IStreamDecoder
+    blocked: bool = False
+
+
+@implementer(ILinkNode, IDatagramNode)
+class Wired:
+    """A node, and what carries its links.
+
+    :param node: the node.
+    :param address: of its host.
+    :param clock: returns what the host's clock says.
+    """
+
+    def __init__(self, node: HydraNode, address: Address, rng: Random, clock: Callable[[], float]) -> None:
+        self.node = node
+        self._address = address
+        self._rng = rng
+        self._clock = clock
+        self._codec = HydraCodec()
+        self._station = Station(max_ping=node.config.timers.max_ping, token=rng.randbytes)
+        self._station.accepting = True
+        self._numbers = count(_FIRST)
+        self._wires: dict[Any, _Wire] = {}
+        """By session."""
+        self._dialled: dict[Any, Address] = {}
+        """Sessions that are not open yet."""
+        self._closed: set[Any] = set()
+        """Sessions that this side hung up on."""
+        self._out: list[Any] = []
+
+    @property
+    def _now(self) -> float:
+        return self._clock()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the node has: to those who look at it, it is the node."""
+        return getattr(self.node, name)
+
+    # For streams
+
+    def connected(self, peer: Peer, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+        self.node.connected(peer, now)
+
+    def dial_failed(self, address: Address, reason: str, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+        self.node.dial_failed(address, reason, now)
+
+    def disconnected(self, peer: Peer, reason: str, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+        self.node.disconnected(peer, reason, now)
+
+    def receive(self, message: Any, peer: Peer, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+        self.node.receive(message, peer, now)
+
+    def blocked(self, peer: Peer, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+        self.node.blocked(peer, now)
+
+    def unblocked(self, peer: Peer, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
+        self.node.unblocked(peer, now)
+
+    # For datagrams
+
+    def receive_batch(self, batch: Batch, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IDatagramNode`."""
+        for run in batch.runs:
+            for datagram in batch.datagrams(run):
+                kind, content = bytes(datagram[:1]), bytes(datagram[1:])
+                if kind == _UDP:
+                    self._station.receive(content, run.peer, now)
+                elif kind == _IRC:
+                    for session, address in self._irc_sessions():
+                        if address[0] == run.peer[0]:
+                            session.receive(content, now)
+        self._pump()
+
+    def tick(self, now: float) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.INode`."""
+        self._station.tick(now)
+        for session, _ in self._irc_sessions():
+            session.tick(now)
+        self._pump()
+        due = self.node.next_deadline()
+        if due is not None and due <= now:
+            self.node.tick(now)
+
+    def next_deadline(self) -> float | None:
+        """See :class:`~fyrehose_twisted.interfaces.INode`."""
+        every = [self.node.next_deadline(), self._station.next_deadline()]
+        every += [session.next_deadline() for session, _ in self._irc_sessions()]
+        due = min((one for one in every if one is not None), default=inf)
+        return None if due == inf else due
+
+    def drain(self) -> Drained:
+        """See :class:`~fyrehose_twisted.interfaces.INode`."""
+        persist, effects, events = self.node.drain()
+        out: list[Any] = []
+        for effect in effects:
+            if not self._carry_out(effect):
+                out.append(effect)
+        self._pump()
+        out += self._out
+        self._out = []
+        return Drained(persist, out, events)
+
+    # Within
+
+    def _irc_sessions(self) -> list[tuple[FragmentSession, Address]]:
+        known = [(wire.session, wire.peer.address) for wire in self._wires.values()]
+        known += list(self._dialled.items())
+        return [(session, address) for session, address in known if isinstance(session, FragmentSession)]
+
+    def _carry_out(self, effect: Any) -> bool:
+        """Do what the node wants of a link that is here; return whether it is."""
+        if isinstance(effect, Dial):
+            host, port = effect.address
+            if port == UDP_PORT:
+                self._dialled[self._station.dial((host, PORT), self._now)] = effect.address
+            elif port == IRC_PORT:
+                ends = self._address[0].encode(), host.encode()
+                session = FragmentSession(
+                    *ends, self._rng.randbytes(TOKEN), self._now, silence=3 * self.node.config.timers.max_ping
+                )
+                self._dialled[session] = effect.address
+                session.tick(self._now)
+            return port in (UDP_PORT, IRC_PORT)
+        if not isinstance(effect, Write | HangUp) or effect.peer.number < _FIRST:
+            return False
+        wire = next((wire for wire in self._wires.values() if wire.peer == effect.peer), None)
+        if wire is None:
+            return True
+        if isinstance(effect, Write):
+            self._write(wire, effect.messages)
+        else:
+            del self._wires[wire.session]
+            self._closed.add(wire.session)
+            if isinstance(wire.session, Session):
+                wire.session.close(self._now)
+                self._station.touch(wire.session)
+            else:
+                wire.session.end("closed here", self._now)
+                self._send_irc(wire.session, wire.peer.address)
+        return True
+
+    def _write(self, wire: _Wire, messages: Sequence[Any]) -> None:
+        wire.session.write(b"".join(map(self._codec.encode, messages)), self._now)
+        if isinstance(wire.session, Session):
+            self._station.touch(wire.session)
+        if wire.session.waiting > CROWDED and not wire.blocked:
+            wire.blocked = True
+            self.node.blocked(wire.peer, self._now)
+
+    def _send_irc(self, session: FragmentSession, address: Address) -> bytes:
+        messages, data = session.drain()
+        if messages:
+            self._out.append(Send([_IRC + message for message in messages], [(address[0], PORT)]))
+        return data
+
+    def _pump(self) -> None:
+        """Hand over what sessions have, and send what they want sent."""
+        replies, turns = self._station.drain()
+        for datagram, address in replies:
+            self._out.append(Send([_UDP + datagram], [address]))
+        for session, (datagrams, data, ended) in turns:
+            if datagrams:
+                self._out.append(Send([_UDP + datagram for datagram in datagrams], [session.address]))
+            self._step(session, session.address, opened=session.opened, data=data, over=ended is not None)
+        for irc, address in self._irc_sessions():
+            data = self._send_irc(irc, address)
+            self._step(irc, address, opened=irc.stage is Stage.OPEN, data=data, over=irc.stage is Stage.OVER)
+
+    def _step(self, session: Any, address: Address, *, opened: bool, data: bytes, over: bool) -> None:
+        wire = self._wires.get(session)
+        dialled = self._dialled.get(session)
+        if session in self._closed:
+            if over:
+                self._closed.discard(session)
+            return
+        if wire is None and opened:
+            self._dialled.pop(session, None)
+            peer = Peer(address if dialled is None else dialled, next(self._numbers), dialled is not None)
+            wire = self._wires[session] = _Wire(peer, session, self._codec.decoder())
+            self.node.connected(peer, self._now)
+        if wire is not None and data:
+            self._hear(wire, data)
+        if wire is not None and wire.blocked and session.waiting <= CROWDED // 2:
+            wire.blocked = False
+            self.node.unblocked(wire.peer, self._now)
+        if over:
+            if self._wires.pop(session, None) is not None and wire is not None:
+                self.node.disconnected(wire.peer, "closed", self._now)
+            elif self._dialled.pop(session, None) is not None and dialled is not None:
+                self.node.dial_failed(dialled, "no answer", self._now)
+
+    def _hear(self, wire: _Wire, data: bytes) -> None:
+        try:
+            messages = wire.decoder.feed(data)
+        except RemoteError:
+            return
+        for message in messages:
+            if wire.session in self._wires:
+                self.node.receive(message, wire.peer, self._now)

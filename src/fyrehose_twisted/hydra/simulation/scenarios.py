@@ -1,0 +1,479 @@
+"""What the simulator runs for hydra."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import ClassVar
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.hydra.config import NodeConfig, Quorum, Target, Timers
+from fyrehose_twisted.hydra.events import Role
+from fyrehose_twisted.hydra.node.node import HydraNode
+from fyrehose_twisted.hydra.simulation.invariants import (
+    Bounded,
+    Heals,
+    InductionsEnd,
+    Introduced,
+    LinksBind,
+    NoStorm,
+    NoticesSilence,
+    OneAgain,
+    OneLeader,
+    OneLease,
+    OneVote,
+    OnlyQuorumsDrop,
+    Recovers,
+    SaidOnce,
+    SameLines,
+    TermsRise,
+    disagreement,
+)
+from fyrehose_twisted.hydra.simulation.multi_transport import IRC_PORT, PORT, UDP_PORT
+from fyrehose_twisted.hydra.simulation.participants import Cast, Disk
+from fyrehose_twisted.hydra.wire.codec import HydraCodec
+from fyrehose_twisted.sim import mishaps
+from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.faults import Cut, Fault, Stopped
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.network import Network
+from fyrehose_twisted.sim.scenario import Scenario
+from fyrehose_twisted.sim.schedule import FaultSchedule
+
+DRIFT = 0.3
+"""By how much clocks may run wrong."""
+
+
+class NetworkScenario(Scenario):
+    """Base: nodes that form a network, people who talk on IRC, and applications everywhere that answer.
+
+    :cvar sizes: how many nodes there may be.
+    :cvar scale: the timescale of the nodes.
+    :cvar states: probability that the nodes keep state files.
+    :cvar guarded: probability that they have guardians.
+    :cvar drift: by how much their clocks run wrong, all the time.
+    :cvar wired: whether links are of all kinds.
+    :cvar bytes_travel: probability that messages travel as lines.
+    """
+
+    duration: ClassVar[float] = 240.0
+    patience: ClassVar[float] = 480.0
+    sizes: ClassVar[tuple[int, ...]] = (3, 4, 5, 7, 9)
+    scale: ClassVar[float] = 1.0
+    states: ClassVar[float] = 0.5
+    guarded: ClassVar[float] = 0.5
+    drift: ClassVar[float] = 0.0
+    bytes_travel: ClassVar[float] = 0.2
+    make: ClassVar[Callable[..., HydraNode]] = HydraNode
+    quorum: ClassVar[Quorum] = Quorum.FIXED
+    wired: ClassVar[bool] = False
+
+    def make_network(self, split_seed: int) -> Network:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        return Network(self.seed, Link(delay=0.0005, jitter=0.002), split_seed=split_seed)
+
+    def build(self) -> None:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        rng = self.rng
+        self.cast = Cast(self.network, rng, type(self).make)
+        size = rng.choice(self.sizes)
+        self.addresses = [(f"10.0.0.{number}", PORT) for number in range(1, size + 1)]
+        self.edges = draw_edges(rng, size)
+        states, guarded = rng.random() < self.states, rng.random() < self.guarded
+        for number in range(size):
+            self._add_node(number, size, states=states)
+        if rng.random() < self.bytes_travel:
+            self.network.streams.codec = HydraCodec()
+        self.network.watch(self.cast)
+        self.lines = SameLines(self.cast)
+        for invariant in (
+            OneLeader(self.cast),
+            OneLease(self.cast),
+            OneVote(self.cast),
+            TermsRise(self.cast),
+            self.lines,
+            SaidOnce(self.cast),
+            NoticesSilence(self.cast, self.drift),
+            NoStorm(self.cast),
+            OnlyQuorumsDrop(self.cast),
+            InductionsEnd(self.cast),
+            Bounded(self.cast),
+            Recovers(self.cast),
+        ):
+            self.add_invariant(invariant)
+        if not self.wired and self.network.streams.codec is None:
+            self.add_invariant(Introduced(self.cast))
+        if not self.wired:
+            self.add_invariant(LinksBind(self.cast))
+        if guarded:
+            for number, host in enumerate(self.cast.hosts):
+                others = [address for address in self.addresses if address != host.address]
+                targets = rng.sample(others, min(3, len(others)))
+                guardian = self.cast.add_guardian(host, (f"10.0.1.{number + 1}", PORT), targets, self.scale)
+                guardian.begins = host.begins
+        self.arrange()
+        self._talk_later()
+        for host in self.cast.hosts:
+            self._say_later(host)
+
+    def _add_node(self, number: int, size: int, *, states: bool) -> None:
+        rng = self.rng
+        targets = self.targets_of(number)
+        config = NodeConfig(
+            network="sim",
+            tag=f"node-{number + 1}",
+            network_size=size,
+            quorum=self.quorum,
+            found=number == 0,
+            targets=tuple(targets),
+            timers=Timers(self.scale),
+            irc_rate=20.0,
+            irc_burst=20,
+        )
+        host = self.cast.add(config.tag, self.addresses[number], config, Disk(states), wired=self.wired)
+        host.begins = rng.uniform(0.0, 10.0)
+        if self.drift:
+            rate = round(rng.choice((1 - self.drift, 1 + self.drift, rng.uniform(1 - self.drift, 1 + self.drift))), 6)
+            self.network.call_in(0.0, partial(host.set_clock, rate=rate))
+
+    def targets_of(self, number: int) -> list[Target]:
+        """Return the links that a node keeps open."""
+        return [Target(self.addresses[other]) for one, other in self.edges if one == number]
+
+    def arrange(self) -> None:
+        """Put in what else belongs to the scenario."""
+
+    def _talk_later(self) -> None:
+        delay = self.rng.expovariate(1.0)
+        if self.network.elapsed + delay > self.duration:
+            return
+
+        def talk() -> None:
+            self.operations += 1
+            self.cast.talk()
+            self._talk_later()
+
+        self.network.call_in(delay, talk)
+
+    def _say_later(self, host: Host) -> None:
+        delay = self.rng.expovariate(1 / 6.0)
+        if self.network.elapsed + delay > self.duration:
+            return
+
+        def say() -> None:
+            retry = self.rng.random() < 0.3
+            self.operate(host, "say", lambda node, now: self.cast.say(host, node, now, retry=retry))
+            self._say_later(host)
+
+        self.network.call_in(delay, say)
+
+    def settled(self) -> bool:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        hosts = [host for host in self.cast.hosts if host.up]
+        return not hosts or (
+            all(host.running and host.node.role is not Role.GONE for host in hosts) and disagreement(hosts) is None
+        )
+
+    def statistics(self) -> Counter[str]:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        hosts = [host for host in self.cast.hosts if host.up]
+        counts = Counter(
+            {
+                "lines talked": self.cast.talked,
+                "lines heard by a leader": self.cast.heard,
+                "lines received": self.lines.received,
+                "lines missed": self.lines.missed,
+                "lines wanted": len(self.cast.wishes),
+                "lines said": sum(wish.handed for wish in self.cast.wishes.values()),
+                "terms": max((host.node.term for host in hosts), default=0),
+            }
+        )
+        for name in ("elected", "leases_lost", "disagreements", "inducted"):
+            counts[name.replace("_", " ")] = sum(host.node.counts[name] for host in hosts)
+        return counts
+
+
+def draw_edges(rng: Random, size: int) -> list[tuple[int, int]]:
+    """Draw who dials whom: everybody everybody, a ring, a star, a line, or a tree with a few links more."""
+    every = [(one, other) for one in range(size) for other in range(one)]
+    kind = rng.choice(("all", "all", "both", "ring", "star", "line", "tree"))
+    if kind == "all":
+        edges = every
+    elif kind == "both":
+        edges = every + [(other, one) for one, other in every]
+    elif kind == "ring":
+        edges = [(one, (one + 1) % size) for one in range(size)]
+    elif kind == "star":
+        edges = [(one, 0) for one in range(1, size)]
+    elif kind == "line":
+        edges = [(one, one - 1) for one in range(1, size)]
+    else:
+        edges = [(one, rng.randrange(one)) for one in range(1, size)]
+        edges += [edge for edge in every if edge not in edges and rng.random() < 0.3]
+    return [edge if rng.random() < 0.5 else edge[::-1] for edge in edges] if kind != "both" else edges
+
+
+class Calm(NetworkScenario):
+    """A network of one to nine forms, talks on IRC, and nothing goes wrong."""
+
+    name = "hydra.calm"
+    sizes = (1, 2, 3, 5, 9)
+    duration = 90.0
+
+
+class Storm(NetworkScenario):
+    """Everything goes wrong that can: partitions, one-way links, pauses, restarts, clocks, an IRC server that dies."""
+
+    name = "hydra.storm"
+    duration = 600.0
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        names = [host.name for host in self.cast.hosts]
+        return FaultSchedule.draw(
+            rng,
+            rng.randrange(10, 60),
+            until=self.duration,
+            kinds=[
+                (2.0, mishaps.crashes(names, kinds=(Crash.KILLED, Crash.POWER), longest=20.0, between=0.2)),
+                (2.0, mishaps.pauses(names, longest=25.0)),
+                (4.0, mishaps.cuts(names, longest=60.0)),
+                (1.0, mishaps.bad_links(names)),
+                (1.0, mishaps.resets(names)),
+                (1.0, mishaps.half_opens(names)),
+                (0.5, mishaps.refusals(names)),
+                (0.5, mishaps.slow_readers(names)),
+                (1.0, mishaps.clocks(names, by=0.0, drift=DRIFT)),
+            ],
+        )
+
+    def arrange(self) -> None:
+        """See :class:`NetworkScenario`."""
+        for _ in range(self.rng.randrange(0, 4)):
+            lasts = self.rng.choice((0.01, 3.0, 20.0))
+            self.network.call_in(self.rng.uniform(30.0, self.duration), partial(self.cast.break_server, lasts))
+        for _ in range(self.rng.randrange(0, 4)):
+            host = self.rng.choice(self.cast.hosts)
+            lasts = self.rng.uniform(0.5, 20.0)
+            self.network.call_in(self.rng.uniform(30.0, self.duration), partial(self.cast.leave, host, lasts))
+
+
+class Drift(Storm):
+    """The same while every clock runs wrong, by up to 30 % either way."""
+
+    name = "hydra.drift"
+    duration = 400.0
+    drift = DRIFT
+
+
+class Islands(NetworkScenario):
+    """The network falls apart again and again, for longer than leases last."""
+
+    name = "hydra.islands"
+    sizes = (3, 5, 7)
+    drift = DRIFT
+
+    def arrange(self) -> None:
+        """See :class:`NetworkScenario`."""
+        if self.quorum is Quorum.FIXED:
+            # The first network takes a while to form.
+            self.add_invariant(Heals(self.cast, lambda: max(self.faults.until, 40.0), self.drift))
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        names = [host.name for host in self.cast.hosts]
+        kinds = [(4.0, mishaps.cuts(names, longest=50.0)), (1.0, mishaps.pauses(names, longest=30.0))]
+        return FaultSchedule.draw(rng, rng.randrange(4, 16), until=self.duration, kinds=kinds)
+
+
+class Partitions(NetworkScenario):
+    """A network falls apart once, into one node and the others or into single nodes, or one way only, for between a
+    second and longer than anything is waited for."""
+
+    name = "hydra.partitions"
+    sizes = (3, 5)
+    duration = 240.0
+
+    def arrange(self) -> None:
+        """See :class:`NetworkScenario`."""
+        self.add_invariant(OneAgain(self.cast, lambda: self.faults.until))
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        names = [host.name for host in self.cast.hosts]
+        at, lasts = round(rng.uniform(60.0, 70.0), 2), round(rng.uniform(1.0, 150.0), 2)
+        kind = rng.choice(("lone", "all", "one way"))
+        if kind == "all":
+            sides = [(one, tuple(names[:number])) for number, one in enumerate(names) if number]
+        else:
+            lone = rng.choice(names)
+            sides = [(lone, tuple(name for name in names if name != lone))]
+        return FaultSchedule([Cut(at, lasts, (one,), others, kind != "one way") for one, others in sides])
+
+
+class Succession(NetworkScenario):
+    """Whoever leads is killed, paused, told to leave, or loses IRC, again and again."""
+
+    name = "hydra.succession"
+    sizes = (3, 4, 5)
+    duration = 400.0
+
+    def arrange(self) -> None:
+        """See :class:`NetworkScenario`."""
+        at = 40.0
+        while at < self.duration:
+            self.network.call_in(at, self._strike)
+            at += self.rng.uniform(5.0, 60.0)
+
+    def _strike(self) -> None:
+        leaders = [host for host in self.cast.hosts if host.running and host.node.role is Role.LEADER]
+        if not leaders:
+            return
+        host = leaders[0]
+        kind = self.rng.randrange(5)
+        lasts = self.rng.uniform(0.2, 30.0)
+        if kind == 0:
+            host.stop(Crash.KILLED)
+            self.network.call_in(lasts, host.start)
+        elif kind == 1:
+            host.stop(Crash.POWER)
+            self.network.call_in(lasts, host.start)
+        elif kind == 2 and host.stand():
+            self.network.call_in(lasts, host.go_on)
+        elif kind == 3:
+            self.cast.break_server(self.rng.choice((0.01, lasts)))
+        else:
+            self.cast.leave(host, lasts)
+
+
+class Deaf(NetworkScenario):
+    """What a node and the IRC server send each other is lost, again and again, for a moment or for minutes."""
+
+    name = "hydra.deaf"
+    sizes = (1, 3, 5)
+    duration = 400.0
+
+    def arrange(self) -> None:
+        """See :class:`NetworkScenario`."""
+        at = 40.0
+        while at < self.duration:
+            self.network.call_in(at, self._strike)
+            at += self.rng.uniform(1.0, 40.0)
+
+    def _strike(self) -> None:
+        leaders = [host for host in self.cast.hosts if host.up and host.node.role is Role.LEADER]
+        host = self.rng.choice(leaders or self.cast.hosts)
+        self.cast.deafen(host, self.rng.choice((0.02, 0.2, self.rng.uniform(0.0, 8.0), self.rng.uniform(0.0, 90.0))))
+
+
+class Blackout(NetworkScenario):
+    """All nodes crash at once, and have to find one another again."""
+
+    name = "hydra.blackout"
+    sizes = (3, 5)
+    duration = 300.0
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        names = [host.name for host in self.cast.hosts]
+        faults: list[Fault] = []
+        at = rng.uniform(40.0, 60.0)
+        while at < self.duration:
+            crash = rng.choice((Crash.KILLED, Crash.POWER))
+            many = rng.choice((len(names), len(names), len(names) // 2 + 1))
+            faults += [
+                Stopped(round(at + rng.uniform(0.0, 0.01), 4), round(rng.uniform(0.2, 5.0), 3), name, crash, False)
+                for name in rng.sample(names, many)
+            ]
+            at += rng.uniform(40.0, 120.0)
+        return FaultSchedule(sorted(faults, key=lambda fault: fault.at))
+
+
+class Carriers(NetworkScenario):
+    """TCP, UDP, IRC and FIFO in one network: datagrams get lost and overtake one another, IRC is slow and narrow."""
+
+    name = "hydra.carriers"
+    sizes = (3, 4, 5)
+    wired = True
+
+    def targets_of(self, number: int) -> list[Target]:
+        """See :class:`NetworkScenario`."""
+        if number == 0:
+            self.kinds = [self.rng.choice(("tcp", "udp", "udp", "irc", "fifo")) for _ in self.edges]
+        ports = {"udp": UDP_PORT, "irc": IRC_PORT}
+        targets = []
+        for (one, other), kind in zip(self.edges, self.kinds, strict=True):
+            # Both ends are on IRC, and look for one another there.
+            for end, far in ((one, other), (other, one)) if kind == "irc" else ((one, other),):
+                if end == number:
+                    lines = 1.0 if kind == "irc" else None
+                    targets.append(Target((self.addresses[far][0], ports.get(kind, PORT)), lines=lines))
+        return targets
+
+    def arrange(self) -> None:
+        """See :class:`NetworkScenario`."""
+        for (one, other), kind in zip(self.edges, self.kinds, strict=True):
+            ends = [self.addresses[one]], [self.addresses[other]]
+            for sources, to in (ends, ends[::-1]):
+                if kind == "udp":
+                    self.network.change(sources, to, loss=0.05, duplication=0.02, jitter=0.03)
+                elif kind == "irc":
+                    self.network.change(sources, to, delay=0.2, jitter=0.0)
+                elif kind == "fifo":
+                    self.network.change(sources, to, delay=0.00005, jitter=0.0)
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        names = [host.name for host in self.cast.hosts]
+        kinds = [
+            (1.0, mishaps.crashes(names, longest=20.0)),
+            (1.0, mishaps.pauses(names, longest=20.0)),
+            (1.0, mishaps.cuts(names, longest=30.0)),
+            (1.0, mishaps.resets(names)),
+        ]
+        return FaultSchedule.draw(rng, rng.randrange(0, 8), until=self.duration, kinds=kinds)
+
+
+class Guests(NetworkScenario):
+    """The reference is linked to the network, and does what it does."""
+
+    name = "hydra.guests"
+    sizes = (3, 5)
+
+    def arrange(self) -> None:
+        """See :class:`NetworkScenario`."""
+        for number in range(self.rng.randrange(1, 4)):
+            address: Address = (f"10.0.2.{number + 1}", PORT)
+            targets = self.rng.sample(self.addresses, self.rng.randrange(1, len(self.addresses)))
+            self.cast.add_reference(f"reference-{number + 1}", address, targets).begins = self.rng.uniform(0.0, 60.0)
+
+    def draw_faults(self, rng: Random) -> FaultSchedule:
+        """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
+        names = [host.name for host in self.cast.hosts]
+        kinds = [(1.0, mishaps.crashes(names, longest=20.0)), (1.0, mishaps.cuts(names, longest=30.0))]
+        return FaultSchedule.draw(rng, rng.randrange(0, 6), until=self.duration, kinds=kinds)
+
+
+class Unsafe(Islands):
+    """The document's own quorum, which is known to elect two leaders: it shows that the checker sees them."""
+
+    name = "hydra.unsafe"
+    quorum = Quorum.REGISTRY
+
+
+SCENARIOS: tuple[type[Scenario], ...] = (
+    Calm,
+    Storm,
+    Drift,
+    Islands,
+    Partitions,
+    Succession,
+    Deaf,
+    Blackout,
+    Carriers,
+    Guests,
+)
+"""What must hold in all of them holds; :class:`Unsafe` is not among them."""

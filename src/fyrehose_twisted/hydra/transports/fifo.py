@@ -1,0 +1,417 @@
+"""Streams of lines between two processes of one machine, over two named pipes.
+
+A directory belongs to one link. In it, side 0 writes to ``0to1`` and side 1 to ``1to0``; who is which is settled by a
+lock on ``side0`` or ``side1``. A pipe outlives the processes at its ends, and what they had written: so each opening
+has a random session, and says so in a line of its own,
+
+    NUL ``FIFO`` session-of-the-writer session-of-the-reader-or-hyphen
+
+which it repeats, once that was read, until the other side has answered with both. What came before does not count, and
+what comes after belongs to just these two. A line with another session of the writer, or with ``-`` instead, ends the
+stream. NUL is in no other line, so that such a line is found behind one that was torn as well.
+
+Lines have to fit the pipe's atomic write, 4,096 bytes on Linux. An empty line is a sign of life.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from select import PIPE_BUF
+from typing import Any
+
+from twisted.internet import error
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import (
+    IAddress,
+    IConsumer,
+    IProtocol,
+    IProtocolFactory,
+    IReadWriteDescriptor,
+    IStreamClientEndpoint,
+    ITransport,
+)
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
+from fyrehose_twisted.hydra.transports.fifo_pair import ROOM, Pipes
+
+CROWDED, ROOMY = 262_144, 65_536
+"""Bytes that wait to be written, above which a producer is paused, and at which it is resumed."""
+CALL_EVERY = 0.5
+"""Seconds between two calls for the other side."""
+LOOK_EVERY = 1.0
+"""Seconds between two looks at whether the pipes are still there, at most."""
+LINGER = 1.0
+"""Seconds for which the other side may read nothing of the rest once the stream was closed."""
+
+
+@implementer(IAddress)
+@dataclass(frozen=True)
+class FifoAddress:
+    """One side of a directory with pipes."""
+
+    directory: str
+    side: int
+
+    @property
+    def host(self) -> str:
+        """What stands for a host where one is wanted."""
+        return self.directory
+
+    @property
+    def port(self) -> int:
+        """What stands for a port where one is wanted."""
+        return self.side
+
+
+@implementer(ITransport, IConsumer)
+class FifoTransport:
+    """One stream: from the first call for the other side to its end.
+
+    :param opened: told once both sides know of each other.
+    :param failed: told if that is not to be.
+    :ivar session: of this side.
+    :ivar disconnecting: whether :meth:`loseConnection` was called.
+    """
+
+    log = Logger()
+
+    def __init__(self, reactor: Any, pipes: Pipes, max_ping: float, opened: Any, failed: Any) -> None:
+        self.session = secrets.token_hex(8).encode()
+        self.peer: bytes | None = None
+        """Session of the other side, as soon as it is known."""
+        self.connected = False
+        self.disconnecting = False
+        self.protocol: Any = None
+        self._over = False
+        self._reactor = reactor
+        self._pipes = pipes
+        self._max_ping = max_ping
+        self._opened = opened
+        self._failed = failed
+        self._producer: Any = None
+        self._paused = False
+        self._control = bytearray()
+        """A line of this module's own that waits to be written, before anything else."""
+        self._waiting = bytearray()
+        self._rest = b""
+        self._closing_since: float | None = None
+        self._heard = self._wrote = self._called = float(reactor.seconds())
+        self._in = Descriptor(pipes.incoming, self._read)
+        self._out = Descriptor(pipes.outgoing, self._write)
+        self._writing = False
+        self._timer: Any = None
+        reactor.addReader(self._in)
+        self._say(b"-")
+        self._tick_later()
+
+    # What Twisted and protocols call
+
+    def write(self, data: bytes) -> None:
+        """Twisted: send lines; half a line waits for the other half."""
+        if not self.connected or self.disconnecting or not data:
+            return
+        self._waiting += data
+        self._start_writing()
+        self._look_at_room()
+
+    def writeSequence(self, data: Iterable[bytes]) -> None:
+        """Twisted: send pieces."""
+        self.write(b"".join(data))
+
+    def loseConnection(self) -> None:
+        """Twisted: close it once everything that was written has left."""
+        if self.connected and not self.disconnecting:
+            self.disconnecting = True
+            if self._producer is None:
+                self._close()
+
+    def abortConnection(self) -> None:
+        """Twisted: end it at once."""
+        if self.connected:
+            self.disconnecting = True
+            self._waiting.clear()
+            self._reactor.callLater(0, self.end, error.ConnectionAborted())
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """Twisted: pause and resume a producer as there is room."""
+        if self._producer is not None:
+            raise RuntimeError(f"{self._producer!r} is registered already")
+        if not streaming:
+            raise NotImplementedError("only push producers")
+        if not self.connected:
+            producer.stopProducing()
+            return
+        self._producer, self._paused = producer, False
+        self._look_at_room()
+
+    def unregisterProducer(self) -> None:
+        """Twisted: the producer is done."""
+        self._producer = None
+        if self.connected and self.disconnecting:
+            self._close()
+
+    def getPeer(self) -> FifoAddress:
+        """Twisted: the other end."""
+        return FifoAddress(self._pipes.directory, 1 - self._pipes.side)
+
+    def getHost(self) -> FifoAddress:
+        """Twisted: this end."""
+        return FifoAddress(self._pipes.directory, self._pipes.side)
+
+    def end(self, problem: Exception) -> None:
+        """It is over."""
+        if self._over:
+            return
+        self._over = True
+        # The other side is told if there is room for it now, else by the silence.
+        if self.peer is not None:
+            with suppress(OSError):
+                os.write(self._pipes.outgoing, self._control + _line(b"-", self.peer))
+        self._reactor.removeReader(self._in)
+        self._reactor.removeWriter(self._out)
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._pipes.close()
+        if not self.connected:
+            self._failed(problem)
+            return
+        self.connected = False
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.stopProducing()
+        self.protocol.connectionLost(Failure(problem))
+
+    # In
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._pipes.incoming, ROOM)
+        except BlockingIOError:
+            return
+        except OSError as problem:
+            self.end(error.ConnectionLost(problem.strerror))
+            return
+        data = self._rest + data
+        end = data.rfind(b"\n") + 1
+        self._rest = data[end:]
+        if b"\0" not in data:
+            self._deliver(data[:end])
+        else:
+            self._take_apart(data[:end])
+        if len(self._rest) > ROOM:
+            self.end(error.ConnectionLost("a line without end came"))
+
+    def _take_apart(self, data: bytes) -> None:
+        start = 0
+        while not self._over and (found := data.find(b"\0", start)) >= 0:
+            end = data.find(b"\n", found) + 1
+            if not end:  # Behind the last whole line: it is in the rest.
+                break
+            whole = data.rfind(b"\n", start, found) + 1
+            self._deliver(data[start : max(whole, start)])
+            words = data[found + 1 : end].split()
+            if len(words) == 3 and words[0] == b"FIFO":
+                self._told(words[1], words[2])
+            start = end
+        if not self._over:
+            self._deliver(data[start:])
+
+    def _told(self, theirs: bytes, ours: bytes) -> None:
+        """The other side has said which session it is of, and which of ours it knows."""
+        if self._over or theirs == self.session:
+            return
+        if self.connected:
+            if theirs == b"-":
+                if ours == self.session:
+                    self.end(error.ConnectionDone())
+            elif theirs != self.peer:
+                self.end(error.ConnectionLost("the other side has opened the pipes anew"))
+            return
+        if theirs == b"-":
+            return
+        self.peer = theirs
+        # Before anything else that is written: the other side takes what follows for ours.
+        self._say(theirs)
+        if ours == self.session:
+            self.connected = True
+            self._heard = float(self._reactor.seconds())
+            self._opened()
+
+    def _deliver(self, data: bytes) -> None:
+        if not data or not self.connected or self._over:
+            return
+        self._heard = float(self._reactor.seconds())
+        try:
+            self.protocol.dataReceived(data)
+        except Exception:
+            self.log.failure("the protocol of a named pipe failed")
+            self.end(error.ConnectionAborted())
+
+    # Out
+
+    def _say(self, theirs: bytes) -> None:
+        self._called = float(self._reactor.seconds())
+        self._control[:] = _line(self.session, theirs)  # It makes up for those that could not be written yet.
+        self._write()
+
+    def _start_writing(self) -> None:
+        if not self._writing and not self._over:
+            self._writing = True
+            self._reactor.addWriter(self._out)
+
+    def _stop_writing(self) -> None:
+        if self._writing:
+            self._writing = False
+            self._reactor.removeWriter(self._out)
+
+    def _write(self) -> None:
+        """Write as many whole lines at a time as are written completely or not at all."""
+        waiting = self._waiting
+        try:
+            if self._control:
+                os.write(self._pipes.outgoing, self._control)
+                self._control.clear()
+                self._wrote = float(self._reactor.seconds())
+            while waiting:
+                end = waiting.rfind(b"\n", 0, PIPE_BUF) + 1
+                if not end:
+                    if len(waiting) >= PIPE_BUF:
+                        self._reactor.callLater(0, self.end, error.ConnectionLost("a line is too long for a pipe"))
+                        waiting.clear()
+                    break
+                os.write(self._pipes.outgoing, waiting[:end])
+                del waiting[:end]
+                self._wrote = float(self._reactor.seconds())
+        except BlockingIOError:
+            self._start_writing()
+            self._look_at_room()
+            return
+        except OSError as problem:
+            self._reactor.callLater(0, self.end, error.ConnectionLost(problem.strerror))
+        self._stop_writing()
+        self._look_at_room()
+        if self._closing_since is not None:
+            self.end(error.ConnectionDone())
+
+    def _close(self) -> None:
+        self._closing_since = float(self._reactor.seconds())
+        self._start_writing()
+
+    def _look_at_room(self) -> None:
+        if self._producer is None:
+            return
+        if not self._paused and len(self._waiting) > CROWDED:
+            self._paused = True
+            self._producer.pauseProducing()
+        elif self._paused and len(self._waiting) <= ROOMY:
+            self._paused = False
+            self._producer.resumeProducing()
+
+    # Time
+
+    def _tick_later(self) -> None:
+        every = min(LOOK_EVERY, self._max_ping / 4)
+        self._timer = self._reactor.callLater(every if self.connected else min(every, CALL_EVERY), self._tick)
+
+    def _tick(self) -> None:
+        now = float(self._reactor.seconds())
+        missing = self._pipes.replaced()
+        if missing is not None:
+            self.end(error.ConnectionLost(f"{missing} is not the pipe any more that it was"))
+        elif self.connected and now >= self._heard + self._max_ping:
+            self.end(error.TimeoutError())
+        elif self._closing_since is not None and now >= max(self._closing_since, self._wrote) + LINGER:
+            self.end(error.ConnectionDone())
+        else:
+            if not self.connected and now >= self._called + CALL_EVERY and not self._pipes.unread():
+                self._say(self.peer or b"-")
+            elif self.connected and not self._control and now >= self._wrote + self._max_ping / 4:
+                self._control += b"\r\n"
+                self._write()
+            if not self._over:
+                self._tick_later()
+
+
+@implementer(IReadWriteDescriptor)
+class Descriptor:
+    """One end of a pipe, as the reactor has it."""
+
+    def __init__(self, number: int, ready: Any) -> None:
+        self._number = number
+        self._ready = ready
+
+    def fileno(self) -> int:
+        """Twisted: what to wait for."""
+        return self._number
+
+    def logPrefix(self) -> str:
+        """Twisted: who this is."""
+        return "named pipe"
+
+    def doRead(self) -> None:
+        """Twisted: there is something to read."""
+        self._ready()
+
+    def doWrite(self) -> None:
+        """Twisted: there is room to write."""
+        self._ready()
+
+    def connectionLost(self, reason: Any) -> None:
+        """Twisted: the reactor has stopped."""
+
+
+@implementer(IStreamClientEndpoint)
+class FifoEndpoint:
+    """Opens one side of a directory with two pipes; both sides dial.
+
+    :param directory: made, with the pipes, if it is missing; what is above it is not.
+    :param side: 0 or 1; without one, the first that nobody has.
+    :param max_ping: seconds without a sign of life, after which the stream is lost.
+    """
+
+    def __init__(self, reactor: Any, directory: str, side: int | None = None, max_ping: float = 10.0) -> None:
+        if side not in (None, 0, 1):
+            raise ConfigurationError(f"side {side} of a named pipe is neither 0 nor 1")
+        self._reactor = reactor
+        self._directory = directory
+        self._side = side
+        self._max_ping = max_ping
+
+    def connect(self, factory: IProtocolFactory) -> Deferred[IProtocol]:
+        """Twisted: open it. This takes as long as it takes for the other side to come."""
+
+        def give_up(dial: Deferred[IProtocol]) -> None:
+            transport.end(error.ConnectingCancelledError(transport.getPeer()))
+
+        def opened() -> None:
+            try:
+                protocol = factory.buildProtocol(transport.getPeer())
+            except Exception:
+                protocol = None
+                transport.log.failure("no protocol was made for a named pipe")
+            if protocol is None:
+                transport.connected = False
+                transport.end(error.ConnectionAborted())
+                return
+            transport.protocol = protocol
+            protocol.makeConnection(transport)
+            dial.callback(protocol)
+
+        dial: Deferred[IProtocol] = Deferred(give_up)
+        try:
+            pipes = Pipes(self._directory, self._side)
+        except FyrehoseError:
+            return fail(Failure())
+        transport = FifoTransport(self._reactor, pipes, self._max_ping, opened, dial.errback)
+        return dial
+
+
+def _line(ours: bytes, theirs: bytes) -> bytes:
+    return b"\0FIFO %b %b\r\n" % (ours, theirs)

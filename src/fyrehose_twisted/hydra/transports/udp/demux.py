@@ -1,0 +1,243 @@
+"""All reliable streams of one UDP socket, without I/O: who may open one, and which datagram belongs to which.
+
+What is answered to somebody who has no session yet is not remembered, and bounded: answers go to an address that may
+be anybody's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from hashlib import blake2b
+from heapq import heappop, heappush
+from hmac import compare_digest
+from itertools import count
+from typing import NamedTuple
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.hydra.transports.udp.datagrams import (
+    ABORT,
+    ACCEPT,
+    COOKIE,
+    DATA,
+    FIN,
+    HEAD,
+    ID_SIZE,
+    INIT,
+    INIT_SIZE,
+    OPEN,
+    OPEN_BODY,
+    REFUSE,
+    RESET,
+    Keys,
+    Token,
+    seal,
+    unseal,
+)
+from fyrehose_twisted.hydra.transports.udp.session import Drained, Ending, Session
+
+COOKIE_AGE = 30.0
+"""Seconds that a cookie is good for; up to twice that."""
+RESETS = 100
+"""Datagrams for unknown sessions that are answered in a second."""
+
+
+class Turn(NamedTuple):
+    """What a session wants, see :class:`Drained`."""
+
+    session: Session
+    drained: Drained
+
+
+class Station:
+    """All sessions of one UDP socket.
+
+    :param accepted: sessions that others have dialled, at once.
+    :param per_source: of these, from one host.
+    :ivar accepting: whether others may dial.
+    :ivar sessions: those that are not over, by this side's id.
+    :ivar counters: what was counted since the start.
+    """
+
+    def __init__(
+        self,
+        secret: bytes | None = None,
+        *,
+        max_ping: float = 10.0,
+        accepted: int = 256,
+        per_source: int = 64,
+        token: Token = os.urandom,
+    ) -> None:
+        self.keys = Keys(secret)
+        self.accepting = False
+        self.sessions: dict[bytes, Session] = {}
+        self.counters: Counter[str] = Counter()
+        self._max_ping = max_ping
+        self._limits = accepted, per_source
+        self._token = token
+        self._instance = token(ID_SIZE)
+        self._cookie_key = token(32)
+        self._at: dict[Address, list[Session]] = {}
+        self._accepted: dict[tuple[Address, bytes], Session] = {}
+        """Those that others have dialled, by address and id of the other side."""
+        self._sources: Counter[str] = Counter()
+        self.touched: dict[Session, None] = {}
+        """Sessions that :meth:`drain` is to see to."""
+        self._replies: list[tuple[bytes, Address]] = []
+        self._resets = (0.0, 0)
+        self._heap: list[tuple[float, int, Session]] = []
+        self._numbers = count()
+
+    def dial(self, address: Address, now: float) -> Session:
+        """Return a session that is going to open."""
+        session = self._make(address, now, None)
+        self.touch(session)
+        return session
+
+    def touch(self, session: Session) -> None:
+        """Something was done with a session: :meth:`drain` is to see to it."""
+        self.touched[session] = None
+
+    def receive(self, datagram: bytes, address: Address, now: float) -> None:
+        """A datagram came."""
+        kind = datagram[0] if len(datagram) > ID_SIZE else 0
+        if kind in (DATA, FIN, ABORT, COOKIE, ACCEPT, REFUSE):
+            session = self.sessions.get(datagram[1 : 1 + ID_SIZE])
+            if session is None:
+                self.counters["unknown"] += 1
+                if kind in (DATA, FIN, ABORT) and len(datagram) >= HEAD.size:
+                    self._reply_reset(datagram[1 : 1 + ID_SIZE], address, now)
+            elif session.address != address:
+                self.counters["strayed"] += 1
+            else:
+                opened = session.opened
+                session.receive(datagram, now)
+                self.touch(session)
+                if session.opened and not opened:
+                    self._opened(session, now)
+            return
+        if kind not in (INIT, OPEN, RESET):
+            self.counters["malformed"] += 1
+            return
+        body = unseal(datagram, self.keys.common)
+        if body is None:
+            self.counters["unproved"] += 1
+        elif kind == RESET and len(body) == 1 + ID_SIZE:
+            self._reset(body[1:], address, now)
+        elif kind == INIT and len(body) == INIT_SIZE:
+            if self.accepting:
+                name = body[1 : 1 + ID_SIZE]
+                cookie = self._cookie(name, address, int(now // COOKIE_AGE))
+                self._replies.append((seal(bytes((COOKIE,)) + name + cookie, self.keys.common), address))
+        elif kind == OPEN and len(body) == OPEN_BODY.size:
+            if self.accepting:
+                self._accept(body, address, now)
+        else:
+            self.counters["malformed"] += 1
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            when, _, session = heappop(heap)
+            if session.armed == when:
+                session.armed = None
+                session.tick(now)
+                self.touch(session)
+
+    def next_deadline(self) -> float | None:
+        """When :meth:`tick` wants to be called."""
+        return self._heap[0][0] if self._heap else None
+
+    def drain(self) -> tuple[list[tuple[bytes, Address]], list[Turn]]:
+        """Return answers to those without a session, and what sessions want."""
+        replies, self._replies = self._replies, []
+        touched, self.touched = self.touched, {}
+        turns = []
+        for session in touched:
+            turns.append(Turn(session, session.drain()))
+            if session.ended is not None:
+                self._forget(session)
+                continue
+            deadline = session.next_deadline()
+            if deadline is not None and (session.armed is None or deadline < session.armed):
+                session.armed = deadline
+                heappush(self._heap, (deadline, next(self._numbers), session))
+        if len(self._heap) > 64 + 4 * len(self.sessions):
+            self._heap = sorted(entry for entry in self._heap if entry[2].armed == entry[0])
+        return replies, turns
+
+    # Within
+
+    def _make(self, address: Address, now: float, opening: tuple[bytes, bytes] | None) -> Session:
+        session = Session(
+            address,
+            now,
+            keys=self.keys,
+            max_ping=self._max_ping,
+            instance=self._instance,
+            opening=opening,
+            token=self._token,
+            counters=self.counters,
+        )
+        self.sessions[session.local] = session
+        self._at.setdefault(address, []).append(session)
+        return session
+
+    def _forget(self, session: Session) -> None:
+        if self.sessions.pop(session.local, None) is None:
+            return
+        session.armed = None
+        there = self._at[session.address]
+        there.remove(session)
+        if not there:
+            del self._at[session.address]
+        if not session.dialled:
+            del self._accepted[session.address, session.remote]
+            self._sources[session.address[0]] -= 1
+            self._sources += Counter()  # Without those that are 0.
+
+    def _cookie(self, name: bytes, address: Address, period: int) -> bytes:
+        text = b"%d %d %s " % (period, address[1], address[0].encode())
+        return blake2b(text + name, key=self._cookie_key, digest_size=16).digest()
+
+    def _accept(self, body: bytes, address: Address, now: float) -> None:
+        _, name, cookie, instance = OPEN_BODY.unpack(body)
+        period = int(now // COOKIE_AGE)
+        if not any(compare_digest(cookie, self._cookie(name, address, period - age)) for age in (0, 1)):
+            self.counters["unproved_address"] += 1
+            return
+        session = self._accepted.get((address, name))
+        if session is not None:
+            session.accept_again()
+            self.touch(session)
+            return
+        most, per_source = self._limits
+        if len(self._accepted) >= most or self._sources[address[0]] >= per_source:
+            self.counters["refused"] += 1
+            self._replies.append((seal(bytes((REFUSE,)) + name, self.keys.common), address))
+            return
+        session = self._accepted[address, name] = self._make(address, now, (name, instance))
+        self._sources[address[0]] += 1
+        self.touch(session)
+
+    def _opened(self, session: Session, now: float) -> None:
+        """Whoever is at an address now is not who was there before, if its instance is another one."""
+        for other in self._at[session.address]:
+            if other.opened and other.instance != session.instance:
+                other.end(Ending.RESTARTED, now)
+                self.touch(other)
+
+    def _reset(self, name: bytes, address: Address, now: float) -> None:
+        for session in self._at.get(address, ()):
+            if name == session.remote:
+                session.doubt(now)
+                self.touch(session)
+
+    def _reply_reset(self, name: bytes, address: Address, now: float) -> None:
+        second, answered = self._resets
+        if now >= second + 1 or now < second:
+            second, answered = now, 0
+        if answered < RESETS:
+            self._resets = second, answered + 1
+            self._replies.append((seal(bytes((RESET,)) + name, self.keys.common), address))

@@ -1,0 +1,438 @@
+"""Streams over UDP as Twisted has them: endpoints and transports on one socket."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.internet import error
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import (
+    IConsumer,
+    IDelayedCall,
+    IListeningPort,
+    IProtocol,
+    IProtocolFactory,
+    IStreamClientEndpoint,
+    IStreamServerEndpoint,
+    ITransport,
+)
+from twisted.internet.protocol import DatagramProtocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from fyrehose_twisted.datagrams import Batch
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.hydra.transports.udp.demux import Station
+from fyrehose_twisted.hydra.transports.udp.session import Ending, Session
+from fyrehose_twisted.interfaces import IBatchReceiver
+from fyrehose_twisted.net.addresses import look_up
+from fyrehose_twisted.net.udp import DatagramPort
+
+CROWDED, ROOMY = 262_144, 65_536
+"""Bytes not known to have arrived, above which a producer is paused, and at which it is resumed."""
+
+
+@implementer(ITransport, IConsumer)
+class UdpTransport:
+    """One stream, as its protocol sees it.
+
+    :ivar disconnecting: whether :meth:`loseConnection` was called.
+    """
+
+    def __init__(self, port: UdpPort, session: Session) -> None:
+        self.disconnecting = False
+        self.connected = True
+        self.protocol: Any = None
+        self.factory: IProtocolFactory | None = None
+        """What dialled, and is told of the end."""
+        self._port = port
+        self._session = session
+        self._producer: Any = None
+        self._paused = False
+
+    def write(self, data: bytes) -> None:
+        """Twisted: send bytes."""
+        if not self.connected or self.disconnecting or not data:
+            return
+        self._session.write(data, self._port.now())
+        self._port.touch(self._session)
+        self._look_at_room()
+
+    def writeSequence(self, data: Iterable[bytes]) -> None:
+        """Twisted: send pieces."""
+        self.write(b"".join(data))
+
+    def loseConnection(self) -> None:
+        """Twisted: close it once everything that was written has arrived."""
+        if self.connected and not self.disconnecting:
+            self.disconnecting = True
+            if self._producer is None:
+                self._close()
+
+    def abortConnection(self) -> None:
+        """Twisted: end it at once."""
+        if self.connected:
+            self.disconnecting = True
+            self._session.end(Ending.ABORTED, self._port.now())
+            self._port.touch(self._session)
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """Twisted: pause and resume a producer as there is room."""
+        if self._producer is not None:
+            raise RuntimeError(f"{self._producer!r} is registered already")
+        if not streaming:
+            raise NotImplementedError("only push producers")
+        if not self.connected:
+            producer.stopProducing()
+            return
+        self._producer = producer
+        self._paused = False
+        self._look_at_room()
+
+    def unregisterProducer(self) -> None:
+        """Twisted: the producer is done."""
+        self._producer = None
+        if self.connected and self.disconnecting:
+            self._close()
+
+    def getPeer(self) -> IPv4Address:
+        """Twisted: the other end."""
+        return IPv4Address("UDP", *self._session.address)
+
+    def getHost(self) -> IPv4Address:
+        """Twisted: this end."""
+        return self._port.getHost()
+
+    def turned(self, data: bytes, ended: Ending | None) -> None:
+        """Bytes have come, there is room, or it is over."""
+        if data and self.connected:
+            try:
+                self.protocol.dataReceived(data)
+            except Exception:
+                self._port.log.failure("the protocol of a session failed")
+                self.abortConnection()
+        if ended is None:
+            self._look_at_room()
+        elif self.connected:
+            self.connected = False
+            producer, self._producer = self._producer, None
+            if producer is not None:
+                producer.stopProducing()
+            self.protocol.connectionLost(Failure(problem_of(ended)))
+            if self.factory is not None:
+                self.factory.doStop()
+
+    def _close(self) -> None:
+        self._session.close(self._port.now())
+        self._port.touch(self._session)
+
+    def _look_at_room(self) -> None:
+        if self._producer is None:
+            return
+        waiting = self._session.waiting
+        if not self._paused and waiting > CROWDED:
+            self._paused = True
+            self._producer.pauseProducing()
+        elif self._paused and waiting <= ROOMY:
+            self._paused = False
+            self._producer.resumeProducing()
+
+
+@implementer(IBatchReceiver)
+class UdpPort(DatagramProtocol):
+    """The socket that carries all UDP links of a node, those that it dials and those that others do. IPv4 only.
+
+    It is bound when it is used first, or by :meth:`start`.
+
+    :param reactor: its clock is the one of the sessions.
+    :param interface: address to bind.
+    :param port: port to bind, 0 for any.
+    :param secret: what the other side has to have, too.
+    :param max_ping: seconds without a sign of life, after which a link is lost.
+    :param accepted: links that others have opened, at once.
+    :param per_source: of these, from one host.
+    """
+
+    noisy = False
+    log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        interface: str = "0.0.0.0",
+        port: int = 0,
+        secret: bytes | None = None,
+        max_ping: float = 10.0,
+        *,
+        accepted: int = 256,
+        per_source: int = 64,
+    ) -> None:
+        self.reactor = reactor
+        self.station = Station(secret, max_ping=max_ping, accepted=accepted, per_source=per_source)
+        self._place = port, interface
+        self._port: DatagramPort | None = None
+        self._factory: IProtocolFactory | None = None
+        self._dials: dict[Session, tuple[IProtocolFactory, Deferred[IProtocol]]] = {}
+        self._transports: dict[Session, UdpTransport] = {}
+        self._timer: IDelayedCall | None = None
+        self._soon: IDelayedCall | None = None
+        self._flushing = False
+
+    @property
+    def counters(self) -> Counter[str]:
+        """What was counted since the start, errors of the socket included."""
+        counted = Counter(self.station.counters)
+        if self._port is not None:
+            counted.update({f"send_{name}": number for name, number in self._port.send_errors.items()})
+        return counted
+
+    def __len__(self) -> int:
+        return len(self.station.sessions)
+
+    def now(self) -> float:
+        """The time of the sessions."""
+        return float(self.reactor.seconds())
+
+    def start(self) -> None:
+        """Bind the socket, if it is not bound.
+
+        :raises twisted.internet.error.CannotListenError: if that cannot be done.
+        """
+        if self._port is None:
+            number, interface = self._place
+            port = DatagramPort(number, self, interface, self.reactor)
+            port.startListening()
+            self._port = port
+
+    def stop(self) -> Deferred[None]:
+        """End all sessions at once and close the socket."""
+        for session in tuple(self.station.sessions.values()):
+            session.end(Ending.ABORTED, self.now())
+            self.station.touch(session)
+        self.refuse()
+        self._flush()
+        for timer in self._timer, self._soon:
+            if timer is not None and timer.active():
+                timer.cancel()
+        self._timer = self._soon = None
+        port, self._port = self._port, None
+        return (port.stopListening() if port is not None else None) or succeed(None)
+
+    def getHost(self) -> IPv4Address:
+        """Return where it is bound; it has to be."""
+        assert self._port is not None, "not bound"
+        host: IPv4Address = self._port.getHost()
+        return host
+
+    def client_endpoint(self, host: str, port: int) -> UdpClientEndpoint:
+        """Return what opens a stream to an address, or to a name, which is looked up each time."""
+        return UdpClientEndpoint(self, (host, port))
+
+    def server_endpoint(self) -> UdpServerEndpoint:
+        """Return what lets others in."""
+        return UdpServerEndpoint(self)
+
+    # For endpoints and transports
+
+    def dial(self, address: Address, factory: IProtocolFactory) -> Deferred[IProtocol]:
+        """Open a stream."""
+        self.start()
+        session = self.station.dial(address, self.now())
+
+        def give_up(dial: Deferred[IProtocol]) -> None:
+            del self._dials[session]
+            factory.doStop()
+            session.end(Ending.ABORTED, self.now())
+            self.touch(session)
+            dial.errback(error.ConnectingCancelledError(IPv4Address("UDP", *address)))
+
+        dial: Deferred[IProtocol] = Deferred(give_up)
+        factory.doStart()
+        self._dials[session] = factory, dial
+        self._flush()
+        return dial
+
+    def accept(self, factory: IProtocolFactory) -> None:
+        """Let others in."""
+        if self._factory is not None:
+            raise RuntimeError("somebody listens here already")
+        self.start()
+        self._factory = factory
+        self.station.accepting = True
+        factory.doStart()
+
+    def refuse(self) -> None:
+        """Let nobody in any more."""
+        factory, self._factory = self._factory, None
+        self.station.accepting = False
+        if factory is not None:
+            factory.doStop()
+
+    def touch(self, session: Session) -> None:
+        """Something was done with a session: see to it in the next turn of the reactor."""
+        self.station.touch(session)
+        if self._soon is None and not self._flushing:
+            self._soon = self.reactor.callLater(0, self._flush_now)
+
+    # What Twisted calls
+
+    def batch_received(self, batch: Batch) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IBatchReceiver`."""
+        now, receive = self.now(), self.station.receive
+        for datagram, peer, truncated in batch:
+            if not truncated:
+                receive(bytes(datagram), peer, now)
+        self._flush()
+
+    # Within
+
+    def _flush_now(self) -> None:
+        self._soon = None
+        self._flush()
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.station.tick(self.now())
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._flushing:
+            return
+        self._flushing = True
+        try:
+            replies, turns = self.station.drain()
+            if self._port is not None:
+                for datagram, address in replies:
+                    self._port.send((datagram,), (address,))
+                for session, drained in turns:
+                    if drained.datagrams:
+                        self._port.send(drained.datagrams, (session.address,))
+            for session, drained in turns:
+                try:
+                    self._turn(session, drained.data, drained.ended)
+                except Exception:
+                    self.log.failure("what was told of a session failed")
+        finally:
+            self._flushing = False
+        if self.station.touched and self._soon is None:
+            self._soon = self.reactor.callLater(0, self._flush_now)
+        self._arm()
+
+    def _turn(self, session: Session, data: bytes, ended: Ending | None) -> None:
+        transport = self._transports.get(session)
+        if transport is None and session.opened and (session in self._dials or ended is None):
+            transport = self._open(session)
+        if transport is not None:
+            transport.turned(data, ended)
+        if ended is not None:
+            self._transports.pop(session, None)
+            dialled = self._dials.pop(session, None)
+            if dialled is not None:
+                dialled[0].doStop()
+                dialled[1].errback(problem_of(ended))
+
+    def _open(self, session: Session) -> UdpTransport | None:
+        dialled = self._dials.pop(session, None)
+        factory = self._factory if dialled is None else dialled[0]
+        transport = UdpTransport(self, session)
+        try:
+            protocol = None if factory is None else factory.buildProtocol(transport.getPeer())
+        except Exception:
+            self.log.failure("no protocol was made for a session")
+            protocol = None
+        if protocol is None:
+            session.end(Ending.ABORTED, self.now())
+            self.station.touch(session)
+            if dialled is not None:
+                dialled[0].doStop()
+                dialled[1].errback(error.ConnectionAborted())
+            return None
+        transport.protocol = protocol
+        self._transports[session] = transport
+        protocol.makeConnection(transport)
+        if dialled is not None:
+            transport.factory = dialled[0]
+            dialled[1].callback(protocol)
+        return transport
+
+    def _arm(self) -> None:
+        deadline = self.station.next_deadline()
+        if deadline is None or self._port is None:
+            return
+        # As everywhere: a timer that comes too early costs less than moving it each time.
+        if self._timer is not None and self._timer.active():
+            if self._timer.getTime() <= deadline:
+                return
+            self._timer.cancel()
+        self._timer = self.reactor.callLater(max(0.0, deadline - self.now()), self._tick)
+
+
+@implementer(IStreamClientEndpoint)
+class UdpClientEndpoint:
+    """Opens streams to one place."""
+
+    def __init__(self, port: UdpPort, place: Address) -> None:
+        self._port = port
+        self._place = place
+
+    def connect(self, factory: IProtocolFactory) -> Deferred[IProtocol]:
+        """Twisted: open a stream."""
+        return Deferred.fromCoroutine(self._connect(factory))
+
+    async def _connect(self, factory: IProtocolFactory) -> IProtocol:
+        address = await look_up(self._port.reactor, self._place)
+        return await self._port.dial(address, factory)
+
+
+@implementer(IStreamServerEndpoint)
+class UdpServerEndpoint:
+    """Lets others open streams."""
+
+    def __init__(self, port: UdpPort) -> None:
+        self._port = port
+
+    def listen(self, factory: IProtocolFactory) -> Deferred[IListeningPort]:
+        """Twisted: let others in."""
+        try:
+            self._port.accept(factory)
+        except Exception:
+            return fail(Failure())
+        return succeed(UdpDoor(self._port))
+
+
+@implementer(IListeningPort)
+class UdpDoor:
+    """Where others come in. When it is closed, streams that are open stay so, and so does the socket."""
+
+    def __init__(self, port: UdpPort) -> None:
+        self._port = port
+
+    def startListening(self) -> None:
+        """Twisted: it is open already."""
+
+    def stopListening(self) -> Deferred[None]:
+        """Twisted: let nobody in any more."""
+        self._port.refuse()
+        return succeed(None)
+
+    def getHost(self) -> IPv4Address:
+        """Twisted: where it is."""
+        return self._port.getHost()
+
+
+def problem_of(ended: Ending) -> Exception:
+    """Return what Twisted calls an ending."""
+    match ended:
+        case Ending.CLOSED:
+            return error.ConnectionDone()
+        case Ending.ABORTED:
+            return error.ConnectionAborted()
+        case Ending.SILENT:
+            return error.TimeoutError()
+        case Ending.REFUSED:
+            return error.ConnectionRefusedError()
+    return error.ConnectionLost(ended.value)

@@ -1,0 +1,1 @@
+"""Messages of hydra, lines of IRC, and their codecs."""
