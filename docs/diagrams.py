@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from fyrehose_twisted.freenet.node.stream import TRANSITIONS, Phase
 from fyrehose_twisted.hydra.node import roles
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.parcels import modes
-from fyrehose_twisted.parcels.messages import Mode
+from fyrehose_twisted.parcels.node import modes
+from fyrehose_twisted.parcels.wire.messages import Mode
 
 MODES = Path(__file__).with_name("modes.svg")
 ROLES = Path(__file__).with_name("roles.svg")

@@ -24,8 +24,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import deferLater, react
 
-from fyrehose_twisted.parcels.http_client import ParcelsClient
-from fyrehose_twisted.parcels.publisher import ParcelsPublisher
+from fyrehose_twisted.parcels.client.http_client import ParcelsClient
+from fyrehose_twisted.parcels.client.tcp_publisher import ParcelsPublisher
 
 NAMES = "Ada", "Boole", "Curie"
 EVENTS = 300

@@ -23,7 +23,7 @@ from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import react
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.parcels.http_client import OrderedEvent, ParcelsClient
+from fyrehose_twisted.parcels.client.http_client import OrderedEvent, ParcelsClient
 
 MAX_CHANGE = 200
 """Bytes of a change. Within that, JSON means the same to every replica: no nesting or number is too much for any."""

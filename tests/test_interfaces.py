@@ -105,26 +105,26 @@ def remote_reader(directory: Path) -> Any:
 
 
 def event_window(directory: Path) -> Any:
-    from fyrehose_twisted.parcels.history import EventWindow
+    from fyrehose_twisted.parcels.node.ordering.history import EventWindow
 
     return EventWindow(1_000)
 
 
 def journal_history(directory: Path) -> Any:
-    from fyrehose_twisted.parcels.journal_history import JournalHistory
+    from fyrehose_twisted.parcels.service.journal_history import JournalHistory
 
     return JournalHistory(memory_journal(directory), 1_000, lambda: 0.0)
 
 
 def ordered_events(directory: Path) -> Any:
     from fyrehose_twisted.parcels.config import NodeConfig
-    from fyrehose_twisted.parcels.ordered import OrderedEvents
+    from fyrehose_twisted.parcels.service.events_api import OrderedEvents
 
     return OrderedEvents(NodeConfig("a"))
 
 
 def body(directory: Path) -> Any:
-    return found("fyrehose_twisted.parcels.web.outgoing.Body")(b"")
+    return found("fyrehose_twisted.parcels.client.http.Body")(b"")
 
 
 def plain(name: str) -> Callable[[Path], Any]:

@@ -31,7 +31,7 @@ CALM = (0.3, 0.8)
 
 def _publish_through(places: Sequence[tuple[str, int]], pid: int, number: int, calm: float) -> float:
     async def work(reactor: Any) -> float:
-        from fyrehose_twisted.parcels.publisher import ParcelsPublisher
+        from fyrehose_twisted.parcels.client.tcp_publisher import ParcelsPublisher
 
         publisher = ParcelsPublisher(list(places), timeout=PATIENCE)
         last = await publisher.publish(bytes(128))

@@ -118,7 +118,7 @@ def publish(load: Load) -> Outcome:
     async def work(reactor: Any) -> Outcome:
         from twisted.internet.defer import Deferred
 
-        from fyrehose_twisted.parcels.publisher import ParcelsPublisher
+        from fyrehose_twisted.parcels.client.tcp_publisher import ParcelsPublisher
 
         count = len(load.places)
         publishers = [ParcelsPublisher([load.places[index % count]]) for index in range(load.connections)]

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from fuzz.checks import attempt, check_size
 from fuzz.seeds import bytes_of
-from fyrehose_twisted.parcels.cbor import BadParcel, read, read_plain
-from fyrehose_twisted.parcels.heads import _read_whole, read_head, read_neighbours
+from fyrehose_twisted.parcels.wire.cbor import BadParcel, read, read_plain
+from fyrehose_twisted.parcels.wire.head import _read_whole, read_head, read_neighbours
 
 DEPTH = 6
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fuzz.checks import check_stream
 from fuzz.seeds import bytes_of, draw
 from fyrehose_twisted.errors import UnencodableMessage
-from fyrehose_twisted.parcels.codec import BadParcel, ParcelCodec, ParcelDecoder
-from fyrehose_twisted.parcels.messages import (
+from fyrehose_twisted.parcels.wire.codec import BadParcel, ParcelCodec, ParcelDecoder
+from fyrehose_twisted.parcels.wire.messages import (
     Entry,
     EntryKind,
     Member,

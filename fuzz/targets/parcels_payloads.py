@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from fuzz.checks import attempt, check_size
 from fuzz.seeds import draw
 from fuzz.targets.parcels_codec import MESSAGES
-from fyrehose_twisted.parcels.cbor import BadParcel
-from fyrehose_twisted.parcels.payloads import WIRE_NAMES, PayloadWriter, read_payload
+from fyrehose_twisted.parcels.wire.cbor import BadParcel
+from fyrehose_twisted.parcels.wire.payload import WIRE_NAMES, PayloadWriter, read_payload
 
 KINDS = sorted(WIRE_NAMES.values())
 

@@ -18,10 +18,10 @@ from zope.interface import implementer
 from fuzz.choices import cut
 from fyrehose_twisted.errors import EventsNotHeld, NotOrdered
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.parcels.messages import Event
-from fyrehose_twisted.parcels.state import ClusterState, MemberState, NeighbourState
+from fyrehose_twisted.parcels.node.status import ClusterState, MemberState, NeighbourState
 from fyrehose_twisted.parcels.web import WebConfig, site
-from fyrehose_twisted.parcels.web.callbacks import Callbacks
+from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
+from fyrehose_twisted.parcels.wire.messages import Event
 
 TOKEN = b"a-token-of-16-characters"
 CONFIG = WebConfig(max_body=512, allowed_origin="https://example.org", max_callbacks=3, max_connections=2)

@@ -11,8 +11,8 @@ from fuzz.checks import attempt, check_size
 from fyrehose_twisted.errors import ConfigurationError, StateFileError
 from fyrehose_twisted.freenet.wire.signing import SigningKey
 from fyrehose_twisted.hydra.service.options import read_password
-from fyrehose_twisted.parcels.options import read_token
-from fyrehose_twisted.parcels.web.callback_file import CallbackFile
+from fyrehose_twisted.parcels.service.options import read_token
+from fyrehose_twisted.parcels.web.webhooks.file import CallbackFile
 from fyrehose_twisted.process.secret import read_secret
 from fyrehose_twisted.web.tokens import read_tokens
 

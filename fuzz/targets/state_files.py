@@ -17,9 +17,9 @@ from fyrehose_twisted.fyrehose.service.state_file import SequenceFile as Backbon
 from fyrehose_twisted.fyrehose.wire.packets import Dialect
 from fyrehose_twisted.hydra.node.durable_state import Vow
 from fyrehose_twisted.hydra.service.state_file import StateFile as HydraState
-from fyrehose_twisted.parcels.messages import Entry, EntryKind, Member, Run, View
-from fyrehose_twisted.parcels.promise_file import PromiseFile
-from fyrehose_twisted.parcels.promises import Change
+from fyrehose_twisted.parcels.node.persistent_state import Change
+from fyrehose_twisted.parcels.service.state_file import PromiseFile
+from fyrehose_twisted.parcels.wire.messages import Entry, EntryKind, Member, Run, View
 
 LONGEST = 12_288
 """More than the longest of them."""

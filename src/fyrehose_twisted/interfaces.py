@@ -190,7 +190,7 @@ class IEventHistory(Interface):
     last = Attribute("The highest number that is, or was, held.")
 
     def put(stretches: Sequence[Any]) -> None:
-        """Keep :class:`~fyrehose_twisted.parcels.history.Stretch` objects, the next of the order; older ones may make
+        """Keep :class:`~fyrehose_twisted.parcels.node.ordering.history.Stretch` objects, the next of the order; older ones may make
         room. Where some are missing before them, nothing older is held any longer."""
 
     def clear(last: int) -> None:
@@ -204,7 +204,7 @@ class IEventListener(Interface):
     """Told of the events of a cluster; called in the turn of the reactor in which they became final."""
 
     def events_ordered(events: Sequence[Any]) -> None:
-        """The next :class:`~fyrehose_twisted.parcels.messages.Event` objects of the order, each once, without holes."""
+        """The next :class:`~fyrehose_twisted.parcels.wire.messages.Event` objects of the order, each once, without holes."""
 
     def events_skipped(first: int, last: int) -> None:
         """Events ``first`` to ``last`` can no longer be had: this node was away, and nobody holds them any more."""
@@ -252,7 +252,7 @@ class IOrderedEvents(IEventSource):
         """Return a Deferred of the events' numbers, in the same order."""
 
     def state() -> Any:
-        """Return how the cluster looks from here, as :class:`~fyrehose_twisted.parcels.state.ClusterState`."""
+        """Return how the cluster looks from here, as :class:`~fyrehose_twisted.parcels.node.status.ClusterState`."""
 
     def reform() -> None:
         """Form the cluster anew with this node alone: the operator's last resort. What only others know is given up."""

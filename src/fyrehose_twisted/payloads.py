@@ -8,7 +8,7 @@ from fyrehose_twisted.freenet.wire.signing import body
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAGIC, envelopes_of
 from fyrehose_twisted.hydra.wire.lines import untag
 from fyrehose_twisted.journal.block import Block
-from fyrehose_twisted.parcels.journal_history import unpack_event
+from fyrehose_twisted.parcels.service.journal_history import unpack_event
 from fyrehose_twisted.repeats import Envelopes
 
 

@@ -13,8 +13,8 @@ import pytest
 from fyrehose_twisted.freenet.node.stream import TRANSITIONS, Phase
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.node import roles
-from fyrehose_twisted.parcels import modes
-from fyrehose_twisted.parcels.messages import Mode
+from fyrehose_twisted.parcels.node import modes
+from fyrehose_twisted.parcels.wire.messages import Mode
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

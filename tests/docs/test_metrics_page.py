@@ -30,8 +30,8 @@ from fyrehose_twisted.journal.metrics import JournalCollector
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.net.metrics import Info
 from fyrehose_twisted.net.udp import DatagramPort
-from fyrehose_twisted.parcels.counters import Counters
-from fyrehose_twisted.parcels.state import ClusterState
+from fyrehose_twisted.parcels.node.counters import Counters
+from fyrehose_twisted.parcels.node.status import ClusterState
 from fyrehose_twisted.parcels.web import Callbacks, WebConfig, site
 from fyrehose_twisted.parcels.web.metrics import CallbackCollector, NodeCollector
 from fyrehose_twisted.record import Record

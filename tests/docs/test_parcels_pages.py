@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from fyrehose_twisted.parcels import fields, messages
-from fyrehose_twisted.parcels.codec import ParcelCodec
-from fyrehose_twisted.parcels.messages import Message, Mode, NodeInfo, Parcel, ParcelType, Refusal, node_id
-from fyrehose_twisted.parcels.payloads import ANSWERS
+from fyrehose_twisted.parcels.wire import field_codecs, messages
+from fyrehose_twisted.parcels.wire.codec import ParcelCodec
+from fyrehose_twisted.parcels.wire.messages import Message, Mode, NodeInfo, Parcel, ParcelType, Refusal, node_id
+from fyrehose_twisted.parcels.wire.payload import ANSWERS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "protocol" / "parcels.md").read_text(encoding="utf-8")
@@ -57,6 +57,6 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
         messages.MAX_NAME,
         messages.MAX_PUBLISHER,
         messages.MAX_EVENT,
-        fields.MAX_TEXT,
+        field_codecs.MAX_TEXT,
     ):
         assert f"{value:,}" in PAGE.partition("## Limits")[2]

@@ -12,8 +12,8 @@ from fyrehose_twisted.cli.doctor.ports import DEFAULT_PORTS, Owner, Port, Taken,
 from fyrehose_twisted.freenet.service import service as freenet
 from fyrehose_twisted.fyrehose import service as fyrehose
 from fyrehose_twisted.hydra.service import service as hydra
-from fyrehose_twisted.parcels import command as parcels_command
-from fyrehose_twisted.parcels import service as parcels
+from fyrehose_twisted.parcels.cli import parser as parcels_command
+from fyrehose_twisted.parcels.service import service as parcels
 
 SOURCE = Path(fyrehose.__file__).parents[1]
 BACKBONE, METRICS = Port(2323, "udp", "backbone"), Port(9100, "tcp", "metrics")

@@ -14,11 +14,11 @@ import pytest
 from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.parcels.codec import ParcelCodec
 from fyrehose_twisted.parcels.config import NodeConfig
-from fyrehose_twisted.parcels.messages import Message, Parcel, ParcelType, node_id
-from fyrehose_twisted.parcels.node import ClusterNode
-from fyrehose_twisted.parcels.promises import Promises
+from fyrehose_twisted.parcels.node.node import ClusterNode
+from fyrehose_twisted.parcels.node.persistent_state import Promises
+from fyrehose_twisted.parcels.wire.codec import ParcelCodec
+from fyrehose_twisted.parcels.wire.messages import Message, Parcel, ParcelType, node_id
 
 DELAY = 0.0005
 PORT = 7_878

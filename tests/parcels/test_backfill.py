@@ -5,9 +5,9 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.parcels.backfill import ANSWER_IN, Backfill
-from fyrehose_twisted.parcels.history import Stretch
-from fyrehose_twisted.parcels.messages import Fetch, Fetched, Member
+from fyrehose_twisted.parcels.node.backfill import ANSWER_IN, Backfill
+from fyrehose_twisted.parcels.node.ordering.history import Stretch
+from fyrehose_twisted.parcels.wire.messages import Fetch, Fetched, Member
 
 BACKWARDS = "what somebody said of an earlier number takes it back there, so that events come twice"
 

@@ -15,8 +15,8 @@ from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import RemoteError, UnencodableMessage
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
-from fyrehose_twisted.parcels.codec import MAX_PARCEL, BadParcel, ParcelCodec, ParcelDecoder
-from fyrehose_twisted.parcels.messages import (
+from fyrehose_twisted.parcels.wire.codec import MAX_PARCEL, BadParcel, ParcelCodec, ParcelDecoder
+from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
     MAX_EVENT,
     MAX_SEQUENCE,
@@ -50,7 +50,7 @@ from fyrehose_twisted.parcels.messages import (
     Welcome,
     node_id,
 )
-from fyrehose_twisted.parcels.payloads import WIRE_NAMES
+from fyrehose_twisted.parcels.wire.payload import WIRE_NAMES
 
 Vector = dict[str, Any]
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fyrehose_twisted.parcels.operate import _describe
+from fyrehose_twisted.parcels.cli.cluster import _describe
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -147,8 +147,8 @@ def test_how_a_cluster_is_described() -> None:
 
 def test_journals_of_clusters_are_printed_as_events() -> None:
     from fyrehose_twisted.cli import main as cli
-    from fyrehose_twisted.parcels.journal_history import pack_event
-    from fyrehose_twisted.parcels.messages import Event
+    from fyrehose_twisted.parcels.service.journal_history import pack_event
+    from fyrehose_twisted.parcels.wire.messages import Event
 
     payloads = [pack_event(Event(7, "p", 1, 1, b"bytes")), b"no event"]
     assert cli._bare("parcels://default", payloads) == [b"bytes", b"no event"]

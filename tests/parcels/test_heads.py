@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import UnencodableMessage
-from fyrehose_twisted.parcels.cbor import MAX_NESTING, BadParcel, read
-from fyrehose_twisted.parcels.heads import Head, empty_heads, read_head, read_neighbours, write_node, write_parcel
-from fyrehose_twisted.parcels.messages import (
+from fyrehose_twisted.parcels.wire.cbor import MAX_NESTING, BadParcel, read
+from fyrehose_twisted.parcels.wire.head import Head, empty_heads, read_head, read_neighbours, write_node, write_parcel
+from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
     MAX_HEAD,
     MAX_SEQUENCE,

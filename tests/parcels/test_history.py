@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.interfaces import IEventHistory
-from fyrehose_twisted.parcels.history import STRETCH_OVERHEAD, Events, EventWindow, Stretch
-from fyrehose_twisted.parcels.log import EVENT_OVERHEAD
-from fyrehose_twisted.parcels.messages import Event
+from fyrehose_twisted.parcels.node.ordering.history import STRETCH_OVERHEAD, Events, EventWindow, Stretch
+from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
+from fyrehose_twisted.parcels.wire.messages import Event
 
 
 def size_of(stretch: Stretch) -> int:

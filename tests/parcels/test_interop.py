@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.parcels.codec import ParcelCodec
 from fyrehose_twisted.parcels.events import Answered, Delivered, NeighbourAdded, NeighbourRemoved
-from fyrehose_twisted.parcels.messages import Mode, NodeInfo, Parcel, ParcelType, node_id
+from fyrehose_twisted.parcels.wire.codec import ParcelCodec
+from fyrehose_twisted.parcels.wire.messages import Mode, NodeInfo, Parcel, ParcelType, node_id
 
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent.parent / "vectors" / "parcels.json").read_text(encoding="utf-8")

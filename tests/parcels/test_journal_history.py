@@ -13,9 +13,9 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.interfaces import IEventHistory
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.store import Journal, open_journal
-from fyrehose_twisted.parcels.history import Stretch
-from fyrehose_twisted.parcels.journal_history import JournalHistory, pack_event, stream_of, unpack_event
-from fyrehose_twisted.parcels.messages import Event
+from fyrehose_twisted.parcels.node.ordering.history import Stretch
+from fyrehose_twisted.parcels.service.journal_history import JournalHistory, pack_event, stream_of, unpack_event
+from fyrehose_twisted.parcels.wire.messages import Event
 
 SMALL = 2_000
 """Bytes of a window that holds a few events."""

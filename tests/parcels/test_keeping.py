@@ -13,10 +13,10 @@ from twisted.internet.task import Clock
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.journal.errors import JournalFull, JournalInUse
 from fyrehose_twisted.parcels.config import NodeConfig
-from fyrehose_twisted.parcels.history import Stretch
-from fyrehose_twisted.parcels.keeping import PROMISES, Keeping
-from fyrehose_twisted.parcels.messages import Member
-from fyrehose_twisted.parcels.promises import Change, State
+from fyrehose_twisted.parcels.node.ordering.history import Stretch
+from fyrehose_twisted.parcels.node.persistent_state import Change, State
+from fyrehose_twisted.parcels.service.storage import PROMISES, Keeping
+from fyrehose_twisted.parcels.wire.messages import Member
 
 CONFIG = NodeConfig("a")
 MEMBER = Member("a", 7)

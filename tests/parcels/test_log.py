@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.parcels.log import ENTRY_OVERHEAD, EVENT_OVERHEAD, Log, entry_size
-from fyrehose_twisted.parcels.messages import Entry, EntryKind, Member, Run, View
+from fyrehose_twisted.parcels.node.raft.log import ENTRY_OVERHEAD, EVENT_OVERHEAD, Log, entry_size
+from fyrehose_twisted.parcels.wire.messages import Entry, EntryKind, Member, Run, View
 
 ALONE = View(((Member("Ivan", 1), ("10.0.0.1", 7_878)),))
 

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from fyrehose_twisted.parcels.log import Log
-from fyrehose_twisted.parcels.membership import MAX_MEMBERS, next_view
-from fyrehose_twisted.parcels.messages import Appended, Member, View
-from fyrehose_twisted.parcels.order import Order
-from fyrehose_twisted.parcels.promises import State
+from fyrehose_twisted.parcels.node.membership_changes import MAX_MEMBERS, next_view
+from fyrehose_twisted.parcels.node.persistent_state import State
+from fyrehose_twisted.parcels.node.raft.log import Log
+from fyrehose_twisted.parcels.node.raft.member import Order
+from fyrehose_twisted.parcels.wire.messages import Appended, Member, View
 
 A, B, C, D = (Member(name, 1) for name in "ABCD")
 HERE = ("10.0.0.1", 1)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fyrehose_twisted.parcels.messages import Mode
-from fyrehose_twisted.parcels.modes import Modes
+from fyrehose_twisted.parcels.node.modes import Modes
+from fyrehose_twisted.parcels.wire.messages import Mode
 
 WAYS: dict[Mode, tuple[str, ...]] = {
     Mode.DSC: (),

@@ -5,8 +5,8 @@ from math import inf
 import pytest
 
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.parcels.messages import SILENCE, Extension, Member, Mode, NodeInfo, Refusal, node_id
-from fyrehose_twisted.parcels.neighbours import DIAL_AGAIN, Caller, Neighbours, Stage, Target
+from fyrehose_twisted.parcels.node.neighbours import DIAL_AGAIN, Caller, Neighbours, Stage, Target
+from fyrehose_twisted.parcels.wire.messages import SILENCE, Extension, Member, Mode, NodeInfo, Refusal, node_id
 
 
 def info(name: str, number: int, incarnation: int | None = 1) -> NodeInfo:

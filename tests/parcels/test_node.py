@@ -22,8 +22,12 @@ from fyrehose_twisted.parcels.events import (
     ViewChanged,
     Warned,
 )
-from fyrehose_twisted.parcels.history import EventWindow, Stretch
-from fyrehose_twisted.parcels.messages import (
+from fyrehose_twisted.parcels.node.node import ClusterNode
+from fyrehose_twisted.parcels.node.ordering.history import EventWindow, Stretch
+from fyrehose_twisted.parcels.node.persistent_state import Promises
+from fyrehose_twisted.parcels.simulation.scenarios import namesake
+from fyrehose_twisted.parcels.wire.auth import dialler_proof
+from fyrehose_twisted.parcels.wire.messages import (
     Append,
     Appended,
     Beat,
@@ -53,10 +57,6 @@ from fyrehose_twisted.parcels.messages import (
     Welcome,
     node_id,
 )
-from fyrehose_twisted.parcels.node import ClusterNode
-from fyrehose_twisted.parcels.promises import Promises
-from fyrehose_twisted.parcels.proofs import dialler_proof
-from fyrehose_twisted.parcels.scenarios import namesake
 
 TAG = crc32(b"default")
 SECRET = b"0123456789abcdef"

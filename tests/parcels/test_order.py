@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.parcels.log import Log
-from fyrehose_twisted.parcels.messages import (
+from fyrehose_twisted.parcels.node.persistent_state import State
+from fyrehose_twisted.parcels.node.raft.log import Log
+from fyrehose_twisted.parcels.node.raft.member import (
+    AGAIN,
+    FAITHFUL,
+    LEADER_PATIENCE,
+    PATIENCE,
+    SOON,
+    Order,
+    Role,
+)
+from fyrehose_twisted.parcels.wire.messages import (
     BEAT,
     Append,
     Appended,
@@ -25,16 +35,6 @@ from fyrehose_twisted.parcels.messages import (
     VoteAsked,
     VoteGiven,
 )
-from fyrehose_twisted.parcels.order import (
-    AGAIN,
-    FAITHFUL,
-    LEADER_PATIENCE,
-    PATIENCE,
-    SOON,
-    Order,
-    Role,
-)
-from fyrehose_twisted.parcels.promises import State
 
 A, B, C, D, E = (Member(name, number) for number, name in enumerate("ABCDE", 1))
 HERE = ("10.0.0.1", 7_878)

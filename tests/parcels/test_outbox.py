@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import PublishQueueFull
-from fyrehose_twisted.parcels.log import EVENT_OVERHEAD
-from fyrehose_twisted.parcels.messages import Run
-from fyrehose_twisted.parcels.outbox import RUN_BYTES, UNANSWERED, Done, Failed, Outbox
-from fyrehose_twisted.parcels.sessions import Placed, Sessions
+from fyrehose_twisted.parcels.node.ordering.publisher_queue import RUN_BYTES, UNANSWERED, Done, Failed, Outbox
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import Placed, Sessions
+from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
+from fyrehose_twisted.parcels.wire.messages import Run
 
 
 def each(numbers: tuple[tuple[int, int], ...]) -> list[int]:

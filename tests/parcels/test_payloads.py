@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import LocalError, UnencodableMessage
-from fyrehose_twisted.parcels import cbor
-from fyrehose_twisted.parcels.cbor import BadParcel
-from fyrehose_twisted.parcels.messages import (
+from fyrehose_twisted.parcels.wire import cbor
+from fyrehose_twisted.parcels.wire.cbor import BadParcel
+from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
     MAX_EVENT,
     MAX_SEQUENCE,
@@ -43,7 +43,7 @@ from fyrehose_twisted.parcels.messages import (
     VoteGiven,
     Welcome,
 )
-from fyrehose_twisted.parcels.payloads import ANSWERS, WIRE_NAMES, EntryWriter, PayloadWriter, read_payload
+from fyrehose_twisted.parcels.wire.payload import ANSWERS, WIRE_NAMES, EntryWriter, PayloadWriter, read_payload
 
 NONCE, PROOF = bytes(16), bytes(range(32))
 EVENTS = Entry(3, EntryKind.EVENTS, (Run("Ivan", 1, 5, (b"one", b"")), Run("Vera", 2, 1, ())))
@@ -501,7 +501,7 @@ class TestEntryWriter:
 
 def count_writes(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
     """Entries that are written from now on, and not remembered."""
-    from fyrehose_twisted.parcels import payloads
+    from fyrehose_twisted.parcels.wire import payload as payloads
 
     counted: list[Entry] = []
     original: Callable[[Entry], bytes] = payloads._write_entry

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.parcels.codec import ParcelCodec
-from fyrehose_twisted.parcels.log import EVENT_OVERHEAD
-from fyrehose_twisted.parcels.messages import Publish, Run
-from fyrehose_twisted.parcels.pending import Pending, Waiting, key_of, run_size
+from fyrehose_twisted.parcels.node.ordering.pending import Pending, Waiting, key_of, run_size
+from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
+from fyrehose_twisted.parcels.wire.codec import ParcelCodec
+from fyrehose_twisted.parcels.wire.messages import Publish, Run
 
 ONE, OTHER = Peer(("10.0.0.1", 1), 1, False), Peer(("10.0.0.1", 2), 2, False)
 

@@ -8,13 +8,23 @@ from typing import Any
 import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
-from fyrehose_twisted.parcels import order as order_module
-from fyrehose_twisted.parcels import publishing as publishing_module
-from fyrehose_twisted.parcels import sessions as sessions_module
-from fyrehose_twisted.parcels.delivery import Delivery
-from fyrehose_twisted.parcels.discovery import Discovery
-from fyrehose_twisted.parcels.history import EventWindow
-from fyrehose_twisted.parcels.invariants import (
+from fyrehose_twisted.parcels.node.discovery import Discovery
+from fyrehose_twisted.parcels.node.membership_changes import Membership
+from fyrehose_twisted.parcels.node.neighbours import Neighbours, Said
+from fyrehose_twisted.parcels.node.node import ClusterNode
+from fyrehose_twisted.parcels.node.ordering import publish_tracker as publishing_module
+from fyrehose_twisted.parcels.node.ordering import publisher_sessions as sessions_module
+from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
+from fyrehose_twisted.parcels.node.ordering.event_numbering import Replica
+from fyrehose_twisted.parcels.node.ordering.history import EventWindow
+from fyrehose_twisted.parcels.node.ordering.pending import Pending
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import Placed, Session, Sessions
+from fyrehose_twisted.parcels.node.persistent_state import Change, Promises
+from fyrehose_twisted.parcels.node.raft import member as order_module
+from fyrehose_twisted.parcels.node.raft.log import Log
+from fyrehose_twisted.parcels.node.raft.member import Order
+from fyrehose_twisted.parcels.node.table_shares import Shares
+from fyrehose_twisted.parcels.simulation.invariants import (
     Acknowledged,
     Bounded,
     Named,
@@ -24,16 +34,7 @@ from fyrehose_twisted.parcels.invariants import (
     PublishersOrder,
     Recovers,
 )
-from fyrehose_twisted.parcels.log import Log
-from fyrehose_twisted.parcels.membership import Membership
-from fyrehose_twisted.parcels.messages import Append, Member, View, VoteGiven
-from fyrehose_twisted.parcels.neighbours import Neighbours, Said
-from fyrehose_twisted.parcels.node import ClusterNode
-from fyrehose_twisted.parcels.order import Order
-from fyrehose_twisted.parcels.pending import Pending
-from fyrehose_twisted.parcels.promises import Change, Promises
-from fyrehose_twisted.parcels.replica import Replica
-from fyrehose_twisted.parcels.scenarios import (
+from fyrehose_twisted.parcels.simulation.scenarios import (
     Behind,
     Blackout,
     Crowd,
@@ -44,8 +45,7 @@ from fyrehose_twisted.parcels.scenarios import (
     Strangers,
     TwoDie,
 )
-from fyrehose_twisted.parcels.sessions import Placed, Session, Sessions
-from fyrehose_twisted.parcels.shares import Shares
+from fyrehose_twisted.parcels.wire.messages import Append, Member, View, VoteGiven
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES
 
 

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.parcels import promise_file as module
-from fyrehose_twisted.parcels.messages import Entry, EntryKind, Member, Run, View
-from fyrehose_twisted.parcels.promise_file import MAGIC, PromiseFile
-from fyrehose_twisted.parcels.promises import Change, State
+from fyrehose_twisted.parcels.node.persistent_state import Change, State
+from fyrehose_twisted.parcels.service import state_file as module
+from fyrehose_twisted.parcels.service.state_file import MAGIC, PromiseFile
+from fyrehose_twisted.parcels.wire.messages import Entry, EntryKind, Member, Run, View
 
 IVAN, BORIS = Member("Ivan", 2**63 - 1), Member("Boris", 2)
 VIEW = View(((BORIS, ("10.0.0.2", 1)), (IVAN, ("::1", 65_535))))

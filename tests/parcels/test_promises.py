@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fyrehose_twisted.parcels.messages import Entry, EntryKind, Member, Run
-from fyrehose_twisted.parcels.promises import Change, Promises, State
+from fyrehose_twisted.parcels.node.persistent_state import Change, Promises, State
+from fyrehose_twisted.parcels.wire.messages import Entry, EntryKind, Member, Run
 
 IVAN, BORIS = Member("Ivan", 1), Member("Boris", 2)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.parcels.messages import Hello, Welcome
-from fyrehose_twisted.parcels.proofs import dialler_proof, same_proof, welcome_proof
+from fyrehose_twisted.parcels.wire.auth import dialler_proof, same_proof, welcome_proof
+from fyrehose_twisted.parcels.wire.messages import Hello, Welcome
 
 SECRET = b"a secret that is long enough"
 HELLO = Hello("default", "a", 1, 2, b"n" * 16)

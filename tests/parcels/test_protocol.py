@@ -9,9 +9,9 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.parcels.codec import ParcelCodec
-from fyrehose_twisted.parcels.messages import Mode, NodeInfo, Parcel, ParcelType, node_id
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
+from fyrehose_twisted.parcels.wire.codec import ParcelCodec
+from fyrehose_twisted.parcels.wire.messages import Mode, NodeInfo, Parcel, ParcelType, node_id
 
 ME = NodeInfo(node_id("a"), Mode.DSC, "a", ("127.0.0.1", 7878))
 ASKED = Parcel(False, ParcelType.DSC_REQ, ME.id, ME)

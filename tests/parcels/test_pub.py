@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from fyrehose_twisted.parcels import pub
-from fyrehose_twisted.parcels.pub import EventPublisher
+from fyrehose_twisted.parcels.cli import publish as pub
+from fyrehose_twisted.parcels.cli.publish import EventPublisher
 
 
 class Publisher:

@@ -17,8 +17,10 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, NotOrdered, PublishQueueFull
 from fyrehose_twisted.interfaces import IPublisher
-from fyrehose_twisted.parcels.codec import ParcelCodec
-from fyrehose_twisted.parcels.messages import (
+from fyrehose_twisted.parcels.client.tcp_publisher import BACKOFF, GREETING, KEEPALIVE, QUIET, ParcelsPublisher
+from fyrehose_twisted.parcels.wire.auth import dialler_proof, welcome_proof
+from fyrehose_twisted.parcels.wire.codec import ParcelCodec
+from fyrehose_twisted.parcels.wire.messages import (
     MAX_EVENT,
     Hello,
     Message,
@@ -33,8 +35,6 @@ from fyrehose_twisted.parcels.messages import (
     Run,
     Welcome,
 )
-from fyrehose_twisted.parcels.proofs import dialler_proof, welcome_proof
-from fyrehose_twisted.parcels.publisher import BACKOFF, GREETING, KEEPALIVE, QUIET, ParcelsPublisher
 
 A: Address = ("192.0.2.1", 7878)
 B: Address = ("192.0.2.2", 7878)

@@ -5,9 +5,9 @@ import pytest
 from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.errors import KeyReused
 from fyrehose_twisted.parcels.events import Answered, NotTaken
-from fyrehose_twisted.parcels.messages import NotPublished, Published, Refusal, Run
-from fyrehose_twisted.parcels.publishing import Publishing
-from fyrehose_twisted.parcels.sessions import Placed
+from fyrehose_twisted.parcels.node.ordering.publish_tracker import Publishing
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import Placed
+from fyrehose_twisted.parcels.wire.messages import NotPublished, Published, Refusal, Run
 
 ONE, OTHER = Peer(("10.0.0.1", 1), 1, False), Peer(("10.0.0.1", 2), 2, False)
 

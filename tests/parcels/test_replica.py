@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.parcels.history import Stretch
-from fyrehose_twisted.parcels.messages import Entry, EntryKind, Member, Refusal, Run, View
-from fyrehose_twisted.parcels.replica import BadState, Replica, Result
-from fyrehose_twisted.parcels.sessions import Placed
+from fyrehose_twisted.parcels.node.ordering.event_numbering import BadState, Replica, Result
+from fyrehose_twisted.parcels.node.ordering.history import Stretch
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import Placed
+from fyrehose_twisted.parcels.wire.messages import Entry, EntryKind, Member, Refusal, Run, View
 
 VIEW = View(((Member("Boris", 2), ("10.0.0.2", 1)), (Member("Ivan", 2**63 - 1), ("::1", 65_535))))
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from fyrehose_twisted.parcels.scenarios import SCENARIOS, Amnesia, Behind, Storm, Strangers
+from fyrehose_twisted.parcels.simulation.scenarios import SCENARIOS, Amnesia, Behind, Storm, Strangers
 from fyrehose_twisted.sim.pytest_plugin import Simulate
 from fyrehose_twisted.sim.runner import soak
 from fyrehose_twisted.sim.scenario import Outcome, Scenario

@@ -21,12 +21,12 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, EventsNotHeld, MessageTooLarge, NotOrdered, OperationalError
 from fyrehose_twisted.interfaces import IEventListener, IOrderedEvents
 from fyrehose_twisted.journal.errors import JournalFull
+from fyrehose_twisted.parcels.client.tcp_publisher import ParcelsPublisher
 from fyrehose_twisted.parcels.config import NodeConfig
-from fyrehose_twisted.parcels.keeping import Keeping
-from fyrehose_twisted.parcels.messages import Event, Mode, NodeInfo, Parcel, ParcelType, Run, node_id
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
-from fyrehose_twisted.parcels.publisher import ParcelsPublisher
-from fyrehose_twisted.parcels.service import ParcelsNode
+from fyrehose_twisted.parcels.service.service import ParcelsNode
+from fyrehose_twisted.parcels.service.storage import Keeping
+from fyrehose_twisted.parcels.wire.messages import Event, Mode, NodeInfo, Parcel, ParcelType, Run, node_id
 
 reactor: Any = installed_reactor
 

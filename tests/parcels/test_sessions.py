@@ -4,9 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.parcels import sessions as module
-from fyrehose_twisted.parcels.messages import Refusal, Run
-from fyrehose_twisted.parcels.sessions import MAX_WEIGHT, REMEMBERED, Placed, Session, Sessions, digest_of
+from fyrehose_twisted.parcels.node.ordering import publisher_sessions as module
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import (
+    MAX_WEIGHT,
+    REMEMBERED,
+    Placed,
+    Session,
+    Sessions,
+    digest_of,
+)
+from fyrehose_twisted.parcels.wire.messages import Refusal, Run
 
 
 def run(publisher: str, epoch: int, first: int, count: int) -> Run:

@@ -25,7 +25,7 @@ fyrehose_journal = ServiceMaker(
 
 parcels_node = ServiceMaker(
     "Parcels node",
-    "fyrehose_twisted.parcels.tap",
+    "fyrehose_twisted.parcels.service.tap",
     "Keep one order of events together with other nodes, over TCP and HTTP.",
     "parcels-node",
 )

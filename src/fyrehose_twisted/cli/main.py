@@ -15,7 +15,7 @@ from fyrehose_twisted.cli.types import ArgumentParser, count, positive, seconds
 from fyrehose_twisted.freenet.cli import parser as freenet
 from fyrehose_twisted.hydra.cli import parser as hydra
 from fyrehose_twisted.journal import command as journal
-from fyrehose_twisted.parcels import command as parcels
+from fyrehose_twisted.parcels.cli import parser as parcels
 from fyrehose_twisted.sim import command as simulate
 from fyrehose_twisted.sim.command import complain
 
@@ -137,7 +137,7 @@ def _scenarios() -> Iterable[type[Scenario]]:
     from fyrehose_twisted.freenet.simulation.scenarios import SCENARIOS as FREENET
     from fyrehose_twisted.fyrehose.simulation.scenarios import SCENARIOS as FYREHOSE
     from fyrehose_twisted.hydra.simulation.scenarios import SCENARIOS as HYDRA
-    from fyrehose_twisted.parcels.scenarios import SCENARIOS as PARCELS
+    from fyrehose_twisted.parcels.simulation.scenarios import SCENARIOS as PARCELS
 
     return (*FYREHOSE, *HYDRA, *FREENET, *PARCELS)
 

@@ -7,7 +7,7 @@ from zlib import crc32
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.parcels.messages import MAX_EVENT, MAX_NAME
+from fyrehose_twisted.parcels.wire.messages import MAX_EVENT, MAX_NAME
 from fyrehose_twisted.process.secret import check_secret
 
 

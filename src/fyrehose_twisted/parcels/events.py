@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.parcels.messages import Event, Mode, Refusal, View
+from fyrehose_twisted.parcels.wire.messages import Event, Mode, Refusal, View
 
 Numbers = tuple[tuple[int, int], ...]
 """Numbers in the order that a row of events was given: the first, and how many there are one after the other."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fyrehose_twisted.net.connection import Link, LinkLimits
-from fyrehose_twisted.parcels.codec import ParcelCodec
-from fyrehose_twisted.parcels.messages import Message
+from fyrehose_twisted.parcels.wire.codec import ParcelCodec
+from fyrehose_twisted.parcels.wire.messages import Message
 
 
 class ParcelProtocol(Link):
@@ -32,7 +32,7 @@ class ParcelProtocol(Link):
                 print(messages)
                 self.hang_up()
 
-    Messages are those of :mod:`~fyrehose_twisted.parcels.messages`. Bytes that are no parcels end the connection, once
+    Messages are those of :mod:`~fyrehose_twisted.parcels.wire.messages`. Bytes that are no parcels end the connection, once
     what came before them was handed over.
 
     :param codec: how messages become bytes; what a node gives has its id.

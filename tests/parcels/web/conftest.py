@@ -20,9 +20,9 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import EventsNotHeld, NotOrdered
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.parcels.messages import Event
-from fyrehose_twisted.parcels.state import ClusterState, MemberState, NeighbourState
+from fyrehose_twisted.parcels.node.status import ClusterState, MemberState, NeighbourState
 from fyrehose_twisted.parcels.web import WebConfig, site
+from fyrehose_twisted.parcels.wire.messages import Event
 from fyrehose_twisted.web.site import WebSite
 
 reactor: Any = installed_reactor

@@ -20,8 +20,8 @@ from twisted.web.client import ResponseFailed
 
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.parcels.web import CallbackFile, Callbacks, WebConfig
-from fyrehose_twisted.parcels.web.callback import Callback
-from fyrehose_twisted.parcels.web.targets import TargetRefused
+from fyrehose_twisted.parcels.web.webhooks.callback import Callback
+from fyrehose_twisted.parcels.web.webhooks.ssrf import TargetRefused
 
 inline = pytest_twisted.ensureDeferred
 

@@ -12,7 +12,7 @@ from fyrehose_twisted.errors import BeyondEnd, FoundedAnew
 from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.web.sse import FrameReader
 
-client_module: Any = pytest.importorskip("fyrehose_twisted.parcels.http_client")
+client_module: Any = pytest.importorskip("fyrehose_twisted.parcels.client.http_client")
 
 inline = pytest_twisted.ensureDeferred
 

@@ -18,7 +18,7 @@ from fyrehose_twisted.errors import EventsNotHeld, KeyReused, LocalError, Messag
 from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.parcels.web import WebConfig
 
-client_module: Any = pytest.importorskip("fyrehose_twisted.parcels.http_client")
+client_module: Any = pytest.importorskip("fyrehose_twisted.parcels.client.http_client")
 ParcelsClient, NoNodeAnswers = client_module.ParcelsClient, client_module.NoNodeAnswers
 RequestRefused = client_module.RequestRefused
 

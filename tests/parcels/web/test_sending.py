@@ -13,7 +13,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 
 from fyrehose_twisted.parcels.web import WebConfig
-from fyrehose_twisted.parcels.web.targets import (
+from fyrehose_twisted.parcels.web.webhooks.ssrf import (
     NotAnUrl,
     TargetRefused,
     check_url,
@@ -22,7 +22,7 @@ from fyrehose_twisted.parcels.web.targets import (
     resolver,
 )
 
-TreqSender: Any = pytest.importorskip("fyrehose_twisted.parcels.web.sending").TreqSender
+TreqSender: Any = pytest.importorskip("fyrehose_twisted.parcels.web.webhooks.http_sender").TreqSender
 
 inline = pytest_twisted.ensureDeferred
 reactor: Any = installed_reactor

@@ -10,8 +10,8 @@ import pytest_twisted
 from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs
 
-from fyrehose_twisted.parcels.messages import MAX_EVENT
 from fyrehose_twisted.parcels.web import WebConfig
+from fyrehose_twisted.parcels.wire.messages import MAX_EVENT
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.sse import BadStream, FrameReader
 

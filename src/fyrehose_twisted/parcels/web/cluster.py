@@ -6,8 +6,8 @@ from http import HTTPStatus
 from typing import Any
 
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.parcels.messages import Mode
-from fyrehose_twisted.parcels.state import ClusterState
+from fyrehose_twisted.parcels.node.status import ClusterState
+from fyrehose_twisted.parcels.wire.messages import Mode
 from fyrehose_twisted.web.answers import RETRY, Answer, Problem, answer, bad_request
 from fyrehose_twisted.web.asking import json_object, queries
 from fyrehose_twisted.web.channel import WebRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fyrehose_twisted.parcels.messages import MAX_EVENT
+from fyrehose_twisted.parcels.wire.messages import MAX_EVENT
 from fyrehose_twisted.web.config import SiteConfig
 
 

@@ -9,11 +9,11 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.parcels.messages import Mode
+from fyrehose_twisted.parcels.client.event_ids import asked_founding, asked_id, check_founding
 from fyrehose_twisted.parcels.web.config import WebConfig
-from fyrehose_twisted.parcels.web.event_ids import asked_founding, asked_id, check_founding
-from fyrehose_twisted.parcels.web.rendering import render
-from fyrehose_twisted.parcels.web.stream import Feed
+from fyrehose_twisted.parcels.web.event_json import render
+from fyrehose_twisted.parcels.web.event_stream import Feed
+from fyrehose_twisted.parcels.wire.messages import Mode
 from fyrehose_twisted.web.answers import RETRY, Answer, Problem, answer, bad_request, problem_of
 from fyrehose_twisted.web.asking import accepts, header, number, parse, printable, queries
 from fyrehose_twisted.web.channel import WebRequest

@@ -11,9 +11,9 @@ from prometheus_client.registry import Collector
 
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.net.metrics import info, labelled
-from fyrehose_twisted.parcels.messages import Mode
-from fyrehose_twisted.parcels.state import ClusterState
-from fyrehose_twisted.parcels.web.callbacks import Callbacks
+from fyrehose_twisted.parcels.node.status import ClusterState
+from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
+from fyrehose_twisted.parcels.wire.messages import Mode
 
 _PREFIX = "fyrehose_parcels_"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fyrehose_twisted.parcels.messages import MAX_SEQUENCE, Mode
-from fyrehose_twisted.parcels.web.callback import MAX_SECRET
+from fyrehose_twisted.parcels.client.event_ids import FOUNDING_PATTERN, ID_PATTERN
 from fyrehose_twisted.parcels.web.config import WebConfig
-from fyrehose_twisted.parcels.web.event_ids import FOUNDING_PATTERN, ID_PATTERN
-from fyrehose_twisted.parcels.web.targets import MAX_URL, URL_PATTERN
+from fyrehose_twisted.parcels.web.webhooks.callback import MAX_SECRET
+from fyrehose_twisted.parcels.web.webhooks.ssrf import MAX_URL, URL_PATTERN
+from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE, Mode
 from fyrehose_twisted.web.openapi import (
     COUNT,
     FLAG,

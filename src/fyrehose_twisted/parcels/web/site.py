@@ -7,14 +7,14 @@ from typing import Any
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.parcels.web.callback_pages import CallbackPages
-from fyrehose_twisted.parcels.web.callbacks import Callbacks
 from fyrehose_twisted.parcels.web.cluster import Cluster
 from fyrehose_twisted.parcels.web.config import WebConfig
+from fyrehose_twisted.parcels.web.event_stream import Feed
 from fyrehose_twisted.parcels.web.events import Events
 from fyrehose_twisted.parcels.web.metrics import CallbackCollector, NodeCollector
 from fyrehose_twisted.parcels.web.openapi import describe
-from fyrehose_twisted.parcels.web.stream import Feed
+from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
+from fyrehose_twisted.parcels.web.webhooks.resource import CallbackPages
 from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
 from fyrehose_twisted.web.site import Route, WebSite, page
 from fyrehose_twisted.web.tokens import one_token

@@ -1,0 +1,91 @@
+"""``fyrehose parcels cluster`` and ``reform``: what an operator wants to see and do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fyrehose_twisted.cli.terminal import complain, print_output
+from fyrehose_twisted.parcels.client.failover import Question
+from fyrehose_twisted.parcels.client.http_client import ParcelsClient
+from fyrehose_twisted.parcels.client.sse_client import BadAnswer
+
+
+async def show_cluster(options: argparse.Namespace, client: ParcelsClient) -> int:
+    """Run the command and return its exit status."""
+    state = await client.cluster()
+    if options.json:
+        print_output(json.dumps(state))
+        return 0
+    try:
+        lines = list(_describe(state))
+    except (KeyError, TypeError, ValueError):
+        raise BadAnswer("a node describes its cluster in a way that is not known here; try --json") from None
+    print_output("\n".join(lines))
+    return 0
+
+
+async def reform(options: argparse.Namespace, client: ParcelsClient) -> int:
+    """Run the command and return its exit status."""
+    state = await client.cluster()
+    (node,) = client.nodes.urls
+    name, mode, sequence = state.get("name"), state.get("mode"), state.get("sequence")
+    if not options.yes:
+        print(
+            f"Node {name} at {node} is in mode {mode}: {state.get('why')}\n"
+            f"It would go on alone after event {sequence}, whatever others have. Others may join it as somebody new;\n"
+            "those that are still up and remember the old cluster have to be restarted without what they remember.\n"
+            "Has any of the others a higher number? Then ask that one. Say --yes to do it.",
+            file=sys.stderr,
+        )
+        return complain("nothing was done")
+    data = json.dumps({"reform": options.cluster}).encode()
+    headers = {"Content-Type": "application/json"}
+    answer = await client.nodes.answer(Question("POST", "/cluster/reform", data, headers))
+    print_output(f"node {name} goes on alone after event {sequence}, mode {answer.member('mode')}")
+    return 0
+
+
+def _describe(state: dict[str, Any]) -> Iterable[str]:
+    yield f"cluster {state['cluster']}, seen from {state['name']} ({state['incarnation']})"
+    yield f"founding {state.get('founding') or 'not known'}"
+    yield f"mode {state['mode']}: {state['why']}"
+    orders = "nobody orders events" if state["leader"] is None else f"{state['leader']} orders events"
+    yield f"{orders}, term {state['term']:,}"
+    held = f"{state['oldest']:,} to {state['sequence']:,}" if state["oldest"] <= state["sequence"] else "none"
+    yield f"last event {state['sequence']:,}, held {held}"
+    yield ""
+    yield f"members, of which {state['quorum']} have to agree"
+    yield from _table(
+        ("name", "address", "alive", "incarnation"),
+        (
+            (member["name"], member["address"], "yes" if member["alive"] else "no", member["incarnation"])
+            for member in state["members"]
+        ),
+    )
+    yield ""
+    yield "neighbours"
+    yield from _table(
+        ("name", "address", "mode", "votes", "speaks", "heard of"),
+        (
+            (
+                neighbour["name"],
+                neighbour["address"],
+                neighbour["mode"],
+                "yes" if neighbour["votes"] else "no",
+                "parcels" if neighbour["ours"] else "document 004",
+                f"{neighbour['silent']:.1f} s ago",
+            )
+            for neighbour in state["neighbours"]
+        ),
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
+    lines = [head, *(list(map(str, row)) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    for line in lines:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

@@ -1,0 +1,171 @@
+"""``fyrehose parcels``: publish to a cluster, follow its events, look at it, and form it anew."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from fyrehose_twisted.cli.types import count, positive
+
+# What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
+if TYPE_CHECKING:
+    from fyrehose_twisted.parcels.client.http_client import ParcelsClient
+
+DESCRIPTION = "Publish to a cluster of parcels nodes, follow its events, and look at it."
+
+NODE = "127.0.0.1:7878"
+"""The same as :data:`fyrehose_twisted.parcels.service.service.DEFAULT_LISTEN`."""
+HTTP = "http://127.0.0.1:8878"
+
+REFORM = (
+    "Form a cluster anew that has lost its quorum for good. The last resort: the node that is asked goes on alone with"
+    " the events that it has, and the others are somebody new to it. Ask the one that has most. What only others had is"
+    " gone, even if it was acknowledged, and its numbers are given again."
+)
+
+
+def add_parser(commands: Any) -> argparse.ArgumentParser:
+    """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
+
+    What is parsed has as its ``command`` a coroutine function that takes the options and a reactor, and returns an exit
+    status.
+    """
+    parser: argparse.ArgumentParser = commands.add_parser("parcels", help=DESCRIPTION, description=DESCRIPTION)
+    inner = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[..., Any], about: str, timeout: float) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = inner.add_parser(name, help=about.partition(".")[0] + ".", description=about)
+        made.add_argument(
+            "--timeout", type=positive, default=timeout, metavar="S", help="give up after S seconds [%(default)g]"
+        )
+        made.set_defaults(command=run, run=None)
+        return made
+
+    publish = command("publish", _publish, "Publish an event a line, over TCP.", 30.0)
+    publish.add_argument("file", nargs="?", metavar="FILE", help="where to read; standard input if not given or -")
+    publish.add_argument(
+        "-n", "--node", action="append", metavar="HOST:PORT", help=f"a node; more are tried in turn [{NODE}]"
+    )
+    publish.add_argument("-c", "--cluster", default="default", metavar="NAME", help="the cluster [%(default)s]")
+    publish.add_argument("--name", metavar="NAME", help="who publishes [a name that nobody else has]")
+    publish.add_argument("--secret-file", metavar="FILE", help="file with the cluster's secret")
+    publish.add_argument("--dial", metavar="ENDPOINT", help="how to connect, such as tls:{host}:{port} [TCP]")
+    publish.add_argument("--numbers", action="store_true", help="print the number of each event")
+
+    follow = command("follow", _follow, "Print events in order as they come, over HTTP.", 10.0)
+    _add_nodes(follow)
+    follow.add_argument("--from", dest="start", type=count, metavar="N", help="the first event to print [the next]")
+    follow.add_argument(
+        "--founding",
+        type=_founding,
+        metavar="ID",
+        help="the cluster's founding that N is a number of; if it was founded anew since, that is an error",
+    )
+    follow.add_argument("--count", type=count, metavar="N", help="stop after N events")
+    follow.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
+
+    cluster = command("cluster", _cluster, "Show how a cluster looks from one of its nodes.", 10.0)
+    _add_nodes(cluster)
+    cluster.add_argument("--json", action="store_true", help="print everything that the node tells, as JSON")
+
+    reform = command("reform", _reform, REFORM, 10.0)
+    reform.add_argument("--http", required=True, type=_url, metavar="URL", help="the node that is to go on")
+    reform.add_argument("--token-file", metavar="FILE", help="file with the node's token")
+    reform.add_argument("-c", "--cluster", required=True, metavar="NAME", help="the cluster, to be sure")
+    reform.add_argument("--yes", action="store_true", help="do it; without this, only say what would be done")
+    return parser
+
+
+def _add_nodes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--http", action="append", type=_url, metavar="URL", help=f"a node; more are tried in turn [{HTTP}]"
+    )
+    parser.add_argument("--token-file", metavar="FILE", help="file with the nodes' token")
+
+
+def _url(text: str) -> str:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(text)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine or parts.query or parts.fragment or not text.isascii() or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a URL such as {HTTP}")
+    return text
+
+
+def _founding(text: str) -> str:
+    if re.fullmatch("[0-9a-f]{16}", text) is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not 16 hexadecimal digits, as `fyrehose parcels cluster` shows them"
+        )
+    return text
+
+
+async def _publish(options: argparse.Namespace, reactor: Any) -> int:
+    from fyrehose_twisted.parcels.cli.publish import publish
+
+    return await publish(options, options.node or [NODE], reactor)
+
+
+async def _follow(options: argparse.Namespace, reactor: Any) -> int:
+    async def act(client: ParcelsClient) -> int:
+        from fyrehose_twisted.parcels.cli.follow import follow
+
+        return await follow(options, client, reactor)
+
+    return await _asking(options, reactor, act)
+
+
+async def _cluster(options: argparse.Namespace, reactor: Any) -> int:
+    async def act(client: ParcelsClient) -> int:
+        from fyrehose_twisted.parcels.cli.cluster import show_cluster
+
+        return await show_cluster(options, client)
+
+    return await _asking(options, reactor, act)
+
+
+async def _reform(options: argparse.Namespace, reactor: Any) -> int:
+    async def act(client: ParcelsClient) -> int:
+        from fyrehose_twisted.parcels.cli.cluster import reform
+
+        return await reform(options, client)
+
+    # Who does not answer must not be replaced by another node here: it matters which one goes on.
+    options.http = [options.http]
+    return await _asking(options, reactor, act)
+
+
+async def _asking(
+    options: argparse.Namespace, reactor: Any, act: Callable[[ParcelsClient], Coroutine[Any, Any, int]]
+) -> int:
+    """Let ``act`` use a client of the nodes, and return its exit status.
+
+    :raises ConfigurationError: if there is no such client, or no token in its file.
+    """
+    from fyrehose_twisted.errors import ConfigurationError
+    from fyrehose_twisted.parcels.service.options import read_token
+
+    try:
+        from fyrehose_twisted.parcels.client.http_client import ParcelsClient
+    except ModuleNotFoundError as error:
+        package = (error.name or "treq").partition(".")[0]
+        raise ConfigurationError(
+            f"HTTP needs {package}, which is not installed: pip install 'fyrehose_twisted[web]'"
+        ) from error
+    client = ParcelsClient(
+        options.http or [HTTP],
+        token=read_token(options.token_file) if options.token_file else None,
+        reactor=reactor,
+        timeout=options.timeout,
+        timeout_total=options.timeout,
+    )
+    try:
+        return await act(client)
+    finally:
+        await client.close()

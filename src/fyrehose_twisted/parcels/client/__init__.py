@@ -1,0 +1,1 @@
+"""Clients of a cluster, over TCP and HTTP."""

@@ -1,0 +1,272 @@
+"""A client of the HTTP interface of a cluster, on treq."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import Any
+from uuid import uuid4
+
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.web.client import Agent, HTTPConnectionPool
+from twisted.web.http_headers import Headers
+
+from fyrehose_twisted.errors import LocalError, NotOrdered, PublishQueueFull
+from fyrehose_twisted.parcels.client.event_ids import EventId, is_founding
+from fyrehose_twisted.parcels.client.failover import (
+    NodeAnswer,
+    Nodes,
+    NoNodeAnswers,
+    Question,
+    RequestRefused,
+    conflict_of,
+    reason_of,
+)
+from fyrehose_twisted.parcels.client.http import Body, PlainAgent, read_body, sent
+from fyrehose_twisted.parcels.client.sse_client import BadAnswer, Following, OrderedEvent, event_of
+
+try:
+    from treq.client import HTTPClient
+except ModuleNotFoundError as error:
+    needs = f"ParcelsClient needs {error.name}, which is not installed: pip install 'fyrehose_twisted[web]'"
+    raise ModuleNotFoundError(needs, name=error.name) from None
+
+__all__ = ["Following", "NoNodeAnswers", "OrderedEvent", "ParcelsClient", "RequestRefused"]
+
+MAX_ANSWER = 2**23
+"""Bytes of an answer."""
+PAUSE = 0.2
+"""Seconds between attempts to follow."""
+
+
+def _as_it_is(body: Any) -> Any:
+    return body
+
+
+class ParcelsClient:
+    """Publishes to, and reads from, whichever of the nodes answers.
+
+    Each event gets a key of its own, so that one that is sent to a second node, because the first did not answer, is in
+    the order once all the same. One event is under way at a time, which keeps their order.
+
+    :param nodes: base URLs, ``http://127.0.0.1:8004``. The first is asked first.
+    :param publisher: whose events they are, 1 to 64 characters; by default a name that nobody else has.
+    :param timeout: seconds that one request to one node may take.
+    :param timeout_total: seconds after which a call fails with what each node said.
+    :param max_waiting: events that may wait to be published.
+    :param agent: makes the requests, with TLS as you want it; by default one that keeps connections.
+    :ivar founding: of the cluster that took the last event, 16 hexadecimal digits; empty before one did. A number means
+        something only together with it.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        *,
+        token: str | bytes | None = None,
+        publisher: str | None = None,
+        reactor: Any = None,
+        agent: Any = None,
+        timeout: float = 10.0,
+        timeout_total: float = 30.0,
+        max_waiting: int = 1_000,
+    ) -> None:
+        if reactor is None:
+            from twisted.internet import reactor
+        if not nodes:
+            raise LocalError("a client needs the URL of at least one node")
+        urls = [node.rstrip("/") for node in nodes]
+        self.nodes = Nodes(urls, self._ask, reactor, timeout, timeout_total)
+        self.publisher = publisher or f"client-{uuid4().hex[:16]}"
+        self.founding = ""
+        self._reactor = reactor
+        self._timeout = timeout
+        self._max_waiting = max_waiting
+        self._token = token.encode() if isinstance(token, str) else token
+        self._pool = HTTPConnectionPool(reactor)
+        self._agent = PlainAgent(agent or Agent(reactor, connectTimeout=timeout, pool=self._pool))
+        self._waiting: deque[tuple[bytes, str, Deferred[int]]] = deque()
+        self._under_way: set[Deferred[Any]] = set()
+        self._publishing = False
+        self._closed = False
+        self._followings: list[Following] = []
+
+    def publish(self, data: bytes, key: str | None = None) -> Deferred[int]:
+        """Return a Deferred of the event's number. Events get their numbers in the order of the calls.
+
+        :param key: 1 to 64 characters; for one that you tried to publish before, perhaps in another run of your
+            program, that of then, together with the publisher of then.
+
+        It fails with :class:`~fyrehose_twisted.errors.NotOrdered`, whose ``unknown`` says whether the event may still
+        be in the order, :class:`~fyrehose_twisted.errors.MessageTooLarge`,
+        :class:`~fyrehose_twisted.errors.PublishQueueFull`, :class:`~fyrehose_twisted.errors.KeyReused` if the key was
+        used with other data, or :class:`RequestRefused`.
+        """
+        published: Deferred[int] = Deferred()
+        if self._closed:
+            published.errback(NotOrdered("closed", "the client is closed", unknown=False))
+        elif len(self._waiting) >= self._max_waiting:
+            published.errback(PublishQueueFull(f"{self._max_waiting:,} events wait already"))
+        else:
+            self._waiting.append((data, key or uuid4().hex, published))
+            if not self._publishing:
+                self._publishing = True
+                self._start(self._publish_all())
+        return published
+
+    def events(self, first: int, last: int, founding: str = "") -> Deferred[list[OrderedEvent]]:
+        """Return a Deferred of events ``first`` to ``last``, both included, as far as there are any yet.
+
+        :param founding: of the cluster that they are numbers of, if that is known.
+
+        It fails with :class:`~fyrehose_twisted.errors.EventsNotHeld`, :class:`NoNodeAnswers`, :class:`RequestRefused`,
+        or :class:`~fyrehose_twisted.errors.FoundedAnew` if the cluster was founded anew since.
+        """
+        return self._start(self._events(first, last, founding))
+
+    def follow(self, listener: Any, first: int | None = None, founding: str = "") -> Following:
+        """Hand events on to an :class:`~fyrehose_twisted.interfaces.IEventListener` until that is stopped.
+
+        To go on in another run of your program, store :attr:`Following.next` and :attr:`Following.founding`.
+
+        :param first: number of the first; by default the next one that is ordered.
+        :param founding: of the cluster that ``first`` is a number of, if that is known.
+        """
+        following = Following(self.nodes.urls, self._open, listener, first, self._reactor, PAUSE, founding)
+        self._followings = [other for other in self._followings if not other.stopped.called] + [following]
+        return following
+
+    def cluster(self) -> Deferred[dict[str, Any]]:
+        """Return a Deferred of how the cluster looks from the first node that answers."""
+        return self._start(self._cluster())
+
+    def health(self) -> Deferred[dict[str, dict[str, Any]]]:
+        """Return a Deferred of what each node says of itself: ``mode`` and ``why``, or ``error`` if it says nothing."""
+        return self._start(self._health())
+
+    def close(self) -> Deferred[None]:
+        """Stop all that is under way, and close the connections."""
+        self._closed = True
+        for following in self._followings:
+            following.stop()
+        for under_way in list(self._under_way):
+            under_way.cancel()
+        while self._waiting:
+            self._waiting.popleft()[2].errback(NotOrdered("closed", "the client was closed", unknown=False))
+        closed: Deferred[None] = self._pool.closeCachedConnections()
+        return closed
+
+    def _start(self, work: Coroutine[Any, Any, Any]) -> Deferred[Any]:
+        started = Deferred.fromCoroutine(work)
+        self._under_way.add(started)
+
+        def done(result: Any) -> Any:
+            self._under_way.discard(started)
+            return result
+
+        return started.addBoth(done)
+
+    async def _publish_all(self) -> None:
+        while self._waiting:
+            data, key, published = self._waiting.popleft()
+            if published.called:  # Its caller has cancelled it.
+                continue
+            try:
+                sequence = await self._publish(data, key)
+            except CancelledError:
+                published.errback(NotOrdered("closed", "the client was closed", unknown=True))
+                break
+            except Exception as error:
+                published.errback(error)
+            else:
+                published.callback(sequence)
+        self._publishing = False
+
+    async def _publish(self, data: bytes, key: str) -> int:
+        headers = {
+            "Publisher": self.publisher,
+            "Idempotency-Key": key,
+            "Content-Type": "application/octet-stream",
+        }
+        try:
+            answer = await self.nodes.answer(Question("POST", "/events", data, headers))
+        except NoNodeAnswers as error:
+            raise NotOrdered(error.why, str(error), unknown=error.unknown) from None
+        sequence = answer.member("sequence")
+        if type(sequence) is not int:
+            raise NotOrdered("bad-answer", "a node says that it took the event, but not its number", unknown=True)
+        founding = answer.member("founding")
+        self.founding = founding if is_founding(founding) else ""
+        return sequence
+
+    async def _events(self, first: int, last: int, founding: str) -> list[OrderedEvent]:
+        of = f"&founding={founding}" if founding else ""
+        events: list[OrderedEvent] = []
+        while first <= last:
+            path = f"/events?from={first}&to={last}&encoding=base64{of}"
+            page = (await self.nodes.answer(Question("GET", path, first=first))).json
+            if not isinstance(page, list) or not page:
+                break
+            for item in page:
+                event = event_of(item)
+                if event.sequence != first:
+                    raise BadAnswer(f"a node sent event {event.sequence} where {first} is next")
+                events.append(event)
+                first += 1
+        return events
+
+    async def _cluster(self) -> dict[str, Any]:
+        content = (await self.nodes.answer(Question("GET", "/cluster"))).json
+        if not isinstance(content, dict):
+            raise BadAnswer("a node says nothing of its cluster")
+        return content
+
+    async def _health(self) -> dict[str, dict[str, Any]]:
+        async def ask(node: str) -> dict[str, Any]:
+            try:
+                content = (await self._ask(node, Question("GET", "/health"), Body(b""), self._timeout)).json
+            except CancelledError:
+                raise
+            except Exception as error:
+                return {"error": reason_of(error)}
+            return content if isinstance(content, dict) else {"error": "it says nothing of itself"}
+
+        found = await gatherResults([Deferred.fromCoroutine(ask(node)) for node in self.nodes.urls], consumeErrors=True)
+        return dict(zip(self.nodes.urls, found, strict=True))
+
+    def _ask(self, node: str, question: Question, body: Body, timeout: float) -> Deferred[NodeAnswer]:
+        async def ask() -> NodeAnswer:
+            response = await sent(self._send(question.method, node + question.path, body, question.headers or {}))
+            return NodeAnswer(response.code, await read_body(response.original, MAX_ANSWER))
+
+        return Deferred.fromCoroutine(ask()).addTimeout(timeout, self._reactor)
+
+    def _send(self, method: str, url: str, body: Body, headers: dict[str, str]) -> Any:
+        lines = Headers({name: [value] for name, value in headers.items()})
+        if self._token is not None:
+            lines.addRawHeader(b"Authorization", b"Bearer " + self._token)
+        client = HTTPClient(self._agent, data_to_body_producer=_as_it_is)
+        return client.request(
+            method,
+            url,
+            headers=lines,
+            data=body if body.length else None,
+            allow_redirects=False,
+            unbuffered=True,
+            reactor=self._reactor,
+        )
+
+    def _open(self, node: str, seen: EventId | None) -> Deferred[Any]:
+        headers = {"Accept": "text/event-stream"}
+        if seen is not None:
+            headers["Last-Event-ID"] = str(seen)
+
+        async def ask() -> Any:
+            response = await sent(self._send("GET", f"{node}/events?encoding=base64", Body(b""), headers))
+            if response.code != 200:
+                answer = NodeAnswer(response.code, await read_body(response.original, MAX_ANSWER))
+                conflict = conflict_of(answer, 0 if seen is None else seen.sequence + 1)
+                raise conflict or BadAnswer(f"status {answer.status}: {answer.body[:200]!r}")
+            return response.original
+
+        return Deferred.fromCoroutine(ask()).addTimeout(self._timeout, self._reactor)

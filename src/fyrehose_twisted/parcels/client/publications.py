@@ -1,0 +1,101 @@
+"""Events that were published here, and who waits for their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+
+from twisted.internet.defer import Deferred
+
+from fyrehose_twisted.errors import (
+    ConfigurationError,
+    FyrehoseError,
+    KeyReused,
+    MessageTooLarge,
+    NotOrdered,
+    PublishQueueFull,
+)
+from fyrehose_twisted.parcels.events import Numbers
+from fyrehose_twisted.parcels.wire.messages import MAX_PUBLISHER, Refusal
+
+DIGEST = 32
+"""Characters of a key's digest."""
+
+
+class Publication:
+    """Events that were published together.
+
+    :ivar numbered: Deferred of all their numbers, in order.
+    :ivar size: bytes that they count for, where somebody counts.
+    """
+
+    __slots__ = ("_over", "count", "numbered", "size")
+
+    def __init__(self, count: int, over: Callable[[Publication], object]) -> None:
+        self.count = count
+        self.size = 0
+        self.numbered: Deferred[list[int]] = Deferred()
+        self._over = over
+
+    def answered(self, numbers: Numbers) -> None:
+        """All of them have their numbers."""
+        self._over(self)
+        self.numbered.callback([number for first, count in numbers for number in range(first, first + count)])
+
+    def fail(self, error: Exception) -> None:
+        """Not all of them have."""
+        self._over(self)
+        self.numbered.errback(error)
+
+
+def only(numbers: list[int]) -> int:
+    """Return the number of a single event."""
+    return numbers[0]
+
+
+def check_event(event: bytes, limit: int) -> None:
+    """Check one event.
+
+    :raises MessageTooLarge: if it is longer than ``limit`` bytes.
+    :raises TypeError: if it is not bytes.
+    """
+    if not isinstance(event, bytes):
+        raise TypeError(f"an event is bytes, not {type(event).__name__}")
+    if len(event) > limit:
+        raise MessageTooLarge(len(event), limit)
+
+
+def publisher_of(publisher: str, key: str) -> str:
+    """Return under which name an event is published that has a key: the publisher's, and a digest of both.
+
+    A cluster remembers so much of each publisher; here each key is one, whose only event is published again or not.
+
+    :raises ConfigurationError: if the publisher's name is too long.
+    """
+    check_publisher(publisher, MAX_PUBLISHER - DIGEST - 1)
+    digest = sha256(f"{len(publisher)}:{publisher}{key}".encode(errors="surrogatepass")).hexdigest()
+    return f"{publisher}:{digest[:DIGEST]}"
+
+
+def check_publisher(publisher: str, limit: int = MAX_PUBLISHER) -> str:
+    """Return a publisher's name. :raises ConfigurationError: if it is empty, too long, or cannot be printed."""
+    size = len(publisher.encode(errors="replace"))
+    if not publisher or size > limit or not publisher.isprintable():
+        raise ConfigurationError(
+            f"publisher {publisher[:80]!r} of {size:,} bytes: use 1 to {limit} bytes of printable text"
+        )
+    return publisher
+
+
+def refusal_name(why: Refusal) -> str:
+    """Return the short stable name of a reason, such as ``no-quorum``."""
+    return why.name.lower().replace("_", "-")
+
+
+def not_ordered(why: Refusal, text: str, *, unknown: bool) -> FyrehoseError:
+    """Return what somebody is told whose events have no number."""
+    if why is Refusal.OTHER_BODY:
+        return KeyReused(text)
+    if why is Refusal.TOO_MANY and not unknown:
+        return PublishQueueFull(text)
+    return NotOrdered(refusal_name(why), text, unknown=unknown)

@@ -1,0 +1,1 @@
+"""Rules of parcels, without I/O."""

@@ -1,0 +1,1 @@
+"""Events on their way into the order and out of it."""

@@ -1,0 +1,115 @@
+"""What the entries of the log come to: which numbers events have, and what is remembered of publishers.
+
+Every node takes the same entries in the same order, and so comes to the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from cbor2 import CBORDecodeError, dumps, loads
+
+from fyrehose_twisted.errors import RemoteError
+from fyrehose_twisted.parcels.node.ordering.history import Stretch
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import Placed, Sessions
+from fyrehose_twisted.parcels.wire.messages import Entry, Member, Refusal, Run, View
+
+
+class BadState(RemoteError):
+    """What came as the state of the order is none."""
+
+
+class Result(NamedTuple):
+    """What became of one run of an entry."""
+
+    run: Run
+    placed: Placed | Refusal
+
+
+class Replica:
+    """What a node knows of the order.
+
+    :ivar sequence: number of the last event.
+    :ivar founding: which cluster this is; 0 before that is known.
+    """
+
+    def __init__(self) -> None:
+        self.sequence = 0
+        self.founding = 0
+        self.sessions = Sessions()
+        self.repeats = 0
+
+    def take(self, entry: Entry) -> tuple[list[Result], list[Stretch]]:
+        """Take the next entry; return what became of its runs, and its new events."""
+        results: list[Result] = []
+        stretches: list[Stretch] = []
+        place = self.sessions.place
+        sequence = self.sequence
+        for run in entry.runs:
+            placed = place(run, sequence + 1)
+            results.append(Result(run, placed))
+            if isinstance(placed, Placed):
+                new, events = placed.new, run.events
+                self.repeats += len(events) - new
+                if new:
+                    skip = len(events) - new
+                    data = events[skip:] if skip else events
+                    stretches.append(Stretch(sequence + 1, run.publisher, run.epoch, run.first + skip, data))
+                    sequence += new
+        self.sequence = sequence
+        return results, stretches
+
+    def dump(self, view: View) -> bytes:
+        """Return all of it, and who votes, as bytes."""
+        members = [[member.name, member.incarnation, *address] for member, address in view.members]
+        return dumps([self.sequence, self.founding, members, self.sessions.dump()])
+
+    def load(self, data: bytes) -> View:
+        """Replace all of it by what :meth:`dump` gave, and return who votes.
+
+        :raises BadState: if that is something else.
+        """
+        try:
+            sequence, founding, members, sessions = loads(data, max_depth=8)
+            view = View(
+                tuple(
+                    (Member(_text(name), _whole(incarnation)), (_text(host), _whole(port)))
+                    for name, incarnation, host, port in members
+                )
+            )
+            remembered = Sessions.load(
+                [
+                    (
+                        _text(publisher),
+                        _whole(epoch),
+                        _whole(last),
+                        [tuple(map(_whole, row)) for row in rows],
+                        _digest(*digest),
+                    )
+                    for publisher, epoch, last, rows, *digest in sessions
+                ]
+            )
+            self.sequence, self.founding = _whole(sequence), _whole(founding)
+        except (CBORDecodeError, TypeError, ValueError, IndexError) as error:
+            raise BadState(f"{len(data):,} bytes are no state of the order: {error}") from error
+        self.sessions = remembered
+        return view
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is not text")
+    return value
+
+
+def _digest(value: Any = b"") -> bytes:
+    # A state of an earlier version has none.
+    if type(value) is not bytes or len(value) not in (0, 16):
+        raise TypeError(f"{value!r} is no digest")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{value!r} is not a whole number from 0 on")
+    return value

@@ -1,0 +1,140 @@
+"""Events that a node still has: a window in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, overload
+
+from zope.interface import implementer
+
+from fyrehose_twisted.interfaces import IEventHistory
+from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
+from fyrehose_twisted.parcels.wire.messages import Event
+
+STRETCH_OVERHEAD = 400
+"""Bytes that a stretch counts for next to its events."""
+
+
+class Stretch(NamedTuple):
+    """Events of one publisher, one after the other in the order and as it published them."""
+
+    first: int
+    """Number of the first of them."""
+    publisher: str
+    epoch: int
+    number: int
+    """What its publisher numbered the first of them."""
+    data: Sequence[bytes]
+
+    @property
+    def end(self) -> int:
+        """The number after the last of them."""
+        return self.first + len(self.data)
+
+    def each(self, first: int, last: int) -> Iterator[Event]:
+        """Yield those of ``first`` to ``last`` that are in it."""
+        start, number = self.first, self.number
+        for at in range(max(first - start, 0), min(last - start + 1, len(self.data))):
+            yield Event(start + at, self.publisher, self.epoch, number + at, self.data[at])
+
+
+class Events(Sequence[Event]):
+    """Events without holes, made when somebody looks at them."""
+
+    __slots__ = ("_events", "stretches")
+
+    def __init__(self, stretches: Sequence[Stretch]) -> None:
+        self.stretches = stretches
+        self._events: list[Event] | None = None
+
+    def _made(self) -> list[Event]:
+        if self._events is None:
+            self._events = [event for one in self.stretches for event in one.each(one.first, one.end)]
+        return self._events
+
+    @property
+    def first(self) -> int:
+        """Number of the first of them."""
+        return self.stretches[0].first
+
+    @property
+    def last(self) -> int:
+        """Number of the last of them."""
+        return self.stretches[-1].end - 1
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    @overload
+    def __getitem__(self, index: int) -> Event: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Event]: ...
+    def __getitem__(self, index: int | slice) -> Event | list[Event]:
+        return self._made()[index]
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self._made())
+
+    def __repr__(self) -> str:
+        return f"<events {self.first} to {self.last}>"
+
+
+@implementer(IEventHistory)
+class EventWindow:
+    """The last events, as many as fit.
+
+    :param limit: bytes of memory.
+    :param last: number of the last event before the window begins.
+    """
+
+    def __init__(self, limit: int, last: int = 0) -> None:
+        self._limit = limit
+        self._stretches: list[Stretch] = []
+        self._firsts: list[int] = []
+        self._dropped = 0
+        self.size = 0
+        self.last = last
+
+    @property
+    def oldest(self) -> int:
+        """See :class:`~fyrehose_twisted.interfaces.IEventHistory`."""
+        return self._firsts[self._dropped] if self._dropped < len(self._firsts) else self.last + 1
+
+    def put(self, stretches: Sequence[Stretch]) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IEventHistory`."""
+        for stretch in stretches:
+            if stretch.first != self.last + 1:
+                self.clear(stretch.first - 1)
+            self._stretches.append(stretch)
+            self._firsts.append(stretch.first)
+            self.last = stretch.end - 1
+            self.size += _size(stretch)
+        dropped = self._dropped
+        while self.size > self._limit and dropped < len(self._stretches) - 1:
+            self.size -= _size(self._stretches[dropped])
+            dropped += 1
+        self._dropped = dropped
+        if dropped > 1_024 and 2 * dropped > len(self._stretches):
+            del self._stretches[:dropped], self._firsts[:dropped]
+            self._dropped = 0
+
+    def clear(self, last: int) -> None:
+        """Forget everything; the next event is the one after ``last``."""
+        self._stretches, self._firsts, self._dropped, self.size, self.last = [], [], 0, 0, last
+
+    def read(self, first: int, last: int, limit: int) -> list[Event]:
+        """See :class:`~fyrehose_twisted.interfaces.IEventHistory`."""
+        if first < self.oldest or first > self.last:
+            return []
+        last = min(last, self.last, first + limit - 1)
+        found: list[Event] = []
+        at = bisect_right(self._firsts, first, self._dropped) - 1
+        while at < len(self._stretches) and self._firsts[at] <= last:
+            found.extend(self._stretches[at].each(first, last))
+            at += 1
+        return found
+
+
+def _size(stretch: Stretch) -> int:
+    return STRETCH_OVERHEAD + sum(map(len, stretch.data)) + EVENT_OVERHEAD * len(stretch.data)

@@ -1,0 +1,1 @@
+"""Raft: one log among members of which some may be gone."""

@@ -1,0 +1,1 @@
+"""The parcels node as a service for ``twistd``."""

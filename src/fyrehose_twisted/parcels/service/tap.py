@@ -1,0 +1,190 @@
+"""``twistd parcels-node``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.python import usage
+
+from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
+from fyrehose_twisted.journal.retention import Retention, parse_retention
+from fyrehose_twisted.journal.store import JournalConfig
+from fyrehose_twisted.net.addresses import endpoints_from, parse_place
+from fyrehose_twisted.parcels.config import NodeConfig
+from fyrehose_twisted.parcels.protocol import ParcelProtocol
+from fyrehose_twisted.parcels.service.http import ExtraMissing, web_module
+from fyrehose_twisted.parcels.service.options import parse_advertised, read_token
+from fyrehose_twisted.parcels.service.service import DEFAULT_LISTEN, ParcelsNode
+from fyrehose_twisted.parcels.service.storage import Keeping
+from fyrehose_twisted.parcels.wire.messages import MAX_EVENT
+from fyrehose_twisted.process.options import (
+    Listening,
+    ServiceOptions,
+    check_exposed,
+    integer,
+    parse_listen,
+    protocol_class,
+    try_directory,
+    try_port,
+)
+from fyrehose_twisted.process.secret import read_secret
+
+
+class Options(ServiceOptions):
+    """What an operator can say."""
+
+    synopsis = "--name NAME [options]"
+    longdesc = (
+        "Runs one node of a cluster that keeps one order for all events that are published at any of its nodes. The"
+        " first node begins the cluster; each other one is told of a --neighbour or several, and learns the rest."
+        " Listens on loopback unless told otherwise; on any other interface it wants --cluster-secret-file, or --open."
+    )
+    optParameters = [
+        ["name", "n", None, "name of this node, unlike that of any other"],
+        ["cluster", "c", "default", "name of the cluster"],
+        ["listen", "l", DEFAULT_LISTEN, "endpoint for other nodes and publishers"],
+        ["advertise", "a", None, "HOST:PORT where others reach this node [default: where it listens]"],
+        ["dial", None, None, "endpoint to reach others with, such as tls:{host}:{port} [default: TCP]"],
+        ["cluster-secret-file", None, None, "file with the secret that all nodes and publishers share"],
+        ["http", None, None, "endpoint to serve HTTP on, such as tcp:8080 (on loopback)"],
+        ["token-file", None, None, "file with the token that clients of HTTP must send"],
+        ["journal", "j", None, "directory for events and promises, of this node alone [default: memory only]"],
+        ["retention", "r", None, "what to keep in the journal, such as 7d, 50GB or 7d,50GB [default: everything]"],
+        ["window-mib", None, 64, "MiB of memory for the last events", integer("window-mib", 1, 65_536)],
+        ["max-event", None, MAX_EVENT, "bytes of one event", integer("max-event", 1, MAX_EVENT)],
+        ["max-pending-mib", None, 8, "MiB of events that may wait for a number", integer("max-pending-mib", 1, 4_096)],
+        ["max-links", None, 256, "connections that others may open", integer("max-links", 1, 100_000)],
+        ["protocol", None, None, "dotted name of your subclass of ParcelProtocol"],
+    ]
+    optFlags = [
+        ["found", None, "begin a cluster, if none of the neighbours is in one"],
+        ["sync", None, "let promises survive a power failure, and not only a crash; each costs an fsync"],
+        ["allow-private-callbacks", None, "let callbacks go to addresses that are not public"],
+        ["open", None, "do without a secret and a token, also on an interface other than loopback"],
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self["neighbours"] = []
+        self["http-host"] = []
+        self["callback-port"] = []
+
+    def opt_neighbour(self, place: str) -> None:
+        """HOST:PORT of another node (repeatable)"""
+        self["neighbours"].append(place)
+
+    def opt_http_host(self, name: str) -> None:
+        """a name by which HTTP clients without a token may ask, beside localhost and addresses (repeatable)"""
+        self["http-host"].append(name)
+
+    def opt_callback_port(self, port: str) -> None:
+        """a port to which callbacks may go, beside 80 and 443 (repeatable)"""
+        try:
+            self["callback-port"].append(integer("callback-port", 1, 65_535)(port))
+        except ValueError as error:
+            raise usage.UsageError(str(error)) from None
+
+    def postOptions(self) -> None:
+        """Check what can be checked before anything starts.
+
+        :raises SystemExit: with one line, if an extra is missing; the usage would not help.
+        """
+        try:
+            self._check()
+        except ExtraMissing as error:
+            raise SystemExit(f"parcels-node: {error}") from None
+        except (FyrehoseError, ValueError) as error:
+            raise usage.UsageError(str(error)) from error
+
+    def _check(self) -> None:
+        if not self["name"]:
+            raise usage.UsageError("--name NAME is missing: what shall this node be called?")
+        listening = self["listening"] = parse_listen("listen", self["listen"], DEFAULT_LISTEN)
+        secret = read_secret(self["cluster-secret-file"]) if self["cluster-secret-file"] else None
+        self["config"] = NodeConfig(
+            name=self["name"],
+            cluster=self["cluster"],
+            advertise=parse_advertised(self["advertise"], listening),
+            neighbours=tuple(dict.fromkeys(map(parse_place, self["neighbours"]))),
+            found=bool(self["found"]),
+            secret=secret,
+            max_event=self["max-event"],
+            window_bytes=self["window-mib"] * 2**20,
+            pending_bytes=self["max-pending-mib"] * 2**20,
+            max_links=self["max-links"],
+        )
+        check_exposed("listen", listening, bool(self["open"]) or secret is not None, "--cluster-secret-file")
+        if self["dial"] is not None:
+            endpoints_from(self["dial"])
+        self._check_http()
+        self._check_journal()
+        self["class"] = protocol_class(self["protocol"], ParcelProtocol) if self["protocol"] else ParcelProtocol
+
+    def _check_http(self) -> None:
+        self["serving"], self["token"], self["web"] = None, None, None
+        if self["http"] is None:
+            for option in ("token-file", "allow-private-callbacks", "callback-port", "http-host"):
+                if self[option]:
+                    raise usage.UsageError(f"--{option} is of no use without --http: where shall HTTP be served?")
+            return
+        serving: Listening = parse_listen("http", self["http"], "tcp:8080")
+        self["serving"] = serving
+        self["token"] = read_token(self["token-file"]) if self["token-file"] else None
+        check_exposed("http", serving, bool(self["open"]) or self["token"] is not None, "--token-file")
+        web_module("sending")  # The extra is missed now, and not when the first callback is made.
+        config = web_module("config").WebConfig
+        self["web"] = config(
+            max_body=self["max-event"],
+            allow_private_callbacks=bool(self["allow-private-callbacks"]),
+            callback_ports=(*config.callback_ports, *self["callback-port"]),
+            hosts=tuple(self["http-host"]),
+        )
+
+    def _check_journal(self) -> None:
+        if self["journal"] is None:
+            for option in ("sync", "retention"):
+                if self[option]:
+                    raise usage.UsageError(f"--{option} is of no use without --journal: where shall it lie?")
+            self["directory"] = None
+            return
+        # twistd goes there before the service starts.
+        start = Path(self.parent["rundir"] if self.parent is not None else ".")
+        self["directory"] = (start / self["journal"]).absolute()
+        retention = parse_retention(self["retention"]) if self["retention"] else Retention()
+        self["journal-config"] = JournalConfig(retention=retention)
+
+
+def makeService(options: Options) -> IService:
+    """Twisted: return the service that ``options`` describe.
+
+    :raises SystemExit: with one line, if it could not start.
+    """
+    listening: Listening = options["listening"]
+    serving: Listening | None = options["serving"]
+    keeping = None
+    try:
+        # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+        try_port("listen", listening)
+        if serving is not None:
+            try_port("http", serving)
+            if serving.address == listening.address and serving.address is not None and serving.address[1]:
+                raise ConfigurationError("--listen and --http are the same port; give each its own")
+        if options["directory"] is not None:
+            try_directory("journal", options["directory"])
+            keeping = Keeping(options["directory"], sync=bool(options["sync"]), journal=options["journal-config"])
+            keeping.check(options["config"])
+        service: Any = ParcelsNode(
+            options["config"],
+            listening.description,
+            http=None if serving is None else serving.description,
+            token=options["token"],
+            web=options["web"],
+            keeping=keeping,
+            dial=options["dial"],
+            protocol=options["class"],
+        )
+    except FyrehoseError as error:
+        raise SystemExit(f"parcels-node: {error}") from None
+    return service  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Simulated parcels clusters: participants, scenarios, invariants."""

@@ -1,0 +1,146 @@
+"""Streams of events to clients, as server-sent events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import EventsNotHeld
+from fyrehose_twisted.interfaces import IEventListener, IOrderedEvents
+from fyrehose_twisted.parcels.client.event_ids import EventId
+from fyrehose_twisted.parcels.web.config import WebConfig
+from fyrehose_twisted.parcels.web.event_json import render
+from fyrehose_twisted.parcels.wire.messages import Event
+from fyrehose_twisted.web.answers import dump
+from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.sse import comment, frame, position
+from fyrehose_twisted.web.streaming import Stream, Streams
+
+AT_ONCE = 64
+"""Events that a stream which catches up reads at once."""
+
+
+class EventStream(Stream):
+    """One client that follows. It keeps no events, only its position: what cannot be written yet is read again later.
+
+    :ivar next: number of the next event to write.
+    :ivar founding: of the cluster whose numbers the client gets; empty before the node is in one.
+    """
+
+    def __init__(self, feed: Feed, request: WebRequest, first: int, plain: bool) -> None:
+        super().__init__(feed, request)
+        self._feed = feed
+        self.plain = plain
+        self.next = first
+        self.founding: str = feed.node.founding
+
+    def start(self) -> None:
+        """Write the head, and what there is already."""
+        # Who is cut off before the first event comes back to the right place, too.
+        self.begin(position(self._id(self.next - 1)))
+
+    def _id(self, sequence: int) -> bytes:
+        return str(EventId(self.founding, sequence)).encode()
+
+    def founded(self, founding: str) -> bool:
+        """Look whether the node is still in the same cluster. Otherwise end: the client has to know."""
+        if not self.founding:
+            self.founding = founding
+        if self.founding == founding:
+            return True
+        self.end("founded-anew")
+        return False
+
+    def catch_up(self) -> None:
+        """Write what the node holds, as far as the client reads it."""
+        node = self._feed.node
+        if not self.founded(node.founding):
+            return
+        while not self.paused and self.next <= node.last:
+            try:
+                events = node.events(self.next, node.last, AT_ONCE)
+            except EventsNotHeld as error:
+                if error.oldest <= self.next:
+                    return
+                self.skip(error.oldest - 1)
+                continue
+            except Exception:
+                # Whoever tells of events, and the other streams, have nothing to do with it.
+                self._feed.log.failure("events {first} and on cannot be read for a stream", first=self.next)
+                self.end("failed")
+                return
+            if not events:
+                return
+            for event in events:
+                if self.paused:
+                    return
+                self._write(event, render(event, self.plain))
+
+    def _write(self, event: Event, text: bytes) -> None:
+        if event.sequence > self.next:
+            self.skip(event.sequence - 1)
+        if event.sequence == self.next:
+            self.write(frame(text, self._id(event.sequence)))
+            self.next += 1
+
+    def skip(self, last: int) -> None:
+        """Say that there is nothing to be had up to ``last``."""
+        if last >= self.next:
+            self.write(frame(dump({"first": self.next, "last": last}), self._id(last), b"skipped"))
+            self.next = last + 1
+            self._feed.skips += 1
+
+    def live(self, events: Sequence[Event], rendered: Sequence[tuple[Event, bytes]]) -> None:
+        """Events came. A stream that is behind reads them when it gets there."""
+        if self.next < events[0].sequence:
+            self.catch_up()
+        for event, text in rendered:
+            if self.paused:
+                break
+            self._write(event, text)
+
+
+@implementer(IEventListener)
+class Feed(Streams):
+    """All streams of a site. Each event is put in their format once."""
+
+    def __init__(self, node: IOrderedEvents, config: WebConfig, reactor: Any) -> None:
+        super().__init__(config, reactor)
+        self.node: Any = node
+
+    def open(self, request: WebRequest, first: int, plain: bool) -> None:
+        """Let a client follow from event ``first`` on."""
+        stream = EventStream(self, request, first, plain)
+        self.add(stream)
+        stream.start()
+
+    def first_opened(self) -> None:
+        """See :meth:`~fyrehose_twisted.web.streaming.Streams.first_opened`."""
+        self.node.listen(self)
+
+    def last_ended(self) -> None:
+        """See :meth:`~fyrehose_twisted.web.streaming.Streams.last_ended`."""
+        self.node.unlisten(self)
+
+    def sign_of_life(self) -> bytes:
+        """See :meth:`~fyrehose_twisted.web.streaming.Streams.sign_of_life`."""
+        # A client that has other nodes goes to one of them if this one orders nothing.
+        return comment(b"mode " + self.node.state().mode.encode())
+
+    def events_ordered(self, events: Sequence[Event]) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IEventListener`."""
+        rendered: dict[bool, list[tuple[Event, bytes]]] = {}
+        founding: str = self.node.founding
+        for stream in self.all():
+            if not stream.founded(founding):
+                continue
+            if stream.plain not in rendered:
+                rendered[stream.plain] = [(event, render(event, stream.plain)) for event in events]
+            stream.live(events, rendered[stream.plain])
+
+    def events_skipped(self, first: int, last: int) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IEventListener`."""
+        for stream in self.all():
+            stream.catch_up()

@@ -1,0 +1,1 @@
+"""Webhooks: events delivered to URLs that applications register."""

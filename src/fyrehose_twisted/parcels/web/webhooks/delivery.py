@@ -1,0 +1,153 @@
+"""Brings events to one callback, one at a time, in order."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.web.client import ResponseFailed
+
+from fyrehose_twisted.errors import EventsNotHeld, FyrehoseError
+from fyrehose_twisted.parcels.web.webhooks.callback import Callback, DeadLetter, headers_of
+from fyrehose_twisted.parcels.wire.messages import Event
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
+
+AT_ONCE = 32
+"""Events that are read at once."""
+
+
+class Courier:
+    """Runs until it is stopped, or its callback is suspended. Others go on meanwhile, whatever this one waits for."""
+
+    log = Logger()
+
+    def __init__(self, callback: Callback, office: Callbacks, rng: Random) -> None:
+        self.callback = callback
+        self._office = office
+        self._rng = rng
+        self._ahead: list[Event] = []
+        self._arrival: Deferred[None] | None = None
+        self._stopped = False
+        self._running: Deferred[None] | None = None
+
+    def start(self) -> None:
+        """Begin, unless the callback is suspended."""
+        if not self.callback.suspended:
+            self._running = Deferred.fromCoroutine(self._run())
+            self._running.addErrback(self._ended)
+
+    def stop(self) -> None:
+        """Stop at once. What was sent and not answered is delivered again if the callback comes back."""
+        self._stopped = True
+        if self._running is not None:
+            self._running.cancel()
+
+    def wake(self) -> None:
+        """Events are there."""
+        arrival, self._arrival = self._arrival, None
+        if arrival is not None:
+            arrival.callback(None)
+
+    def _ended(self, failure: Any) -> None:
+        if failure.check(CancelledError) is None:
+            self.callback.suspended = True
+            self.callback.last_error = "this node has a mistake; see its log"
+            self.log.failure("callback {id} stopped", failure=failure, id=self.callback.id)
+
+    async def _run(self) -> None:
+        while not self.callback.suspended:
+            try:
+                event = self._next()
+            except FyrehoseError as error:  # A journal that cannot be read now, perhaps.
+                self.callback.last_error = str(error)[:200]
+                self.log.warn("events for callback {id} cannot be read: {error}", id=self.callback.id, error=error)
+                await self._wait(self._office.config.callback_attempts)
+                continue
+            if event is None:
+                self._arrival = Deferred()
+                await self._arrival
+            else:
+                await self._deliver(event)
+
+    def _next(self) -> Event | None:
+        callback, node = self.callback, self._office.node
+        while callback.next <= node.last:
+            if self._ahead:
+                event = self._ahead.pop(0)
+                if event.sequence > callback.next:
+                    self._skip(event.sequence - 1)
+                return event
+            try:
+                self._ahead = node.events(callback.next, node.last, AT_ONCE)
+            except EventsNotHeld as error:
+                if error.oldest <= callback.next:
+                    return None
+                self._skip(error.oldest - 1)
+                continue
+            if not self._ahead:
+                return None
+        return None
+
+    def _skip(self, last: int) -> None:
+        first = self.callback.next
+        self.callback.skipped += last - first + 1
+        self.callback.next = last + 1
+        self._office.undelivered(self._letter(first, last, "no longer held by this node", 0, None))
+
+    def _letter(self, first: int, last: int, reason: str, attempts: int, event: Event | None) -> DeadLetter:
+        callback = self.callback
+        return DeadLetter(callback.id, callback.url, first, last, reason, attempts, self._office.now(), event)
+
+    async def _deliver(self, event: Event) -> None:
+        callback, office, config = self.callback, self._office, self._office.config
+        for attempt in range(1, config.callback_attempts + 1):
+            callback.attempts = attempt
+            reason = await self._try(event)
+            if reason is None:
+                callback.last_error = None
+                callback.delivered += 1
+                callback.failed = 0
+                break
+            callback.last_error = reason
+            office.failed_attempts += 1
+            if attempt < config.callback_attempts:
+                await self._wait(attempt)
+        else:
+            callback.dead += 1
+            callback.failed += 1
+            reason = callback.last_error or ""
+            office.undelivered(self._letter(event.sequence, event.sequence, reason, callback.attempts, event))
+            callback.suspended = callback.failed >= config.suspend_after
+        callback.attempts = 0
+        callback.next = event.sequence + 1
+        office.moved(callback)
+
+    async def _wait(self, attempt: int) -> None:
+        first, most = self._office.config.callback_backoff
+        # Up to half of it less, so that callbacks that failed together do not come back together.
+        seconds = min(most, first * 2.0 ** min(attempt - 1, 30)) * self._rng.uniform(0.5, 1.0)
+        await deferLater(self._office.reactor, seconds, lambda: None)
+
+    async def _try(self, event: Event) -> str | None:
+        """Return why it failed, ``None`` if it did not."""
+        callback, office = self.callback, self._office
+        headers = headers_of(event, office.cluster, office.node.founding, callback.secret, office.now())
+        try:
+            status = await office.sender.post(callback.url, headers, event.data)
+        except DeferredTimeout:
+            return "no answer in time"
+        except Exception as error:
+            if self._stopped:
+                raise CancelledError from None
+            if isinstance(error, ResponseFailed) and error.reasons:
+                error = error.reasons[0].value
+            return f"{type(error).__name__}: {error}"[:200]
+        if 200 <= status < 300:
+            return None
+        return f"status {status}"

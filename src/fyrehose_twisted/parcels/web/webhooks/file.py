@@ -1,0 +1,72 @@
+"""The file in which callbacks survive a restart."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from fyrehose_twisted.errors import StateFileError
+from fyrehose_twisted.parcels.web.webhooks.callback import Callback
+
+_FORMAT = "fyrehose parcels callbacks 1"
+_MAX_SIZE = 2**24
+
+
+class CallbackFile:
+    """JSON, only for its owner, for the secrets are in it. It is replaced as a whole, so it is never half-written."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+
+    def load(self) -> list[Callback]:
+        """Return what was saved last, nothing if nothing ever was.
+
+        :raises StateFileError: if the file cannot be read, or is something else.
+        """
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(_MAX_SIZE)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StateFileError(f"{self._path} cannot be read: {error.strerror}") from error
+        try:
+            content = json.loads(data)
+        except (ValueError, RecursionError):
+            content = None
+        match content:
+            case {"format": str(name), "callbacks": list(saved)} if name == _FORMAT:
+                try:
+                    return [Callback.restored(item) for item in saved]
+                except StateFileError as error:
+                    raise StateFileError(f"{self._path}: {error}") from None
+        raise StateFileError(f"{self._path} is no file of callbacks; move it away to begin without any")
+
+    def save(self, callbacks: Sequence[Callback]) -> None:
+        """Replace what is there; it is durable on return.
+
+        :raises StateFileError: if that failed; then what was there is still there.
+        """
+        content = {"format": _FORMAT, "callbacks": [callback.saved() for callback in callbacks]}
+        data = json.dumps(content, indent=1).encode()
+        new = self._path.with_name(self._path.name + ".new")
+        try:
+            with suppress(FileNotFoundError):
+                new.unlink()
+            # Not through a link that somebody put there, and for nobody else to read.
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._path)
+            directory = os.open(self._path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise StateFileError(f"{self._path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,68 @@
+"""Sends events to callbacks, with treq."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from treq.client import HTTPClient
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.web.client import Agent, HTTPConnectionPool
+from twisted.web.http_headers import Headers
+
+from fyrehose_twisted.parcels.client.http import AnswerTooLarge, Body, PlainAgent, read_body, sent
+from fyrehose_twisted.parcels.web.config import WebConfig
+from fyrehose_twisted.parcels.web.webhooks.ssrf import CheckedEndpoints, Resolve, check_url, checked, resolver
+
+MAX_ANSWER = 65_536
+"""Bytes of an answer that are read, and dropped, so that the connection can be used again."""
+
+
+class TreqSender:
+    """Sends one event after the other.
+
+    :param resolve: looks names up; by default the reactor does.
+    :param policy: see :class:`~fyrehose_twisted.parcels.web.webhooks.ssrf.CheckedEndpoints`.
+    """
+
+    def __init__(self, config: WebConfig, reactor: Any, *, resolve: Resolve | None = None, policy: Any = None) -> None:
+        self._resolve = checked(resolve or resolver(reactor), config.allow_private_callbacks)
+        self._ports = frozenset(config.callback_ports)
+        self._timeout = config.callback_timeout
+        self._reactor = reactor
+        self._pool = HTTPConnectionPool(reactor)
+        self._pool.cachedConnectionTimeout = 10
+        endpoints = CheckedEndpoints(reactor, self._resolve, self._timeout, self._ports, policy)
+        self._agent = PlainAgent(Agent.usingEndpointFactory(reactor, endpoints, self._pool))
+
+    def check(self, url: str) -> Deferred[None]:
+        """Look whether a callback may go to ``url``.
+
+        It fails with :class:`~fyrehose_twisted.parcels.web.webhooks.ssrf.TargetRefused`.
+        """
+        looked_up = maybeDeferred(lambda: self._resolve(check_url(url, self._ports)))
+        looked_up.addTimeout(self._timeout, self._reactor)
+        return looked_up.addCallback(lambda addresses: None)
+
+    def post(self, url: str, headers: dict[str, str], body: bytes) -> Deferred[int]:
+        """Return a Deferred of the status of the answer; what it fails with says why there is none in time."""
+        posted: Deferred[int] = Deferred.fromCoroutine(self._post(url, headers, body))
+        return posted.addTimeout(self._timeout, self._reactor)
+
+    async def _post(self, url: str, headers: dict[str, str], body: bytes) -> int:
+        # A new client each time: it keeps cookies, and who is called has no business to leave any here.
+        client = HTTPClient(self._agent, data_to_body_producer=Body)
+        lines = Headers({name: [value] for name, value in headers.items()})
+        response = await sent(
+            client.request(
+                "POST", url, headers=lines, data=body, allow_redirects=False, unbuffered=True, reactor=self._reactor
+            )
+        )
+        with suppress(AnswerTooLarge):  # It has answered; the rest of what it says does not matter.
+            await read_body(response.original, MAX_ANSWER, keep=False)
+        return int(response.code)
+
+    def close(self) -> Deferred[None]:
+        """Close the connections that are kept."""
+        closed: Deferred[None] = self._pool.closeCachedConnections()
+        return closed

@@ -1,0 +1,201 @@
+"""All callbacks of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random, SystemRandom
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import EventsNotHeld, LocalError, OperationalError
+from fyrehose_twisted.interfaces import IEventListener, IOrderedEvents
+from fyrehose_twisted.parcels.web.config import WebConfig
+from fyrehose_twisted.parcels.web.webhooks.callback import Callback, DeadLetter, OnDeadLetter, Sender
+from fyrehose_twisted.parcels.web.webhooks.delivery import Courier
+from fyrehose_twisted.parcels.web.webhooks.file import CallbackFile
+from fyrehose_twisted.parcels.wire.messages import Event
+
+
+class TooManyCallbacks(LocalError):
+    """There may be no more callbacks."""
+
+
+@implementer(IEventListener)
+class Callbacks:
+    """Knows the callbacks, and keeps their couriers going.
+
+    Each gets the events in order, and every one at least once: what was delivered just before this node died is
+    delivered again, under the same number. Callbacks are those of this node: while it is down, they get nothing.
+
+    :param sender: makes the requests: :class:`~fyrehose_twisted.parcels.web.webhooks.http_sender.TreqSender`.
+    :param file: where they survive a restart.
+    :param on_dead_letter: told of each event that was not delivered.
+    :ivar cluster: the name of the cluster.
+    :ivar failed_attempts: how many attempts failed, of all callbacks.
+    :ivar delivered: how many events were delivered, to all.
+    :ivar dead: how many events were not delivered, to all.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        node: IOrderedEvents,
+        sender: Sender,
+        config: WebConfig,
+        reactor: Any,
+        *,
+        file: CallbackFile | None = None,
+        on_dead_letter: OnDeadLetter | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self.node: Any = node
+        self.sender = sender
+        self.config = config
+        self.reactor = reactor
+        self.cluster = ""
+        self.failed_attempts = 0
+        self.delivered = 0
+        self.dead = 0
+        self._file = file
+        self._on_dead_letter = on_dead_letter
+        self._rng: Random = rng or SystemRandom()
+        self._couriers: dict[str, Courier] = {}
+        self._expected = 0
+        self._saving: Any = None
+        self._running = False
+
+    def __len__(self) -> int:
+        return len(self._couriers)
+
+    @property
+    def suspended(self) -> int:
+        """How many are suspended."""
+        return sum(callback.suspended for callback in self.all())
+
+    def now(self) -> float:
+        """UTC seconds since 1970."""
+        return float(self.reactor.seconds())
+
+    def start(self) -> None:
+        """Take up what the file has, and deliver.
+
+        :raises StateFileError: if the file cannot be read.
+        """
+        callbacks = [] if self._file is None else self._file.load()
+        self._running = True
+        self.cluster = self.node.state().cluster
+        self.node.listen(self)
+        for callback in callbacks:
+            self._begin(callback)
+
+    def stop(self) -> Deferred[None]:
+        """Deliver no more, and save where they are."""
+        if not self._running:
+            return succeed(None)
+        self._running = False
+        self.node.unlisten(self)
+        for courier in self._couriers.values():
+            courier.stop()
+        self._save()
+        return self.sender.close()
+
+    def add(self, url: str, first: int | None, secret: str | None) -> Deferred[Callback]:
+        """Register a callback.
+
+        :param first: number of the first event that it gets; by default the next one that is ordered.
+
+        It fails with :class:`TooManyCallbacks`, :class:`~fyrehose_twisted.errors.EventsNotHeld`,
+        :class:`~fyrehose_twisted.parcels.web.webhooks.ssrf.TargetRefused`,
+        :class:`~fyrehose_twisted.errors.StateFileError`.
+        """
+        return Deferred.fromCoroutine(self._add(url, first, secret))
+
+    async def _add(self, url: str, first: int | None, secret: str | None) -> Callback:
+        if len(self._couriers) + self._expected >= self.config.max_callbacks:
+            raise TooManyCallbacks(f"there may be no more than {self.config.max_callbacks} callbacks")
+        node = self.node
+        start = node.last + 1 if first is None else first
+        if start < node.oldest:
+            raise EventsNotHeld(start, node.oldest, node.last)
+        self._expected += 1
+        try:
+            await self.sender.check(url)
+        finally:
+            self._expected -= 1
+        if not self._running:
+            raise OperationalError("this node is shutting down")
+        callback = Callback(f"{self._rng.getrandbits(64):016x}", url, start, secret)
+        if self._file is not None:
+            self._file.save([*self.all(), callback])
+        self._begin(callback)
+        return callback
+
+    def _begin(self, callback: Callback) -> None:
+        courier = self._couriers[callback.id] = Courier(callback, self, self._rng)
+        courier.start()
+
+    def remove(self, id: str) -> bool:
+        """Deliver no more to a callback, and forget it; return whether there was one.
+
+        :raises StateFileError: if it would be back after a restart.
+        """
+        courier = self._couriers.pop(id, None)
+        if courier is None:
+            return False
+        courier.stop()
+        if self._file is not None:
+            self._file.save(self.all())
+        return True
+
+    def get(self, id: str) -> Callback | None:
+        """Return a callback, ``None`` if there is none of that name."""
+        courier = self._couriers.get(id)
+        return None if courier is None else courier.callback
+
+    def all(self) -> list[Callback]:
+        """Return them all, in the order in which they were registered."""
+        return [courier.callback for courier in self._couriers.values()]
+
+    def events_ordered(self, events: Sequence[Event]) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IEventListener`."""
+        for courier in list(self._couriers.values()):
+            courier.wake()
+
+    def events_skipped(self, first: int, last: int) -> None:
+        """See :class:`~fyrehose_twisted.interfaces.IEventListener`."""
+        for courier in list(self._couriers.values()):
+            courier.wake()
+
+    def moved(self, callback: Callback) -> None:
+        """A callback is done with an event."""
+        if callback.failed == 0:
+            self.delivered += 1
+        if callback.suspended:
+            self.log.warn("callback {id} is suspended: {why}", id=callback.id, why=callback.last_error)
+        if self._file is not None and self._saving is None and self._running:
+            self._saving = self.reactor.callLater(self.config.save_interval, self._save)
+
+    def undelivered(self, letter: DeadLetter) -> None:
+        """Events are given up."""
+        callback = self.get(letter.callback)
+        if callback is not None:
+            callback.letters.append(letter)
+            while len(callback.letters) > self.config.dead_letters:
+                callback.letters.popleft()
+        self.dead += letter.last - letter.first + 1
+        if self._on_dead_letter is not None:
+            self._on_dead_letter(letter)
+
+    def _save(self) -> None:
+        saving, self._saving = self._saving, None
+        if saving is not None and saving.active():
+            saving.cancel()
+        if self._file is not None:
+            try:
+                self._file.save(self.all())
+            except OperationalError as error:
+                self.log.error("the callbacks' positions are not saved: {error}", error=error)

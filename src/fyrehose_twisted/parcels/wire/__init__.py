@@ -1,0 +1,1 @@
+"""Parcels and their codecs."""

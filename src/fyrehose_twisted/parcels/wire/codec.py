@@ -1,0 +1,133 @@
+"""Parcels on a stream (document 004, "Protocol format"): a byte that says how long the head is, the head, and as many
+bytes of application data as the head says.
+"""
+
+from __future__ import annotations
+
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import RemoteError
+from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
+from fyrehose_twisted.parcels.wire.cbor import BadParcel, integer
+from fyrehose_twisted.parcels.wire.head import Head, empty_heads, read_head, read_neighbours, write_parcel
+from fyrehose_twisted.parcels.wire.messages import MAX_DATA, MAX_HEAD, Message, NodeInfo, Parcel, ParcelType
+from fyrehose_twisted.parcels.wire.payload import ANSWERS, WIRE_NAMES, PayloadWriter, is_ours, read_payload
+
+__all__ = ["MAX_PARCEL", "BadParcel", "ParcelCodec", "ParcelDecoder"]
+
+MAX_PARCEL = 1 + MAX_HEAD + MAX_DATA
+"""Bytes of one parcel with everything that belongs to it."""
+
+
+@implementer(IStreamCodec)
+class ParcelCodec:
+    """How the messages of :mod:`~fyrehose_twisted.parcels.wire.messages` travel.
+
+    :param node_id: id of the sender, which parcels of our own have in their heads; those of the document bring theirs.
+    """
+
+    def __init__(self, node_id: int = 0) -> None:
+        self.node_id = node_id
+        self._payloads = PayloadWriter()
+        self._around: dict[type, tuple[tuple[bytes, ...], bytes]] = {}
+
+    def encode(self, message: Message) -> bytes:
+        """Return the parcel that ``message`` is. What was sent in an Append may not be changed afterwards.
+
+        :raises UnencodableMessage: if it does not fit a parcel, or a field is out of its range.
+        """
+        if isinstance(message, Parcel):
+            head, data = write_parcel(message)
+            return b"".join((bytes((len(head),)), head, data))
+        data = self._payloads.write(message)
+        kind = type(message)
+        known = self._around.get(kind)
+        if known is None:
+            known = self._around[kind] = self._heads(kind)
+        size = integer(len(data))
+        return b"".join((known[0][len(size)], size, known[1], data))
+
+    def _heads(self, kind: type) -> tuple[tuple[bytes, ...], bytes]:
+        """Return what comes before the size, by the number of bytes that it takes, and what comes behind it."""
+        start, end = empty_heads(kind in ANSWERS, WIRE_NAMES[kind], self.node_id)
+        return tuple(bytes((len(start) + taken + len(end),)) + start for taken in range(4)), end
+
+    def decoder(self) -> ParcelDecoder:
+        """Return what takes the bytes of one connection apart."""
+        return ParcelDecoder()
+
+
+@implementer(IStreamDecoder)
+class ParcelDecoder:
+    """See :class:`~fyrehose_twisted.interfaces.IStreamDecoder`. Between two calls it holds less than one parcel.
+
+    If a bad parcel comes behind good ones, the good ones are returned, and the next call raises.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._wanted = 1
+        self._error: RemoteError | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that came of a parcel which is not complete."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Return the messages that are complete now.
+
+        :raises BadParcel: if there is something else; from then on, always.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._buffer:
+            self._buffer += data
+            # Only what can be more than part of a parcel is worth a copy.
+            if len(self._buffer) < self._wanted:
+                return []
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        found: list[Message] = []
+        start, end = 0, len(data)
+        try:
+            while start < end:
+                head_end = start + 1 + data[start]
+                self._wanted = head_end - start
+                if head_end > end:
+                    break
+                head = _read_head(bytes(data[start + 1 : head_end]))
+                stop = head_end + head.size
+                self._wanted = stop - start
+                if stop > end:
+                    break
+                found.append(_message(head, bytes(data[head_end:stop])))
+                start = stop
+        except RemoteError as error:
+            self._error = error
+            if not found:
+                raise
+            return found
+        self._buffer += data[start:]
+        return found
+
+
+def _read_head(data: bytes) -> Head:
+    if not data:
+        raise BadParcel("bad-cbor", "a parcel with a head of 0 bytes")
+    head = read_head(data)
+    if not isinstance(head.type, ParcelType):
+        if not is_ours(head.type):
+            raise BadParcel("unknown-type", f"parcel_type is {head.type[:40]!r}, which is not one of the protocol's")
+        if head.body is not None:
+            raise BadParcel("bad-value", f"the body of a {head.type} is not empty")
+    return head
+
+
+def _message(head: Head, data: bytes) -> Message:
+    if not isinstance(head.type, ParcelType):
+        return read_payload(head.type, data)
+    body = head.body
+    if data and head.type is ParcelType.DSC_RES and isinstance(body, tuple) and not isinstance(body, NodeInfo):
+        body, data = body + read_neighbours(data), b""
+    return Parcel(head.is_response, head.type, head.id, body, data)

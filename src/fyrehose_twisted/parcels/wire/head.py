@@ -1,0 +1,312 @@
+"""The head of a parcel: what document 004 calls ``ProtoParcel`` ("Protocol format"), to CBOR and back.
+
+Heads are written as the reference writes them, byte for byte, and read as it reads them. Two things are read that it
+does not: sequence numbers above 255, and the types of our own parcels.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from socket import AF_INET, AF_INET6, inet_ntop, inet_pton
+from typing import Any, NamedTuple
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import UnencodableMessage
+from fyrehose_twisted.parcels.wire.cbor import (
+    FALSE,
+    TRUE,
+    BadParcel,
+    array,
+    integer,
+    mapping,
+    read,
+    read_plain,
+    shown,
+    text,
+)
+from fyrehose_twisted.parcels.wire.messages import (
+    MAX_DATA,
+    MAX_HEAD,
+    MAX_SEQUENCE,
+    Extension,
+    Mode,
+    NodeInfo,
+    Parcel,
+    ParcelType,
+)
+from fyrehose_twisted.parcels.wire.serde_values import (
+    MISSING,
+    Rest,
+    nothing,
+    number,
+    row,
+    string,
+    structure,
+    unit,
+    variant,
+)
+
+Body = NodeInfo | tuple[NodeInfo, ...] | int | None
+
+OURS = "ours"
+"""The key in a node's information that says that it is one of ours."""
+
+_U16 = 2**16 - 1
+_U32 = 2**32 - 1
+_HEAD = ("is_response", "parcel_type", "id", "size", "body")
+_NODE = ("id", "mode", "name", "host")
+_BODIES = ("Empty", "DscReq", "DscRes", "SeqRes")
+_TYPES = {kind.value: kind for kind in ParcelType}
+_MODES = {mode.value: mode for mode in Mode}
+_HOSTS = {"V4": (AF_INET, 4), "V6": (AF_INET6, 16)}
+_TYPE_NAMES, _MODE_NAMES, _HOST_NAMES = tuple(_TYPES), tuple(_MODES), tuple(_HOSTS)
+
+_BEFORE_SIZE, _BEHIND_SIZE = text("size"), text("body") + text("Empty")
+
+
+class Head(NamedTuple):
+    """A head that was read."""
+
+    is_response: bool
+    type: ParcelType | str
+    """The name of a type that the document does not know, as it stands there."""
+    id: int
+    size: int
+    """Bytes of application data that follow."""
+    body: Body
+
+
+def read_head(data: bytes) -> Head:
+    """Return the head that ``data`` is.
+
+    :raises BadParcel: if it is none.
+    """
+    # Of the heads that come by the thousand only the size differs.
+    if data.endswith(_BEHIND_SIZE):
+        cut = data.rfind(_BEFORE_SIZE)
+        known = _read_start(data[:cut]) if cut > 0 else None
+        if known is not None:
+            match list(data[cut + 5 : -11]):
+                case [size] if size < 24:
+                    return Head(*known, size, None)
+                case [0x18, size]:
+                    return Head(*known, size, None)
+                case [0x19, high, low]:
+                    return Head(*known, high << 8 | low, None)
+    return _read_whole(data)
+
+
+@lru_cache(1_024)
+def _read_start(start: bytes) -> tuple[bool, ParcelType | str, int] | None:
+    """``None`` if it is not just what :func:`head_start` returns: only then what follows is sure to be the size."""
+    try:
+        head = _read_whole(b"".join((start, _BEFORE_SIZE, b"\0", _BEHIND_SIZE)))
+    except BadParcel:
+        return None
+    name = head.type.value if isinstance(head.type, ParcelType) else head.type
+    return head[:3] if head_start(head.is_response, name, head.id) == start else None
+
+
+@lru_cache(1_024)
+def _read_whole(data: bytes) -> Head:
+    is_response, kind, sender, size, body = structure(read(data), _HEAD, "the head of a parcel")[:5]
+    if not isinstance(is_response, bool):
+        raise BadParcel("bad-value", f"is_response is {shown(is_response)}; it must be a boolean")
+    return Head(
+        is_response, _parcel_type(kind), number(sender, "id", _U16), number(size, "size", _U16), _read_body(body)
+    )
+
+
+def _parcel_type(value: Any) -> ParcelType | str:
+    name = unit(value, _TYPE_NAMES, "parcel_type", strict=False)
+    return _TYPES.get(name, name)
+
+
+def _read_body(value: Any) -> Body:
+    name, content = variant(value, _BODIES, "body")
+    if name == "Empty":
+        nothing(value, content, "body")
+        return None
+    if content is MISSING:
+        raise BadParcel("bad-value", f"body is {name} without what it has")
+    if name == "DscReq":
+        return _node(structure(content, ("identity",), "DscReq")[0], "identity")
+    if name == "DscRes":
+        return _nodes(structure(content, ("neighbours",), "DscRes")[0])
+    # The reference has one byte for it; so a sequence number is all that it rejects and we do not.
+    return number(structure(content, ("seq_number",), "SeqRes")[0], "seq_number", MAX_SEQUENCE)
+
+
+def read_neighbours(data: bytes) -> tuple[NodeInfo, ...]:
+    """Return the neighbours of a DscRes that stand in its application data.
+
+    :raises BadParcel: if there is anything else.
+    """
+    return _nodes(read_plain(data, 5))
+
+
+def _nodes(value: Any) -> tuple[NodeInfo, ...]:
+    nodes = row(value, "neighbours is {}, not an array")
+    return tuple([_node(node, f"neighbours[{place}]") for place, node in enumerate(nodes)])
+
+
+def _node(value: Any, what: str) -> NodeInfo:
+    sender, mode, name, host, ours = structure(value, _NODE, what, OURS)
+    return NodeInfo(
+        number(sender, f"id of {what}", _U16),
+        _MODES[unit(mode, _MODE_NAMES, f"mode of {what}")],
+        string(name, f"name of {what}"),
+        _address(host, f"host of {what}"),
+        None if ours is MISSING else _extension(ours, f"{OURS!r} of {what}"),
+    )
+
+
+def _extension(value: Any, what: str) -> Extension:
+    version, incarnation, cluster = row(value, f"{what} is {{}}, not an array of 3", 3)
+    return Extension(
+        number(version, f"version in {what}", _U16),
+        number(incarnation, f"incarnation in {what}", MAX_SEQUENCE),
+        number(cluster, f"cluster in {what}", _U32),
+    )
+
+
+def _address(value: Any, what: str) -> Address:
+    name, content = variant(value, _HOST_NAMES, what)
+    family, length = _HOSTS[name]
+    if isinstance(content, Rest):
+        content = row(content, f"{what} is {{}}, not an array of the variant and one thing more", 1)[0]
+    elif content is MISSING:
+        raise BadParcel("bad-value", f"{what} is {name} without an address")
+    octets, port = row(content, f"{what} has {{}}, not an array of address and port", 2)
+    octets = row(octets, f"the address in {what} is {{}}, not an array of {length}", length)
+    packed = bytes([number(octet, f"the address in {what}", 255) for octet in octets])
+    return inet_ntop(family, packed), number(port, f"the port in {what}", _U16)
+
+
+# Writing
+
+
+@lru_cache(1_024)
+def head_start(is_response: bool, name: str, sender: int) -> bytes:
+    """Return a head up to its size, exclusive."""
+    if not 0 <= sender <= _U16:
+        raise UnencodableMessage(f"id {sender} of a node is outside 0..{_U16}")
+    flag = TRUE if is_response else FALSE
+    return b"".join(
+        (mapping(5), text("is_response"), flag, text("parcel_type"), text(name), text("id"), integer(sender))
+    )
+
+
+def empty_heads(is_response: bool, name: str, sender: int) -> tuple[bytes, bytes]:
+    """Return what comes before and behind the size in a head with an empty body."""
+    return head_start(is_response, name, sender) + _BEFORE_SIZE, _BEHIND_SIZE
+
+
+def write_parcel(parcel: Parcel) -> tuple[bytes, bytes]:
+    """Return a parcel of the document: its head and its application data.
+
+    Of a DscRes, neighbours that do not fit the head stand in the application data, and those that do not fit there are
+    left out.
+
+    :raises UnencodableMessage: if something does not fit, or a field is out of its range.
+    """
+    start = head_start(parcel.is_response, parcel.type.value, parcel.id) + _BEFORE_SIZE
+    data = parcel.data
+    if isinstance(parcel.body, tuple) and not isinstance(parcel.body, NodeInfo):
+        nodes = [write_node(node) for node in parcel.body]
+        if parcel.type is ParcelType.DSC_RES:
+            if data:
+                raise UnencodableMessage("a DscRes has application data besides its neighbours")
+            return _write_neighbours(start, nodes)
+        body = _neighbours(nodes)
+    else:
+        body = _write_body(parcel.body)
+    if len(data) > MAX_DATA:
+        raise UnencodableMessage(f"application data of {len(data):,} bytes is over the limit of {MAX_DATA:,}")
+    head = b"".join((start, integer(len(data)), text("body"), body))
+    if len(head) > MAX_HEAD:
+        raise UnencodableMessage(f"the head of a {parcel.type.value} has {len(head)} bytes; {MAX_HEAD} is the limit")
+    return head, data
+
+
+def _write_neighbours(start: bytes, nodes: list[bytes]) -> tuple[bytes, bytes]:
+    head = b"".join((start, integer(0), text("body"), _neighbours(nodes)))
+    if len(head) <= MAX_HEAD:
+        return head, b""
+    # The size may take two bytes more, and as long as a head is, the number of its neighbours takes one.
+    room = MAX_HEAD - len(start) - 3 - len(text("body")) - len(_neighbours([]))
+    here = _how_many(nodes, room)
+    # As many neighbours as fit take three bytes at most for how many they are.
+    rest = nodes[here:][: _how_many(nodes[here:], MAX_DATA - 3)]
+    data = array(len(rest)) + b"".join(rest)
+    return b"".join((start, integer(len(data)), text("body"), _neighbours(nodes[:here]))), data
+
+
+def _how_many(items: list[bytes], room: int) -> int:
+    for place, item in enumerate(items):
+        room -= len(item)
+        if room < 0:
+            return place
+    return len(items)
+
+
+def _neighbours(nodes: list[bytes]) -> bytes:
+    return b"".join((mapping(1), text("DscRes"), mapping(1), text("neighbours"), array(len(nodes)), *nodes))
+
+
+def _write_body(body: NodeInfo | int | None) -> bytes:
+    if body is None:
+        return text("Empty")
+    if isinstance(body, NodeInfo):
+        return b"".join((mapping(1), text("DscReq"), mapping(1), text("identity"), write_node(body)))
+    sequence = integer(_in_range(body, MAX_SEQUENCE, "seq_number"))
+    return b"".join((mapping(1), text("SeqRes"), mapping(1), text("seq_number"), sequence))
+
+
+@lru_cache(256)
+def write_node(node: NodeInfo) -> bytes:
+    """Return a node's information. :raises UnencodableMessage: if a field is out of its range."""
+    try:
+        name = text(node.name)
+    except UnicodeEncodeError:
+        raise UnencodableMessage(f"the name {node.name!r} of a node is no text") from None
+    host, port = node.host
+    packed = pack_host(host)
+    parts = [
+        mapping(4 if node.ours is None else 5),
+        text("id"),
+        integer(_in_range(node.id, _U16, "id of a node")),
+        text("mode") + text(node.mode.value) + text("name") + name + text("host") + mapping(1),
+        text("V4" if len(packed) == 4 else "V6") + array(2) + array(len(packed)),
+        *[integer(octet) for octet in packed],
+        integer(_in_range(port, _U16, "port")),
+    ]
+    if node.ours is not None:
+        version, incarnation, cluster = node.ours
+        parts += [
+            text(OURS),
+            array(3),
+            integer(_in_range(version, _U16, "version")),
+            integer(_in_range(incarnation, MAX_SEQUENCE, "incarnation")),
+            integer(_in_range(cluster, _U32, "cluster")),
+        ]
+    return b"".join(parts)
+
+
+def _in_range(value: int, highest: int, what: str) -> int:
+    if not 0 <= value <= highest:
+        raise UnencodableMessage(f"{what} {value} is outside 0..{highest}")
+    return value
+
+
+def pack_host(host: str) -> bytes:
+    """Return the 4 or 16 bytes of an IP address. :raises UnencodableMessage: if it is none, or has a zone."""
+    try:
+        return inet_pton(AF_INET6 if ":" in host else AF_INET, host)
+    except (OSError, ValueError):
+        raise UnencodableMessage(f"{host!r} is no IP address") from None
+
+
+def unpack_host(packed: bytes) -> str:
+    """Return the text of an IP address of 4 or 16 bytes. :raises ValueError: if it has another length."""
+    return inet_ntop(AF_INET if len(packed) == 4 else AF_INET6, packed)
