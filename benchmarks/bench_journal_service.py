@@ -41,9 +41,9 @@ from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode, encode_deliver, encode_push
 from fyrehose_twisted.fyrehose.wire.packets import Flags, Forward, Keepalive
-from fyrehose_twisted.journal.layout import directory_name
+from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.journal.remote import connect
+from fyrehose_twisted.journal.remote.client import connect
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.net.gso import ROOM, BurstSocket, gather
 from fyrehose_twisted.net.udp import KERNEL_BUFFER

@@ -26,12 +26,12 @@ from random import Random
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from fyrehose_twisted.journal.disk import LocalDirectory
-from fyrehose_twisted.journal.layout import make_directory
-from fyrehose_twisted.journal.parquet import export
+from fyrehose_twisted.journal.arrow.parquet import export
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.layout import make_directory
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.journal.seal import seal
 from fyrehose_twisted.journal.store import Journal, open_journal
+from fyrehose_twisted.journal.upkeep.seal import seal
 from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.record import Record
 
@@ -119,7 +119,7 @@ def scans(options: argparse.Namespace, directory: Path) -> None:
             ),
             "source": lambda columns: read_journal(spark, str(path), columns=columns),
         }
-        from fyrehose_twisted.journal.schema import RECORD
+        from fyrehose_twisted.journal.arrow.schema import RECORD
 
         full = dict(ways)
         full["row tuples"] = lambda columns: spark.read.format("rows").options(path=path, rows=options.records).load()
@@ -159,7 +159,7 @@ def timed(
 
 def small(options: argparse.Namespace, directory: Path) -> None:
     """Measure reading many small streams."""
-    from fyrehose_twisted.journal.schema import RECORD
+    from fyrehose_twisted.journal.arrow.schema import RECORD
     from fyrehose_twisted.spark import read_journal
 
     root, payload = directory / "small", Random(2).randbytes(options.size)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from fyrehose_twisted.journal.arrow.schema import OK, ddl
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.journal.schema import OK, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -12,7 +12,7 @@ from demo_journals import STREAM
 from demo_processes import Process, Processes
 
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.layout import directory_name
+from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 
 NAME = STREAM.removeprefix("fyrehose://")

@@ -94,7 +94,7 @@ def journal_reader(directory: Path) -> Any:
 
 
 def remote_reader(directory: Path) -> Any:
-    from fyrehose_twisted.journal.remote import RemoteReader, Served
+    from fyrehose_twisted.journal.remote.client import RemoteReader, Served
 
     class Remote:
         def streams(self) -> list[Served]:

@@ -17,9 +17,9 @@ from fyrehose_twisted.fyrehose.node.client.deduplication import Unwrapping
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Outbox
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Run
 from fyrehose_twisted.fyrehose.wire.envelope import unwrap, wrap
-from fyrehose_twisted.journal.marking import Marker
+from fyrehose_twisted.journal.cli.ls import Cat, Where
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
-from fyrehose_twisted.journal.show import Cat, Where
+from fyrehose_twisted.journal.repeat_marking import Marker
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.payloads import bare, envelopes
 from fyrehose_twisted.query.config import QueryConfig

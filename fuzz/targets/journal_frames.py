@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuzz.checks import attempt, check_size
-from fyrehose_twisted.journal import segment_header
-from fyrehose_twisted.journal.frames import (
+from fyrehose_twisted.journal.format import segment_header
+from fyrehose_twisted.journal.format.frames import (
     HEADER,
     BadFrame,
     Kind,
@@ -19,7 +19,7 @@ from fyrehose_twisted.journal.frames import (
     records_frame,
     start_frame,
 )
-from fyrehose_twisted.journal.segment_header import BadHeader, OtherVersion, SegmentHeader, decode
+from fyrehose_twisted.journal.format.segment_header import BadHeader, OtherVersion, SegmentHeader, decode
 
 _PLACE = Place(1, 64, 7)
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from fuzz.checks import attempt, check_size, check_stream
 from fuzz.seeds import draw
 from fyrehose_twisted.errors import RemoteError
-from fyrehose_twisted.journal import wire
-from fyrehose_twisted.journal.frames import HEADER, Place, records_frame
-from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.format.frames import HEADER, Place, records_frame
+from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.remote import wire
 
 FRAMES = 65_536
 """Bytes of frames that are taken in."""

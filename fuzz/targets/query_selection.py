@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from fuzz.checks import attempt, check_size
 from fuzz.choices import Choices, piece
-from fyrehose_twisted.journal.contents import Contents
+from fyrehose_twisted.journal.coverage import Contents
 from fyrehose_twisted.query.items import Item
 from fyrehose_twisted.query.selection import FOLLOW, RANGE, Place, select
 from fyrehose_twisted.web.answers import Problem

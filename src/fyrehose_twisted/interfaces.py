@@ -323,7 +323,7 @@ class IJournalContents(Interface):
         """Return the epochs of which something is known, lowest first."""
 
     def bounds(epoch: int) -> Any:
-        """Return how far an epoch goes, as :class:`~fyrehose_twisted.journal.contents.Bounds`; ``None`` if nothing is
+        """Return how far an epoch goes, as :class:`~fyrehose_twisted.journal.coverage.Bounds`; ``None`` if nothing is
         known of it."""
 
     def held(epoch: int, first: int, last: int) -> Any:
@@ -340,13 +340,13 @@ class IJournalReader(IJournalContents):
     """The records of one stream, in order."""
 
     tag = Attribute("The journal's own number, drawn when it was made; ``None`` if that is not known.")
-    damages = Attribute("What was found damaged or gone, :class:`~fyrehose_twisted.journal.scan.Damage` each.")
+    damages = Attribute("What was found damaged or gone, :class:`~fyrehose_twisted.journal.format.scan.Damage` each.")
 
     def read(epoch: int, first: int, last: int, on_damage: Any = None) -> Any:
         """Return an iterator of :class:`~fyrehose_twisted.journal.block.Block` with what is held of ``first`` to
         ``last``, in ascending order, each position once. What is not there is left out.
 
-        :param on_damage: called with each :class:`~fyrehose_twisted.journal.scan.Damage`, which is then left out.
+        :param on_damage: called with each :class:`~fyrehose_twisted.journal.format.scan.Damage`, which is then left out.
         :raises NotInJournal: if ``first`` lies before the beginning of the epoch.
         :raises JournalDamaged: if something is damaged and there is no ``on_damage``.
         """
@@ -363,7 +363,7 @@ class IJournalReader(IJournalContents):
         last: int | None = None,
         fail_on_data_loss: bool = True,
     ) -> Any:
-        """Return a :class:`pyarrow.RecordBatchReader`, as :class:`~fyrehose_twisted.journal.tabular.Tabular` says."""
+        """Return a :class:`pyarrow.RecordBatchReader`, as :class:`~fyrehose_twisted.journal.arrow.tabular.Tabular` says."""
 
     def get(epoch: int, position: int) -> Any:
         """Return one :class:`~fyrehose_twisted.record.Record`, ``None`` if it is not held.

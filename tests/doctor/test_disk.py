@@ -11,7 +11,7 @@ from fyrehose_twisted.cli.doctor import disk, mounts
 from fyrehose_twisted.cli.doctor.disk import Room, check_directory, judge_kind, judge_room, judge_syncs, nearest
 from fyrehose_twisted.cli.doctor.finding import Finding, Level
 from fyrehose_twisted.cli.doctor.mounts import Mount, mount_of, parse_mounts
-from fyrehose_twisted.journal.disk import LocalDirectory, LocalFile
+from fyrehose_twisted.journal.format.disk import LocalDirectory, LocalFile
 
 MOUNTS = r"""
 22 27 0:21 / /proc rw,relatime - proc proc rw

@@ -30,8 +30,8 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     Request,
     Status,
 )
-from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.coverage import Bounds
+from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.record import Record

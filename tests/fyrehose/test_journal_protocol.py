@@ -22,8 +22,8 @@ from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.packets import Deliver, Forward, Keepalive, KeepaliveAck, Packet
 from fyrehose_twisted.interfaces import IDatagramSender
-from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalFull
+from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.store import Journal
 

@@ -17,8 +17,8 @@ from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
 from fyrehose_twisted.fyrehose.service.journal import JournalService
-from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError, JournalFull
+from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.store import Journal, open_journal
 from fyrehose_twisted.net.listening import Entrance
 from fyrehose_twisted.record import Record

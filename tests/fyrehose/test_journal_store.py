@@ -12,11 +12,11 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.fyrehose.node.client import journal_store
 from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, READ_AHEAD, JournalStore, Unsaved
 from fyrehose_twisted.interfaces import IMessageStore
-from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.coverage import Bounds
+from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.memory import MemoryJournal
-from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"

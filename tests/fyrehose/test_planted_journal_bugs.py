@@ -18,9 +18,10 @@ from fyrehose_twisted.fyrehose.simulation.invariants.journals import Durable, Ke
 from fyrehose_twisted.fyrehose.simulation.scenarios import Journals, Rot
 from fyrehose_twisted.fyrehose.wire.packets import Holding
 from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.journal import recovery, scan, segment
-from fyrehose_twisted.journal.contents import Contents
-from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal import recovery
+from fyrehose_twisted.journal.coverage import Contents
+from fyrehose_twisted.journal.format import scan, segment
+from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.sim import mishaps
 from fyrehose_twisted.sim.crash import Crash

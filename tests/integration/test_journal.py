@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.fyrehose.wire.codec import encode_deliver
-from fyrehose_twisted.journal.check import check as looked_through
-from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import NotInJournal
+from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.journal.remote import RemoteJournal, SecretRefused
+from fyrehose_twisted.journal.remote.client import RemoteJournal, SecretRefused
+from fyrehose_twisted.journal.upkeep.check import check as looked_through
 from fyrehose_twisted.record import Record
 
 KILLS = 4

@@ -19,8 +19,8 @@ import pyarrow.dataset
 import pyspark
 import pytest
 
-from fyrehose_twisted.journal.disk import LocalDirectory
-from fyrehose_twisted.journal.layout import make_directory
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.layout import make_directory
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark.java import java_home

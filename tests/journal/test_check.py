@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.journal.check import check
-from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.findings import Checked, in_words, missing
-from fyrehose_twisted.journal.frames import HEADER, Place, lost_frame, records_frame
-from fyrehose_twisted.journal.index import encode
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.frames import HEADER, Place, lost_frame, records_frame
+from fyrehose_twisted.journal.format.index_file import encode
+from fyrehose_twisted.journal.format.segment_header import SegmentHeader
+from fyrehose_twisted.journal.format.segment_header import encode as encode_header
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.segment_header import SegmentHeader
-from fyrehose_twisted.journal.segment_header import encode as encode_header
 from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.journal.upkeep.check import check
+from fyrehose_twisted.journal.upkeep.check_report import Checked, in_words, missing
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.wording import counted
 

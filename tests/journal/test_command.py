@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.fyrehose.wire.envelope import wrap as enveloped
-from fyrehose_twisted.journal.disk import LocalDirectory
-from fyrehose_twisted.journal.segment_header import SegmentHeader
-from fyrehose_twisted.journal.segment_header import encode as encode_header
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.segment_header import SegmentHeader
+from fyrehose_twisted.journal.format.segment_header import encode as encode_header
 from fyrehose_twisted.journal.store import Journal, open_journal
 from fyrehose_twisted.record import Record
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.journal import frames
-from fyrehose_twisted.journal.frames import (
+from fyrehose_twisted.journal.format import frames
+from fyrehose_twisted.journal.format.frames import (
     DENSE,
     FRAME_BYTES,
     HEADER,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.journal.disk import LocalDirectory
-from fyrehose_twisted.journal.index import encode, restore
-from fyrehose_twisted.journal.loading import Opened, load, open_segment
-from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.index_file import encode, restore
+from fyrehose_twisted.journal.format.segment import Segment
+from fyrehose_twisted.journal.segment_loader import Opened, load, open_segment
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
 

@@ -13,12 +13,12 @@ from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import LocalError
 from fyrehose_twisted.interfaces import IJournal
-from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.commit_group import NotForJournal
+from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalError, NotInJournal
-from fyrehose_twisted.journal.frames import LARGEST_PAYLOAD
-from fyrehose_twisted.journal.group import NotForJournal
+from fyrehose_twisted.journal.format.frames import LARGEST_PAYLOAD
 from fyrehose_twisted.journal.memory import MemoryJournal
-from fyrehose_twisted.journal.retention import Retention
+from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.errors import JournalError, JournalInUse
-from fyrehose_twisted.journal.layout import directory_name, journal_directories, make_directory, stream_of
-from fyrehose_twisted.journal.segment_header import MAX_URI
+from fyrehose_twisted.journal.format.layout import directory_name, journal_directories, make_directory, stream_of
+from fyrehose_twisted.journal.format.segment_header import MAX_URI
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.record import Record
 

@@ -7,7 +7,7 @@ import pytest
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
-from fyrehose_twisted.journal.disk import LOCK_NAME, LocalDirectory
+from fyrehose_twisted.journal.format.disk import LOCK_NAME, LocalDirectory
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
-from fyrehose_twisted.journal import marking, segment
-from fyrehose_twisted.journal.marking import Marker, finished
+from fyrehose_twisted.journal import repeat_marking
+from fyrehose_twisted.journal.format import segment
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
+from fyrehose_twisted.journal.repeat_marking import Marker, finished
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.payloads import envelopes
 from fyrehose_twisted.record import Record
@@ -58,8 +59,8 @@ def repeats(reader: JournalReader, marker: Marker, first: int, last: int) -> lis
 def test_what_was_read_only_to_mark_others_is_marked_by_what_precedes_it(
     make: Open, monkeypatch: pytest.MonkeyPatch, read_on: int, step: int
 ) -> None:
-    monkeypatch.setattr(marking, "READ_ON", read_on)
-    monkeypatch.setattr(marking, "STEP", max(1, step))
+    monkeypatch.setattr(repeat_marking, "READ_ON", read_on)
+    monkeypatch.setattr(repeat_marking, "STEP", max(1, step))
     reader = make({1: 7, 1_000: 7, WINDOW + 500: 8, WINDOW + 501: 7, 2 * WINDOW + 502: 7})
     marker = Marker(reader, envelopes(STREAM))
     assert repeats(reader, marker, WINDOW + 500, 3 * WINDOW) == [WINDOW + 501]
@@ -68,7 +69,7 @@ def test_what_was_read_only_to_mark_others_is_marked_by_what_precedes_it(
 
 
 def test_much_that_was_found_is_forgotten_and_found_again(make: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marking, "MAX_RANGES", 3)
+    monkeypatch.setattr(repeat_marking, "MAX_RANGES", 3)
     reader = make({number: number // 2 for number in range(1, 40)})
     marker = Marker(reader, envelopes(STREAM))
     for first in (30, 1, 20, 1):

@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal import parquet
+from fyrehose_twisted.journal.arrow import parquet
+from fyrehose_twisted.journal.arrow.manifest import MANIFEST_NAME, read_manifest
+from fyrehose_twisted.journal.arrow.parquet import Halves, export, halves, pieces
 from fyrehose_twisted.journal.block import Block
-from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalInUse
-from fyrehose_twisted.journal.manifest import MANIFEST_NAME, read_manifest
-from fyrehose_twisted.journal.parquet import Halves, export, halves, pieces
+from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 pq = pytest.importorskip("pyarrow.parquet")

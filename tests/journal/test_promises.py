@@ -12,17 +12,17 @@ from random import Random
 
 import pytest
 
-from fyrehose_twisted.journal.check import check
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.cli.ls import Cat
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalReplaced
-from fyrehose_twisted.journal.findings import missing
-from fyrehose_twisted.journal.mark import MARK_NAME
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.watermark import MARK_NAME
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
-from fyrehose_twisted.journal.repair import repair
-from fyrehose_twisted.journal.seal import seal
-from fyrehose_twisted.journal.show import Cat
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
+from fyrehose_twisted.journal.upkeep.check import check
+from fyrehose_twisted.journal.upkeep.check_report import missing
+from fyrehose_twisted.journal.upkeep.repair import repair
+from fyrehose_twisted.journal.upkeep.seal import seal
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.sim.disk import Disk
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.journal.check import check
-from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalError, JournalInUse
-from fyrehose_twisted.journal.mark import EPOCHS, MARK_NAME, Mark, latest, open_mark, read_mark, write_mark
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.format.watermark import EPOCHS, MARK_NAME, Mark, latest, open_mark, read_mark, write_mark
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.reserve import RESERVE_NAME
-from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.journal.upkeep.check import check
+from fyrehose_twisted.journal.upkeep.disk_reserve import RESERVE_NAME
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.wording import counted
 
@@ -467,7 +467,7 @@ class TestRefusal:
     def test_a_lock_that_another_process_has(self, tmp_path: Path) -> None:
         fill(tmp_path, range(2))
         script = (
-            "import sys; from pathlib import Path; from fyrehose_twisted.journal.disk import LocalDirectory;"
+            "import sys; from pathlib import Path; from fyrehose_twisted.journal.format.disk import LocalDirectory;"
             "lock = LocalDirectory(Path(sys.argv[1])).lock(); print('locked', flush=True); sys.stdin.read()"
         )
         with subprocess.Popen(

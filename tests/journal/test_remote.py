@@ -20,16 +20,16 @@ from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import ConfigurationError, NotConnected, RemoteError
 from fyrehose_twisted.interfaces import IJournalReader
-from fyrehose_twisted.journal import remote as remote_module
-from fyrehose_twisted.journal import wire
-from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalReplaced, NotInJournal
+from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
-from fyrehose_twisted.journal.remote import RemoteJournal, SecretRefused, UnknownStream, connect
-from fyrehose_twisted.journal.retention import Retention
-from fyrehose_twisted.journal.serving import JournalServerFactory, ServingLimits
+from fyrehose_twisted.journal.remote import client as remote_module
+from fyrehose_twisted.journal.remote import wire
+from fyrehose_twisted.journal.remote.client import RemoteJournal, SecretRefused, UnknownStream, connect
+from fyrehose_twisted.journal.remote.server import JournalServerFactory, ServingLimits
 from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM, EPOCH, WRAP = "test://stream", 3, 10_000
@@ -589,6 +589,6 @@ def test_no_more_streams_and_losses_than_allowed_are_kept(impostor: Any, monkeyp
 
 
 def test_no_reactor_is_needed() -> None:
-    program = "import fyrehose_twisted.journal.remote, sys; print(*sys.modules)"
+    program = "import fyrehose_twisted.journal.remote.client, sys; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert not {name for name in ran.stdout.split() if name.split(".")[0] in ("twisted", "asyncio")}

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.journal.check import check
-from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalError, JournalInUse
-from fyrehose_twisted.journal.frames import HEADER, Place, records_frame
-from fyrehose_twisted.journal.index import encode
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.frames import HEADER, Place, records_frame
+from fyrehose_twisted.journal.format.index_file import encode
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.repair import repair
 from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.journal.upkeep.check import check
+from fyrehose_twisted.journal.upkeep.repair import repair
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"

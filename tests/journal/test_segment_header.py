@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.journal.segment_header import (
+from fyrehose_twisted.journal.format.segment_header import (
     MAX_HEADER,
     MAX_URI,
     BadHeader,

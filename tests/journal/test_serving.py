@@ -17,13 +17,13 @@ from twisted.internet.threads import deferToThread
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IJournal, IJournalReader
-from fyrehose_twisted.journal import wire
 from fyrehose_twisted.journal.block import Block
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.memory import MemoryJournal
-from fyrehose_twisted.journal.retention import Retention
-from fyrehose_twisted.journal.serving import JournalServerFactory, ServingLimits, journal_endpoint, pieces
+from fyrehose_twisted.journal.remote import wire
+from fyrehose_twisted.journal.remote.server import JournalServerFactory, ServingLimits, journal_endpoint, pieces
 from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM, EPOCH = "test://stream", 3

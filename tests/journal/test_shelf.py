@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.journal.frames import DENSE, Header, Kind
-from fyrehose_twisted.journal.shelf import Shelf
+from fyrehose_twisted.journal.format.frame_index import Shelf
+from fyrehose_twisted.journal.format.frames import DENSE, Header, Kind
 from fyrehose_twisted.ranges import RangeSet
 
 positions_of_frames = st.lists(st.sets(st.integers(0, 60), min_size=1, max_size=10).map(sorted), max_size=12)

@@ -18,15 +18,15 @@ from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IDirectory
 from fyrehose_twisted.journal import catalog as catalog_module
-from fyrehose_twisted.journal import group as group_module
-from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal import commit_group as group_module
+from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalBroken, JournalDamaged, JournalError, JournalFull, NotInJournal
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.reorder import reorder
-from fyrehose_twisted.journal.retention import Retention
-from fyrehose_twisted.journal.scan import Damage
 from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.journal.upkeep.compaction import reorder
+from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"

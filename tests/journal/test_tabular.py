@@ -12,15 +12,15 @@ import pyarrow
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal import arrow
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.arrow import batches
+from fyrehose_twisted.journal.arrow.schema import COLUMNS, RECORD, arrow_schema
 from fyrehose_twisted.journal.errors import JournalDamaged, NotInJournal
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
-from fyrehose_twisted.journal.schema import COLUMNS, RECORD, arrow_schema
-from fyrehose_twisted.journal.seal import seal
-from fyrehose_twisted.journal.segment import Segment
 from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.journal.upkeep.seal import seal
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://table"
@@ -116,15 +116,15 @@ def test_nobody_else_uses_the_reader_meanwhile(reader: JournalReader, monkeypatc
     original = Segment.read
 
     def spying(self: Segment, *what: Any) -> Any:
-        held.append(arrow._lock_of(reader).locked())
+        held.append(batches._lock_of(reader).locked())
         return original(self, *what)
 
     monkeypatch.setattr(Segment, "read", spying)
     tables = reader.to_arrow(), reader.to_arrow(epoch=1)
     assert [pairs(table) for table in tables] == [WHOLE, WHOLE[100:]]
     assert set(held) == {True}
-    assert arrow._lock_of(reader) is arrow._lock_of(reader)
-    assert not arrow._lock_of(reader).locked()
+    assert batches._lock_of(reader) is batches._lock_of(reader)
+    assert not batches._lock_of(reader).locked()
 
 
 def test_it_reads_as_it_is_asked(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalBroken, JournalError, JournalFull
+from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep import INTERVAL, REST, Upkeep
+from fyrehose_twisted.journal.upkeep.maintenance import INTERVAL, REST, Upkeep
+from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"
@@ -222,7 +222,7 @@ def test_a_rewrite_that_fails_is_tried_again_and_harms_nothing(
         raise why
 
     with monkeypatch.context() as patch, capturedLogs() as logged:
-        patch.setattr("fyrehose_twisted.journal.upkeep.reorder", failing)
+        patch.setattr("fyrehose_twisted.journal.upkeep.maintenance.reorder", failing)
         for _ in range(2):
             kept.look()
             kept.reactor.pool.work()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from twisted.python.usage import UsageError
 
-from fyrehose_twisted.journal.retention import parse_retention
 from fyrehose_twisted.journal.store import open_journal
+from fyrehose_twisted.journal.upkeep.retention import parse_retention
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
 from fyrehose_twisted.parcels.service import http as sites
 from fyrehose_twisted.parcels.service import tap

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal import layout
+from fyrehose_twisted.journal.format import layout
 from fyrehose_twisted.query import sources
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.watching import BadMetrics, Watched, parse_metrics, parse_watch

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fyrehose_twisted.journal.disk import LocalDirectory
-from fyrehose_twisted.journal.layout import make_directory
-from fyrehose_twisted.journal.remote import RemoteReader
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.layout import make_directory
+from fyrehose_twisted.journal.remote.client import RemoteReader
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark import origins

@@ -12,13 +12,14 @@ import pyarrow
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan, LessThanOrEqual
 
-from fyrehose_twisted.journal import arrow, gaps
-from fyrehose_twisted.journal.disk import LocalDirectory, LocalFile
+from fyrehose_twisted.journal.arrow import batches as arrow
+from fyrehose_twisted.journal.arrow import gaps
+from fyrehose_twisted.journal.arrow.schema import COLUMNS, RECORD
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
-from fyrehose_twisted.journal.retention import Retention
-from fyrehose_twisted.journal.schema import COLUMNS, RECORD
-from fyrehose_twisted.journal.seal import seal
+from fyrehose_twisted.journal.format.disk import LocalDirectory, LocalFile
 from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.journal.upkeep.retention import Retention
+from fyrehose_twisted.journal.upkeep.seal import seal
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark import origins, planning
 from fyrehose_twisted.spark.arrow import batches

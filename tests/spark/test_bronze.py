@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.journal.schema import COLUMNS, ddl
+from fyrehose_twisted.journal.arrow.schema import COLUMNS, ddl
 from fyrehose_twisted.spark.pipeline.bronze import Bronze
 from fyrehose_twisted.spark.pipeline.files import Files
 

@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.arrow.schema import RECORD
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalReplaced
-from fyrehose_twisted.journal.mark import read_mark
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.watermark import read_mark
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.journal.schema import RECORD
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.spark.offsets import UnknownJournal, key_of, resolved, taken_apart, written
 from fyrehose_twisted.spark.options import read_options

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal.arrow.parquet import export
+from fyrehose_twisted.journal.arrow.schema import RECORD
 from fyrehose_twisted.journal.errors import JournalError, NotInJournal
-from fyrehose_twisted.journal.parquet import export
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.journal.remote import RemoteJournal
-from fyrehose_twisted.journal.schema import RECORD
+from fyrehose_twisted.journal.remote.client import RemoteJournal
 from fyrehose_twisted.spark.options import At, microseconds, next_at, read_options, reader_options
 from fyrehose_twisted.spark.origins import Origin, address_of, origins_at
 from fyrehose_twisted.spark.planning import lanes

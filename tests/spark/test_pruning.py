@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from fyrehose_twisted.journal.disk import LocalDirectory
-from fyrehose_twisted.journal.schema import RECORD
-from fyrehose_twisted.journal.seal import seal
+from fyrehose_twisted.journal.arrow.schema import RECORD
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.upkeep.seal import seal
 from fyrehose_twisted.spark import query_journal, read_journal
 from fyrehose_twisted.spark.pruning import needed_columns
 

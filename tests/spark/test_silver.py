@@ -12,7 +12,7 @@ import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED, wrap
-from fyrehose_twisted.journal.schema import COLUMNS, ddl
+from fyrehose_twisted.journal.arrow.schema import COLUMNS, ddl
 from fyrehose_twisted.repeats import WINDOW, Repeats, Run
 from fyrehose_twisted.spark.pipeline import buckets
 from fyrehose_twisted.spark.pipeline.envelopes import unwrapped, with_repeats

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from fyrehose_twisted.journal.disk import LocalDirectory
-from fyrehose_twisted.journal.parquet import export
+from fyrehose_twisted.journal.arrow.parquet import export
+from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.journal.seal import seal
+from fyrehose_twisted.journal.upkeep.seal import seal
 from fyrehose_twisted.spark import read_journal, register
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from twisted.internet import reactor
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.journal.serving import JournalServerFactory
+from fyrehose_twisted.journal.remote.server import JournalServerFactory
 reader = open_reader(Path(sys.argv[1]))
 secret = sys.argv[2].encode() or None
 port = reactor.listenTCP(0, JournalServerFactory(lambda: {reader.stream: reader}, secret), interface="127.0.0.1")

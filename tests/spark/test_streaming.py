@@ -12,13 +12,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.arrow.schema import RECORD
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
-from fyrehose_twisted.journal.mark import read_mark
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.watermark import read_mark
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.retention import Retention
-from fyrehose_twisted.journal.schema import RECORD
 from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark import streaming
 from fyrehose_twisted.spark.options import read_options

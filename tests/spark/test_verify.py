@@ -12,12 +12,12 @@ import pytest_twisted
 from twisted.internet.threads import deferToThread
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError
+from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.journal.retention import Retention
-from fyrehose_twisted.journal.serving import JournalServerFactory
+from fyrehose_twisted.journal.remote.server import JournalServerFactory
 from fyrehose_twisted.journal.store import Journal, JournalConfig
+from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark import origins as origins_module
 from fyrehose_twisted.spark.options import read_options
@@ -195,7 +195,7 @@ class TestOneJournal:
 
     def test_a_segment_whose_frames_are_not_in_order(self, write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         path = write_journal([*range(100, 200), *range(1, 100)], group=50, begin=1)
-        monkeypatch.setattr("fyrehose_twisted.journal.segment.Segment.ordered", True)
+        monkeypatch.setattr("fyrehose_twisted.journal.format.segment.Segment.ordered", True)
         runs = found([origin("a", path)])
         assert told(runs) == [("segment", "a", 1, 99)]
         assert found([origin("a", path)], 20) == runs

@@ -11,8 +11,8 @@ import pyarrow.dataset
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
-from fyrehose_twisted.journal.disk import LocalDirectory
 from fyrehose_twisted.journal.errors import JournalDamaged
+from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.spark.session import session_options
 from fyrehose_twisted.spark.verify import command

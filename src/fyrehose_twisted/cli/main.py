@@ -14,7 +14,7 @@ from fyrehose_twisted.cli.doctor import command as doctor
 from fyrehose_twisted.cli.types import ArgumentParser, count, positive, seconds
 from fyrehose_twisted.freenet.cli import parser as freenet
 from fyrehose_twisted.hydra.cli import parser as hydra
-from fyrehose_twisted.journal import command as journal
+from fyrehose_twisted.journal.cli import parser as journal
 from fyrehose_twisted.parcels.cli import parser as parcels
 from fyrehose_twisted.sim import command as simulate
 from fyrehose_twisted.sim.command import complain

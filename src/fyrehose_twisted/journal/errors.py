@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fyrehose_twisted.errors import LocalError, OperationalError
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.journal.scan import Damage
+    from fyrehose_twisted.journal.format.scan import Damage
 
 
 class JournalError(OperationalError):

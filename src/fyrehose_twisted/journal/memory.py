@@ -10,13 +10,13 @@ import numpy as np
 from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IJournal
+from fyrehose_twisted.journal.arrow.tabular import Tabular
 from fyrehose_twisted.journal.block import Block
-from fyrehose_twisted.journal.contents import Bounds, Contents
+from fyrehose_twisted.journal.commit_group import Counters, Group
+from fyrehose_twisted.journal.coverage import Bounds, Contents
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.group import Counters, Group
-from fyrehose_twisted.journal.retention import Retention
-from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.journal.tabular import Tabular
+from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 RECORD_OVERHEAD = 200
@@ -33,7 +33,7 @@ class _Memory(Contents):
         self.records: dict[int, dict[int, tuple[int, bytes]]] = {}
 
     def get(self, epoch: int, position: int) -> Record | None:
-        """See :meth:`~fyrehose_twisted.journal.contents.Contents.get`."""
+        """See :meth:`~fyrehose_twisted.journal.coverage.Contents.get`."""
         found = self.records.get(epoch, {}).get(position)
         if found is None:
             return None

@@ -8,7 +8,7 @@ from contextlib import suppress
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.store import Journal
 
 _COUNTERS = {

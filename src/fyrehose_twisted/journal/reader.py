@@ -8,12 +8,17 @@ from pathlib import Path
 from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IDirectory, IJournalReader
+from fyrehose_twisted.journal.arrow.tabular import Tabular
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.catalog import Catalog, Stored
-from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalError, JournalReplaced
-from fyrehose_twisted.journal.loading import (
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.format.segment import Segment, Take
+from fyrehose_twisted.journal.format.segment_header import OPEN_SUFFIX, segment_name
+from fyrehose_twisted.journal.format.watermark import MARK_BYTES, MARK_NAME, Mark, read_mark
+from fyrehose_twisted.journal.segment_loader import (
     OTHER,
     UNKNOWN,
     Opened,
@@ -26,11 +31,6 @@ from fyrehose_twisted.journal.loading import (
     read_to,
     same_journal,
 )
-from fyrehose_twisted.journal.mark import MARK_BYTES, MARK_NAME, Mark, read_mark
-from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.journal.segment import Segment, Take
-from fyrehose_twisted.journal.segment_header import OPEN_SUFFIX, segment_name
-from fyrehose_twisted.journal.tabular import Tabular
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 

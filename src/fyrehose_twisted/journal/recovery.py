@@ -7,7 +7,19 @@ from dataclasses import dataclass, field
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.loading import (
+from fyrehose_twisted.journal.format.scan import Damage, Found
+from fyrehose_twisted.journal.format.segment import Segment
+from fyrehose_twisted.journal.format.segment_header import (
+    FULL_SUFFIX,
+    INDEX_SUFFIX,
+    MAGIC,
+    MAX_HEADER,
+    OPEN_SUFFIX,
+    SegmentHeader,
+    segment_name,
+)
+from fyrehose_twisted.journal.format.watermark import MARK_BYTES, MARK_NAME, Mark, read_mark
+from fyrehose_twisted.journal.segment_loader import (
     OTHER,
     Opened,
     cut_short,
@@ -19,18 +31,6 @@ from fyrehose_twisted.journal.loading import (
     open_segment,
     read_to,
     same_journal,
-)
-from fyrehose_twisted.journal.mark import MARK_BYTES, MARK_NAME, Mark, read_mark
-from fyrehose_twisted.journal.scan import Damage, Found
-from fyrehose_twisted.journal.segment import Segment
-from fyrehose_twisted.journal.segment_header import (
-    FULL_SUFFIX,
-    INDEX_SUFFIX,
-    MAGIC,
-    MAX_HEADER,
-    OPEN_SUFFIX,
-    SegmentHeader,
-    segment_name,
 )
 from fyrehose_twisted.wording import counted
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.marking import finished
+from fyrehose_twisted.journal.repeat_marking import finished
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.items import Item, items, rows_within
 from fyrehose_twisted.query.selection import Place, Selection

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.journal.block import Block
-from fyrehose_twisted.journal.marking import Marks
+from fyrehose_twisted.journal.repeat_marking import Marks
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.items import Item, items, rows_within
 from fyrehose_twisted.query.selection import MAX_POSITION, Place, Selection

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fyrehose_twisted.journal.block import Block
-from fyrehose_twisted.journal.marking import Marks
+from fyrehose_twisted.journal.repeat_marking import Marks
 from fyrehose_twisted.web.answers import dump
 from fyrehose_twisted.web.asking import parse
 

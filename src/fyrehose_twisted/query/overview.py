@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import Any
 
-from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.query.clusters import Cluster, clusters, judge_cluster
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.connected import ClientRates

@@ -13,13 +13,13 @@ from twisted.logger import Logger
 
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.journal.block import Block, merged
-from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalError, NotInJournal
-from fyrehose_twisted.journal.layout import journal_directories
-from fyrehose_twisted.journal.mark import read_mark
-from fyrehose_twisted.journal.marking import FindEnvelopes, Marker
+from fyrehose_twisted.journal.format.layout import journal_directories
+from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.format.watermark import read_mark
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
-from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.repeat_marking import FindEnvelopes, Marker
 from fyrehose_twisted.query.items import Bare
 from fyrehose_twisted.query.selection import Place
 

@@ -35,12 +35,12 @@ def read_journal(
     :param paths: directories of journals; for journals that are served, give none and ``journal="HOST:PORT,..."``.
     :param parquet: the directory to which ``fyrehose journal seal --parquet`` wrote these journals. What it has Spark
         reads by itself, which is faster, and the source only what came later.
-    :param columns: names of columns; by default those of :data:`~fyrehose_twisted.journal.schema.RECORD`.
+    :param columns: names of columns; by default those of :data:`~fyrehose_twisted.journal.arrow.schema.RECORD`.
     :param options: other options of the source.
     :raises ConfigurationError: if ``parquet`` is given with several journals of a stream, a start, or columns that
         files do not have. What else is wrong, Spark raises as it does for each source.
     """
-    from fyrehose_twisted.journal.schema import RECORD
+    from fyrehose_twisted.journal.arrow.schema import RECORD
     from fyrehose_twisted.spark.sealed import read_with_parquet
 
     register(spark)
@@ -62,7 +62,7 @@ def query_journal(
 
     :param paths: as for :func:`read_journal`; so are ``columns`` and ``options``.
     """
-    from fyrehose_twisted.journal.schema import RECORD
+    from fyrehose_twisted.journal.arrow.schema import RECORD
     from fyrehose_twisted.spark.pruning import with_needed
 
     def load(some: Iterable[str]) -> DataFrame:

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Mapping
 from typing import NamedTuple, TypeVar
 
 from fyrehose_twisted.interfaces import IJournalReader
-from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.gaps import GAP_ROWS
+from fyrehose_twisted.journal.arrow.gaps import GAP_ROWS
+from fyrehose_twisted.journal.coverage import Bounds
 
 Key = TypeVar("Key", bound=Hashable)
 SAMPLE = 64

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fyrehose_twisted.journal import arrow
-from fyrehose_twisted.journal.arrow import Span
+from fyrehose_twisted.journal.arrow import batches as arrow
+from fyrehose_twisted.journal.arrow.batches import Span
 from fyrehose_twisted.spark.origins import reader_up_to
 from fyrehose_twisted.spark.planning import Range
 
@@ -18,7 +18,7 @@ def batches_of(parts: Iterable[Range], columns: Sequence[str], *, fail_on_data_l
 
 
 def batches(part: Range, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:
-    """Yield the rows of a range: see :func:`fyrehose_twisted.journal.arrow.batches`.
+    """Yield the rows of a range: see :func:`fyrehose_twisted.journal.arrow.batches.batches`.
 
     :raises JournalError: also if the journal does not reach as far as the range.
     """

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.segment_header import tags_differ
+from fyrehose_twisted.journal.format.segment_header import tags_differ
 from fyrehose_twisted.spark.origins import Origin, address_of
 
 Offset = dict[str, Any]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.schema import RECORD, check_columns
+from fyrehose_twisted.journal.arrow.schema import RECORD, check_columns
 from fyrehose_twisted.process.secret import read_secret
 from fyrehose_twisted.spark.origins import Origin, of_stream, origins_at, origins_on, paths_of
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.errors import JournalError, JournalReplaced
-from fyrehose_twisted.journal.layout import journal_directories
+from fyrehose_twisted.journal.format.layout import journal_directories
+from fyrehose_twisted.journal.format.segment_header import tags_differ
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
-from fyrehose_twisted.journal.remote import RemoteJournal, RemoteReader
-from fyrehose_twisted.journal.segment_header import tags_differ
+from fyrehose_twisted.journal.remote.client import RemoteJournal, RemoteReader
 
 
 @dataclass(frozen=True, slots=True)

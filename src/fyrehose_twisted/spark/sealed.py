@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.journal.arrow.parquet import ExportedFile, final_files
+from fyrehose_twisted.journal.arrow.schema import RECORD, ddl
 from fyrehose_twisted.journal.errors import NotInJournal
-from fyrehose_twisted.journal.layout import directory_name
-from fyrehose_twisted.journal.parquet import ExportedFile, final_files
-from fyrehose_twisted.journal.schema import RECORD, ddl
+from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.spark.options import EARLIEST, At, read_options
 from fyrehose_twisted.spark.origins import Origin, reader_of
 

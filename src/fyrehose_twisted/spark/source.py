@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.schema import COLUMNS, ddl
+from fyrehose_twisted.journal.arrow.schema import COLUMNS, ddl
 from fyrehose_twisted.spark.options import ReadOptions, read_options
 from fyrehose_twisted.spark.origins import reader_of
 from fyrehose_twisted.spark.planning import Lane, Range, lanes, packed, ranges

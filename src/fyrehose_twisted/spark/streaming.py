@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.spark.admission import Backlog, admitted, bytes_of, place_after, rows_of
 from fyrehose_twisted.spark.offsets import (
     Checkpoint,

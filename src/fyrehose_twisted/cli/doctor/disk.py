@@ -115,7 +115,7 @@ def try_directory(path: Path) -> list[float]:
 
     :raises OSError: if something fails.
     """
-    from fyrehose_twisted.journal.disk import LocalDirectory
+    from fyrehose_twisted.journal.format.disk import LocalDirectory
 
     made = tempfile.mkdtemp(prefix=".fyrehose-doctor-", dir=path)
     try:

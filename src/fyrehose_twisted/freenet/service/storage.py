@@ -14,10 +14,10 @@ from fyrehose_twisted.freenet.events import Delivered, Missed, Renumbered
 from fyrehose_twisted.freenet.node.packet_window import HALF
 from fyrehose_twisted.freenet.wire.messages import NONE_SEEN
 from fyrehose_twisted.interfaces import IJournal
-from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.layout import directory_name
+from fyrehose_twisted.journal.coverage import Bounds
+from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.journal.store import Journal, JournalConfig, check_free, open_journal
-from fyrehose_twisted.journal.upkeep import Upkeep
+from fyrehose_twisted.journal.upkeep.maintenance import Upkeep
 from fyrehose_twisted.record import Record
 
 SYNC_INTERVAL = 1.0

@@ -14,7 +14,7 @@ from fyrehose_twisted.fyrehose.service import DatagramService, bind
 from fyrehose_twisted.fyrehose.service.metrics import ClientCollector
 from fyrehose_twisted.journal.metrics import JournalCollector
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.journal.upkeep import Upkeep
+from fyrehose_twisted.journal.upkeep.maintenance import Upkeep
 from fyrehose_twisted.net.listening import Entrance, Entrances
 from fyrehose_twisted.net.metrics import Info
 from fyrehose_twisted.net.metrics_port import MetricsPort

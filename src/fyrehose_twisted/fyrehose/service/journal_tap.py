@@ -20,12 +20,12 @@ from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
 from fyrehose_twisted.fyrehose.service.client_tap import parse_start
 from fyrehose_twisted.fyrehose.service.journal import JournalService
 from fyrehose_twisted.fyrehose.service.options import check_name, number
-from fyrehose_twisted.journal.disk import LOCK_NAME, LocalDirectory
 from fyrehose_twisted.journal.errors import JournalInUse
-from fyrehose_twisted.journal.layout import directory_name
-from fyrehose_twisted.journal.retention import Retention, parse_retention
-from fyrehose_twisted.journal.serving import JournalServerFactory, journal_endpoint
+from fyrehose_twisted.journal.format.disk import LOCK_NAME, LocalDirectory
+from fyrehose_twisted.journal.format.layout import directory_name
+from fyrehose_twisted.journal.remote.server import JournalServerFactory, journal_endpoint
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
+from fyrehose_twisted.journal.upkeep.retention import Retention, parse_retention
 from fyrehose_twisted.net.host_port import parse_host_port
 from fyrehose_twisted.net.listening import Entrance
 from fyrehose_twisted.process.options import ServiceOptions, integer, protocol_class

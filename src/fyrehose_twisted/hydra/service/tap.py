@@ -17,8 +17,8 @@ from fyrehose_twisted.hydra.service.options import read_password
 from fyrehose_twisted.hydra.service.service import DEFAULT_LISTEN, HydraService
 from fyrehose_twisted.hydra.service.storage import Keeping
 from fyrehose_twisted.hydra.transports.link_url import parse_link
-from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
+from fyrehose_twisted.journal.upkeep.retention import Retention, parse_retention
 from fyrehose_twisted.net.addresses import parse_place
 from fyrehose_twisted.process.options import (
     ServiceOptions,

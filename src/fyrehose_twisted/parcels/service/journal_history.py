@@ -9,8 +9,8 @@ import cbor2
 from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IEventHistory, IJournal
-from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.coverage import Bounds
+from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow, Stretch
 from fyrehose_twisted.parcels.wire.messages import Event
 from fyrehose_twisted.record import Record

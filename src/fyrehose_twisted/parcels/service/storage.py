@@ -9,7 +9,7 @@ from typing import Any
 from twisted.logger import Logger
 
 from fyrehose_twisted.journal.store import Journal, JournalConfig, check_free, open_journal
-from fyrehose_twisted.journal.upkeep import Upkeep
+from fyrehose_twisted.journal.upkeep.maintenance import Upkeep
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.persistent_state import Change
 from fyrehose_twisted.parcels.service.journal_history import EPOCH, JournalHistory, stream_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.journal.schema import COLUMNS, ddl
+from fyrehose_twisted.journal.arrow.schema import COLUMNS, ddl
 from fyrehose_twisted.spark.pipeline.files import Files
 from fyrehose_twisted.wording import counted
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
-from fyrehose_twisted.journal.schema import COLUMNS
+from fyrehose_twisted.journal.arrow.schema import COLUMNS
 from fyrehose_twisted.spark.options import reader_options
 from fyrehose_twisted.spark.origins import Origin
 from fyrehose_twisted.spark.pipeline.bronze import CHECKPOINT, Bronze

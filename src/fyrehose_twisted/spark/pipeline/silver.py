@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fyrehose_twisted.journal.schema import LOST, OK
+from fyrehose_twisted.journal.arrow.schema import LOST, OK
 from fyrehose_twisted.repeats import WINDOW
 from fyrehose_twisted.spark.pipeline.buckets import PARTITIONS, among_last, bucketed
 from fyrehose_twisted.spark.pipeline.envelopes import unwrapped, with_repeats

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.endings import why_it_ends
+from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalDamaged
-from fyrehose_twisted.journal.loading import LEFT_OUT
-from fyrehose_twisted.journal.remote import RemoteReader
+from fyrehose_twisted.journal.remote.client import RemoteReader
+from fyrehose_twisted.journal.segment_loader import LEFT_OUT
+from fyrehose_twisted.journal.upkeep.endings import why_it_ends
 from fyrehose_twisted.spark.origins import Origin
 from fyrehose_twisted.spark.verify.replica import planned_reader
 

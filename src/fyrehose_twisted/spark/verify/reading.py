@@ -11,8 +11,8 @@ import numpy as np
 from fyrehose_twisted.journal.block import Block, Numbers, joined, merged, runs_of
 from fyrehose_twisted.journal.catalog import Stored
 from fyrehose_twisted.journal.errors import NotInJournal
-from fyrehose_twisted.journal.loading import NOWHERE
-from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.segment_loader import NOWHERE
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.spark.verify.agreement import Rows, unlike
 from fyrehose_twisted.spark.verify.planning import Part, Share

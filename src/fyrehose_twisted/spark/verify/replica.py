@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.disk import LocalDirectory
+from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.format.disk import LocalDirectory
+from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.remote import RemoteReader
-from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.remote.client import RemoteReader
 from fyrehose_twisted.spark.origins import Origin, reader_of, reader_up_to
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, Fyreh
 from fyrehose_twisted.fyrehose.simulation.journal_hosts import Keeper
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.loading import GONE, NOWHERE, WITH_FILE
+from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.segment_loader import GONE, NOWHERE, WITH_FILE
 from fyrehose_twisted.sim.host import Host
 
 

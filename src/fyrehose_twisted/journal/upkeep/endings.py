@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fyrehose_twisted.interfaces import IJournalReader
-from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.loading import LEFT_OUT
+from fyrehose_twisted.journal.coverage import Bounds
+from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.format.segment_header import number_of
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.journal.segment_header import number_of
+from fyrehose_twisted.journal.segment_loader import LEFT_OUT
 
 
 def why_it_ends(reader: IJournalReader, epoch: int) -> Damage | None:

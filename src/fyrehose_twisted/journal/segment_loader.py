@@ -7,14 +7,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
-from fyrehose_twisted.journal.contents import Contents
+from fyrehose_twisted.journal.coverage import Contents
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.frames import HEADER
-from fyrehose_twisted.journal.index import read_index, write_index
-from fyrehose_twisted.journal.mark import MARK_NAME, Mark
-from fyrehose_twisted.journal.scan import Damage, Found, scan
-from fyrehose_twisted.journal.segment import Segment
-from fyrehose_twisted.journal.segment_header import (
+from fyrehose_twisted.journal.format.frames import HEADER
+from fyrehose_twisted.journal.format.index_file import read_index, write_index
+from fyrehose_twisted.journal.format.scan import Damage, Found, scan
+from fyrehose_twisted.journal.format.segment import Segment
+from fyrehose_twisted.journal.format.segment_header import (
     FULL_SUFFIX,
     MAX_HEADER,
     OPEN_SUFFIX,
@@ -25,6 +24,7 @@ from fyrehose_twisted.journal.segment_header import (
     number_of,
     segment_name,
 )
+from fyrehose_twisted.journal.format.watermark import MARK_NAME, Mark
 from fyrehose_twisted.ranges import RangeSet
 
 GONE = "they were durable, and the file ends before them"

@@ -14,17 +14,17 @@ import pyarrow
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IJournalReader
+from fyrehose_twisted.journal.arrow.columns import column, payloads, times
+from fyrehose_twisted.journal.arrow.gaps import is_long, long_gaps
+from fyrehose_twisted.journal.arrow.parquet import pieces
+from fyrehose_twisted.journal.arrow.schema import LOST, OK, arrow_schema, check_columns
 from fyrehose_twisted.journal.block import Block, Numbers, joined
-from fyrehose_twisted.journal.buffers import column, payloads, times
-from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.endings import lost_epoch, why_it_ends
+from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
-from fyrehose_twisted.journal.gaps import is_long, long_gaps
-from fyrehose_twisted.journal.parquet import pieces
+from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.format.segment import Take
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.journal.schema import LOST, OK, arrow_schema, check_columns
-from fyrehose_twisted.journal.segment import Take
+from fyrehose_twisted.journal.upkeep.endings import lost_epoch, why_it_ends
 
 BATCH_ROWS, BATCH_BYTES = 65_536, 16 * 2**20
 """Rows, and bytes of payload, after which a batch is given out. Batches of single frames cost several times as much."""
@@ -61,7 +61,7 @@ def to_arrow(
     *,
     fail_on_data_loss: bool,
 ) -> Any:
-    """Return what a journal has below its watermarks, as :meth:`~fyrehose_twisted.journal.tabular.Tabular.to_arrow`
+    """Return what a journal has below its watermarks, as :meth:`~fyrehose_twisted.journal.arrow.tabular.Tabular.to_arrow`
     has it."""
     names, (first, last) = check_columns(columns), ends
     epochs = reader.epochs() if epoch is None else [epoch]
@@ -103,7 +103,7 @@ def batches(part: Span, columns: Sequence[str], *, fail_on_data_loss: bool = Tru
     """Yield the rows of a range as record batches, in order, a row for each number.
 
     Numbers that are not there have ``status`` ``lost``; of a gap of more than
-    :data:`~fyrehose_twisted.journal.gaps.GAP_ROWS` only the first and the last are given. With the column ``segment``,
+    :data:`~fyrehose_twisted.journal.arrow.gaps.GAP_ROWS` only the first and the last are given. With the column ``segment``,
     rows are as they stand in files: where a number stands twice, so it does here, and rows that overlap are not in
     order. Without the column ``payload``, payloads are not read, so that damage in them is not noticed.
 
@@ -144,7 +144,7 @@ class _Piece(NamedTuple):
 class Batches:
     """Makes record batches of one journal's records.
 
-    :param columns: names of :data:`~fyrehose_twisted.journal.schema.COLUMNS`.
+    :param columns: names of :data:`~fyrehose_twisted.journal.arrow.schema.COLUMNS`.
     """
 
     def __init__(self, part: Span, columns: Sequence[str]) -> None:

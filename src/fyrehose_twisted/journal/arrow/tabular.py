@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from fyrehose_twisted.journal.arrow.schema import RECORD
 from fyrehose_twisted.journal.catalog import Stored
-from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.journal.schema import RECORD
-from fyrehose_twisted.journal.segment import Take
+from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.format.segment import Take
 
 
 class Tabular:
@@ -46,7 +46,7 @@ class Tabular:
         Rows are in order of epochs and numbers, one for each number; those that are not there have ``status`` ``lost``.
         Of a long gap, only the first and the last are given.
 
-        :param columns: names of :data:`~fyrehose_twisted.journal.schema.COLUMNS`. Without ``payload``, payloads are not
+        :param columns: names of :data:`~fyrehose_twisted.journal.arrow.schema.COLUMNS`. Without ``payload``, payloads are not
             read, and so not checked.
         :param epoch: only this one; ``None`` for all.
         :param first: the position to begin with, inclusive; ``None`` for the beginning.
@@ -58,10 +58,10 @@ class Tabular:
         :raises JournalDamaged: here or while reading, if something is damaged or gone.
         :raises NotInJournal: while reading, if something is not kept any more.
         """
-        from fyrehose_twisted.journal.parquet import load_pyarrow
+        from fyrehose_twisted.journal.arrow.parquet import load_pyarrow
 
         load_pyarrow()
-        from fyrehose_twisted.journal.arrow import to_arrow
+        from fyrehose_twisted.journal.arrow.batches import to_arrow
 
         reader: Any = self
         return to_arrow(reader, columns, epoch, (first, last), fail_on_data_loss=fail_on_data_loss)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from fyrehose_twisted.interfaces import IFile
-from fyrehose_twisted.journal.frames import HEADER, MAGIC, BadFrame, Header, Kind, check_body, read_header
+from fyrehose_twisted.journal.format.frames import HEADER, MAGIC, BadFrame, Header, Kind, check_body, read_header
 
 READ_AT_ONCE = 4 * 2**20
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from fyrehose_twisted.interfaces import IDirectory
 from fyrehose_twisted.journal.block import Block, merged
 from fyrehose_twisted.journal.catalog import Catalog
-from fyrehose_twisted.journal.frames import (
+from fyrehose_twisted.journal.format.frames import (
     FRAME_BYTES,
     HEADER,
     MAX_RECORDS,
@@ -18,8 +18,8 @@ from fyrehose_twisted.journal.frames import (
     lost_frame,
     start_frame,
 )
-from fyrehose_twisted.journal.segment import Segment
-from fyrehose_twisted.journal.segment_header import FULL_SUFFIX, encode, segment_name
+from fyrehose_twisted.journal.format.segment import Segment
+from fyrehose_twisted.journal.format.segment_header import FULL_SUFFIX, encode, segment_name
 
 FRAME_RECORDS = 4_096
 _LARGEST_SPAN = 2**32 - 1

@@ -19,7 +19,7 @@ from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.interfaces import IStreamDecoder
 from fyrehose_twisted.journal.block import Block
-from fyrehose_twisted.journal.frames import (
+from fyrehose_twisted.journal.format.frames import (
     DENSE,
     HEADER,
     LARGEST_PAYLOAD,
@@ -33,7 +33,7 @@ from fyrehose_twisted.journal.frames import (
     read_header,
     read_records,
 )
-from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.format.scan import Damage
 
 VERSION = 1
 NONCE_SIZE, MAC_SIZE = 16, 32
@@ -66,7 +66,7 @@ UNKNOWN_STREAM, NOT_IN_JOURNAL, DAMAGED, FAILED = "unknown-stream", "not-in-jour
 
 
 class EpochInfo(NamedTuple):
-    """How far an epoch goes; see :class:`~fyrehose_twisted.journal.contents.Bounds`."""
+    """How far an epoch goes; see :class:`~fyrehose_twisted.journal.coverage.Bounds`."""
 
     epoch: int
     first: int

@@ -16,12 +16,12 @@ import numpy as np
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.block import Block
-from fyrehose_twisted.journal.contents import Bounds
-from fyrehose_twisted.journal.disk import LOCK_NAME
+from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalDamaged
-from fyrehose_twisted.journal.marking import Marker, Marks, finished
+from fyrehose_twisted.journal.format.disk import LOCK_NAME
+from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.repeat_marking import Marker, Marks, finished
 
 Bare = Callable[[str, list[bytes]], list[bytes]]
 """Given the URI of a stream and payloads of it, returns them without what the protocol put before them."""

@@ -9,9 +9,9 @@ from operator import lt
 
 from fyrehose_twisted.errors import LocalError
 from fyrehose_twisted.journal.block import runs_of_integers
-from fyrehose_twisted.journal.contents import Contents
+from fyrehose_twisted.journal.coverage import Contents
 from fyrehose_twisted.journal.errors import JournalDamaged
-from fyrehose_twisted.journal.frames import LARGEST_PAYLOAD
+from fyrehose_twisted.journal.format.frames import LARGEST_PAYLOAD
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 

@@ -9,10 +9,10 @@ from contextlib import suppress
 import numpy as np
 
 from fyrehose_twisted.interfaces import IDirectory
-from fyrehose_twisted.journal.frames import Header, Kind
-from fyrehose_twisted.journal.segment import Segment
-from fyrehose_twisted.journal.segment_header import INDEX_SUFFIX, segment_name
-from fyrehose_twisted.journal.shelf import Shelf
+from fyrehose_twisted.journal.format.frame_index import Shelf
+from fyrehose_twisted.journal.format.frames import Header, Kind
+from fyrehose_twisted.journal.format.segment import Segment
+from fyrehose_twisted.journal.format.segment_header import INDEX_SUFFIX, segment_name
 from fyrehose_twisted.ranges import RangeSet
 
 MAGIC = b"\xf7FYRIDX\x01"

@@ -16,9 +16,9 @@ from fyrehose_twisted.sim.command import complain
 
 # What reads journals is imported when it is needed: this module is imported for `fyrehose --help` too.
 if TYPE_CHECKING:
-    from fyrehose_twisted.journal.marking import FindEnvelopes
+    from fyrehose_twisted.journal.cli.ls import Bare, Where
     from fyrehose_twisted.journal.reader import JournalReader
-    from fyrehose_twisted.journal.show import Bare, Where
+    from fyrehose_twisted.journal.repeat_marking import FindEnvelopes
 
 DESCRIPTION = "Look at journals, check and repair them, and write Parquet files."
 POLL_INTERVAL = 0.2
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _journals(options: argparse.Namespace) -> list[Path]:
     """Return the directories that are meant."""
-    from fyrehose_twisted.journal.layout import directory_name, journal_directories
+    from fyrehose_twisted.journal.format.layout import directory_name, journal_directories
 
     found: list[Path] = journal_directories(options.directory)
     if not found:
@@ -116,7 +116,7 @@ def _journals(options: argparse.Namespace) -> list[Path]:
 
 
 def _stream(path: Path) -> str:
-    from fyrehose_twisted.journal.layout import stream_of
+    from fyrehose_twisted.journal.format.layout import stream_of
 
     return stream_of(path.name) or "URI"
 
@@ -133,7 +133,7 @@ def _reading(options: argparse.Namespace, path: Path) -> Iterator[JournalReader]
 
 
 def _ls(options: argparse.Namespace, path: Path) -> int:
-    from fyrehose_twisted.journal.show import rows
+    from fyrehose_twisted.journal.cli.ls import rows
 
     with _reading(options, path) as reader:
         options.rows += rows(reader, path)
@@ -145,15 +145,15 @@ def _ls(options: argparse.Namespace, path: Path) -> int:
 def _print_rows(options: argparse.Namespace) -> None:
     import json
 
-    from fyrehose_twisted.journal.show import table
+    from fyrehose_twisted.journal.cli.ls import table
 
     for line in map(json.dumps, options.rows) if options.json else table(options.rows):
         print(line)
 
 
 def _cat(options: argparse.Namespace, path: Path) -> int:
-    from fyrehose_twisted.journal.marking import Marker
-    from fyrehose_twisted.journal.show import Cat
+    from fyrehose_twisted.journal.cli.ls import Cat
+    from fyrehose_twisted.journal.repeat_marking import Marker
 
     if options.follow and options.end is not None and options.end.is_time:
         options.parser.error("--follow goes on for ever, and does not go together with a time as --to")
@@ -209,9 +209,9 @@ def _wait_for_more(reader: JournalReader) -> None:
 
 
 def _check(options: argparse.Namespace, path: Path) -> int:
-    from fyrehose_twisted.journal.check import check
-    from fyrehose_twisted.journal.disk import LocalDirectory
-    from fyrehose_twisted.journal.show import is_written
+    from fyrehose_twisted.journal.cli.ls import is_written
+    from fyrehose_twisted.journal.format.disk import LocalDirectory
+    from fyrehose_twisted.journal.upkeep.check import check
 
     with _bar(path) as (say, progress):
         writing = is_written(path)
@@ -226,10 +226,10 @@ def _check(options: argparse.Namespace, path: Path) -> int:
 
 
 def _repair(options: argparse.Namespace, path: Path) -> int:
-    from fyrehose_twisted.journal.disk import LocalDirectory
-    from fyrehose_twisted.journal.layout import directory_name, journal_directories
+    from fyrehose_twisted.journal.format.disk import LocalDirectory
+    from fyrehose_twisted.journal.format.layout import directory_name, journal_directories
     from fyrehose_twisted.journal.reader import open_reader
-    from fyrehose_twisted.journal.repair import repair
+    from fyrehose_twisted.journal.upkeep.repair import repair
 
     stream = options.stream
     if stream is None and options.others:
@@ -260,10 +260,10 @@ def _repair(options: argparse.Namespace, path: Path) -> int:
 
 
 def _seal(options: argparse.Namespace, path: Path) -> int:
-    from fyrehose_twisted.journal.disk import LocalDirectory
+    from fyrehose_twisted.journal.arrow.parquet import export, load_pyarrow
     from fyrehose_twisted.journal.errors import JournalInUse
-    from fyrehose_twisted.journal.parquet import export, load_pyarrow
-    from fyrehose_twisted.journal.seal import seal
+    from fyrehose_twisted.journal.format.disk import LocalDirectory
+    from fyrehose_twisted.journal.upkeep.seal import seal
     from fyrehose_twisted.wording import counted
 
     if options.parquet is not None:
@@ -287,7 +287,7 @@ def _seal(options: argparse.Namespace, path: Path) -> int:
 @contextmanager
 def _bar(path: Path) -> Iterator[tuple[Callable[[str], None], Callable[[int], object]]]:
     """Show how many bytes of the segments were read, where somebody watches; yield how to print and to go on."""
-    from fyrehose_twisted.journal.segment_header import number_of
+    from fyrehose_twisted.journal.format.segment_header import number_of
     from fyrehose_twisted.process.progress import ProgressBar
 
     total = sum(entry.stat().st_size for entry in path.iterdir() if number_of(entry.name) is not None)
@@ -296,7 +296,7 @@ def _bar(path: Path) -> Iterator[tuple[Callable[[str], None], Callable[[int], ob
 
 
 def _where(text: str) -> Where:
-    from fyrehose_twisted.journal.show import Where
+    from fyrehose_twisted.journal.cli.ls import Where
 
     if text.isdecimal():
         return Where(int(text), False)

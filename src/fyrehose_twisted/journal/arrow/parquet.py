@@ -20,12 +20,12 @@ import numpy as np
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IJournalReader
+from fyrehose_twisted.journal.arrow.manifest import Manifest, SealedFile, read_manifest, write_manifest
 from fyrehose_twisted.journal.block import Block, Numbers
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalInUse
-from fyrehose_twisted.journal.layout import directory_name
-from fyrehose_twisted.journal.manifest import Manifest, SealedFile, read_manifest, write_manifest
+from fyrehose_twisted.journal.format.layout import directory_name
+from fyrehose_twisted.journal.format.segment_header import tags_differ
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.segment_header import tags_differ
 
 NUMBERS = 1_000_000
 """Rows of a file."""
@@ -275,7 +275,7 @@ class _Export:
             writer.close()
         count += rows
         if count != file.last - file.first + 1:
-            from fyrehose_twisted.journal.scan import Damage
+            from fyrehose_twisted.journal.format.scan import Damage
 
             reason = f"{count:,} of {file.last - file.first + 1:,} records are there"
             raise JournalDamaged(Damage(self._reader.stream, 0, 0, reason, file.epoch, file.first, file.last))

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from fyrehose_twisted.journal.block import Numbers, runs_of
-from fyrehose_twisted.journal.frames import DENSE, Header
+from fyrehose_twisted.journal.format.frames import DENSE, Header
 from fyrehose_twisted.ranges import RangeSet
 
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from fyrehose_twisted.journal.block import Block, runs_of
 from fyrehose_twisted.journal.catalog import Catalog
-from fyrehose_twisted.journal.contents import Bounds
+from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.findings import in_words, missing
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.journal.upkeep.check_report import in_words, missing
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.wording import counted
 

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from fyrehose_twisted.journal.catalog import Catalog
-from fyrehose_twisted.journal.mark import Mark
-from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.journal.segment import Segment
+from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.format.segment import Segment
+from fyrehose_twisted.journal.format.watermark import Mark
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.wording import counted
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.segment_header import MAX_URI, number_of
+from fyrehose_twisted.journal.format.segment_header import MAX_URI, number_of
 
 _STREAM = re.compile(r"([a-z][a-z0-9+.]*)://(.+)", re.DOTALL)
 _DIRECTORY = re.compile(r"([a-z][a-z0-9+.]*)-(.+)")

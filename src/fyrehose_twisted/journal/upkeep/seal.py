@@ -6,8 +6,8 @@ from contextlib import closing, suppress
 
 from fyrehose_twisted.interfaces import IDirectory
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError
-from fyrehose_twisted.journal.reorder import reorder, temporary_name
 from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.journal.upkeep.compaction import reorder, temporary_name
 
 
 def seal(directory: IDirectory, stream: str, wrap: int) -> int:

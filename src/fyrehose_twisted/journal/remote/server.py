@@ -21,12 +21,12 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError, RemoteError
 from fyrehose_twisted.interfaces import IJournalReader
-from fyrehose_twisted.journal import wire
 from fyrehose_twisted.journal.block import Block, merged
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
-from fyrehose_twisted.journal.frames import MAX_RECORDS
-from fyrehose_twisted.journal.reorder import FRAME_RECORDS
-from fyrehose_twisted.journal.scan import Damage
+from fyrehose_twisted.journal.format.frames import MAX_RECORDS
+from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.remote import wire
+from fyrehose_twisted.journal.upkeep.compaction import FRAME_RECORDS
 from fyrehose_twisted.net.host_port import loopback_endpoint
 from fyrehose_twisted.process.secret import check_secret
 from fyrehose_twisted.wording import counted
@@ -76,7 +76,7 @@ class ServingLimits:
 class ServingCounters:
     """What has happened since the start.
 
-    :ivar refused: refusals by name, see :mod:`~fyrehose_twisted.journal.wire`.
+    :ivar refused: refusals by name, see :mod:`~fyrehose_twisted.journal.remote.wire`.
     :ivar stalled: connections that were cut off because they took nothing of an answer.
     """
 

@@ -10,7 +10,8 @@ import numpy as np
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.block import Block, Numbers
 from fyrehose_twisted.journal.errors import JournalDamaged
-from fyrehose_twisted.journal.frames import (
+from fyrehose_twisted.journal.format.frame_index import Shelf
+from fyrehose_twisted.journal.format.frames import (
     DENSE,
     HEADER,
     BadFrame,
@@ -22,9 +23,8 @@ from fyrehose_twisted.journal.frames import (
     read_positions,
     read_records,
 )
-from fyrehose_twisted.journal.scan import Damage, Found, scan
-from fyrehose_twisted.journal.segment_header import OPEN_SUFFIX, SegmentHeader, segment_name
-from fyrehose_twisted.journal.shelf import Shelf
+from fyrehose_twisted.journal.format.scan import Damage, Found, scan
+from fyrehose_twisted.journal.format.segment_header import OPEN_SUFFIX, SegmentHeader, segment_name
 from fyrehose_twisted.ranges import RangeSet
 
 HEAD = 64
@@ -141,7 +141,7 @@ class Segment:
     def walk(
         self, file: IFile, start: int, end: int, progress: Callable[[int], object] | None = None
     ) -> Iterator[Found | Damage]:
-        """Yield its frames and what is damaged: see :func:`~fyrehose_twisted.journal.scan.scan`."""
+        """Yield its frames and what is damaged: see :func:`~fyrehose_twisted.journal.format.scan.scan`."""
         header = self.header
         return scan(file, self.name, number=header.number, tag=header.tag, start=start, end=end, progress=progress)
 

@@ -10,10 +10,19 @@ from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.block import Numbers, runs_of
 from fyrehose_twisted.journal.catalog import Catalog
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.findings import Checked, Finding, in_words, missing
-from fyrehose_twisted.journal.frames import DENSE, Header, Kind, read_records
-from fyrehose_twisted.journal.index import restore
-from fyrehose_twisted.journal.loading import (
+from fyrehose_twisted.journal.format.frames import DENSE, Header, Kind, read_records
+from fyrehose_twisted.journal.format.index_file import restore
+from fyrehose_twisted.journal.format.scan import Damage, Found
+from fyrehose_twisted.journal.format.segment import Segment
+from fyrehose_twisted.journal.format.segment_header import (
+    FULL_SUFFIX,
+    INDEX_SUFFIX,
+    MAX_HEADER,
+    OPEN_SUFFIX,
+    segment_name,
+)
+from fyrehose_twisted.journal.format.watermark import MARK_BYTES, MARK_NAME, Mark, read_mark
+from fyrehose_twisted.journal.segment_loader import (
     OTHER,
     Opened,
     cut_short,
@@ -25,10 +34,7 @@ from fyrehose_twisted.journal.loading import (
     open_segment,
     same_journal,
 )
-from fyrehose_twisted.journal.mark import MARK_BYTES, MARK_NAME, Mark, read_mark
-from fyrehose_twisted.journal.scan import Damage, Found
-from fyrehose_twisted.journal.segment import Segment
-from fyrehose_twisted.journal.segment_header import FULL_SUFFIX, INDEX_SUFFIX, MAX_HEADER, OPEN_SUFFIX, segment_name
+from fyrehose_twisted.journal.upkeep.check_report import Checked, Finding, in_words, missing
 from fyrehose_twisted.ranges import RangeSet
 
 

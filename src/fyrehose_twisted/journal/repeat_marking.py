@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.errors import NotInJournal
+from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.format.segment import Take
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.scan import Damage
-from fyrehose_twisted.journal.segment import Take
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.repeats import WINDOW, Envelopes, Repeats
 

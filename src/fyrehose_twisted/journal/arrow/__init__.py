@@ -1,0 +1,1 @@
+"""Journals as Arrow tables and Parquet files."""

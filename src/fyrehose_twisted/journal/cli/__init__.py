@@ -1,0 +1,1 @@
+"""The ``fyrehose journal`` command."""

@@ -1,0 +1,1 @@
+"""Files of a journal: segments, frames, indexes, and the directory that they are in."""

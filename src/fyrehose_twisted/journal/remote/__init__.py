@@ -1,0 +1,1 @@
+"""Journals of other machines, over TCP."""

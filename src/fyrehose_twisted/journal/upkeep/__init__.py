@@ -1,0 +1,1 @@
+"""Maintenance of journals: compaction, retention, verification, repair."""
