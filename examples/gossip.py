@@ -16,7 +16,7 @@ from zope.interface import implementer
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.interfaces import Drained, IDatagramNode
-from fyrehose_twisted.sim import mishaps
+from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.invariants import Invariant
 from fyrehose_twisted.sim.scenario import Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
@@ -109,7 +109,11 @@ class Rumours(Scenario):
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """Twenty things that go wrong."""
         names = [host.name for host in self.network.hosts.values()]
-        kinds = [(1.0, mishaps.cuts(names)), (2.0, mishaps.bad_links(names)), (1.0, mishaps.pauses(names))]
+        kinds = [
+            (1.0, fault_generators.cuts(names)),
+            (2.0, fault_generators.bad_links(names)),
+            (1.0, fault_generators.pauses(names)),
+        ]
         return FaultSchedule.draw(rng, 20, until=self.duration, kinds=kinds)
 
     def finish(self) -> None:

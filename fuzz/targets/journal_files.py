@@ -13,7 +13,7 @@ from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.sim.disk import Disk
+from fyrehose_twisted.sim.disk.disk import Disk
 
 STREAM = "fyrehose://127.0.0.1:2323"
 CONFIG = JournalConfig(segment_bytes=600)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fyrehose_twisted.sim.loading import load
-from fyrehose_twisted.sim.runner import run_seeds
+from fyrehose_twisted.sim.runs.runner import run_seeds
+from fyrehose_twisted.sim.runs.scenario_ref import load
 from fyrehose_twisted.sim.scenario import Scenario
 
 GOSSIP = Path(__file__).parents[2] / "examples" / "gossip.py"

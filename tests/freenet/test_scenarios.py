@@ -8,7 +8,7 @@ from suite.seeds import seeds
 
 from fyrehose_twisted.freenet.simulation.scenarios import SCENARIOS, Calm, Crowd, Storm
 from fyrehose_twisted.sim.pytest_plugin import Simulate
-from fyrehose_twisted.sim.runner import soak
+from fyrehose_twisted.sim.runs.runner import soak
 from fyrehose_twisted.sim.scenario import Outcome, Scenario
 
 pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]

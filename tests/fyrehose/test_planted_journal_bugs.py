@@ -23,10 +23,10 @@ from fyrehose_twisted.journal.coverage import Contents
 from fyrehose_twisted.journal.format import scan, segment
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.sim import mishaps
-from fyrehose_twisted.sim.crash import Crash
-from fyrehose_twisted.sim.disk_faults import BadSyncs
-from fyrehose_twisted.sim.open_file import OpenFile
+from fyrehose_twisted.sim import fault_generators
+from fyrehose_twisted.sim.crash_mode import Crash
+from fyrehose_twisted.sim.disk.disk_faults import BadSyncs
+from fyrehose_twisted.sim.disk.open_file import OpenFile
 
 
 class FailingSyncs(Journals):
@@ -34,11 +34,11 @@ class FailingSyncs(Journals):
 
     fault_counts: ClassVar[tuple[int, int]] = (150, 150)
 
-    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
         journals = ["journal-1", "journal-2"]
         return (
-            (1.0, mishaps.disks(journals, kinds=(BadSyncs,))),
-            (1.0, mishaps.crashes(journals, kinds=(Crash.POWER,))),
+            (1.0, fault_generators.disks(journals, kinds=(BadSyncs,))),
+            (1.0, fault_generators.crashes(journals, kinds=(Crash.POWER,))),
         )
 
 

@@ -16,8 +16,8 @@ from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.simulation.scenarios import Limits
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Keepalive, Push
 from fyrehose_twisted.fyrehose.wire.token import AddressList
-from fyrehose_twisted.sim import mishaps
-from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim import fault_generators
+from fyrehose_twisted.sim.crash_mode import Crash
 
 ONE, TWO, THREE = (("10.0.0.1", 1), ("10.0.0.2", 1), ("10.1.0.3", 1))
 
@@ -113,11 +113,11 @@ class Reloads(Limits):
             self.network.call_in(second, partial(self._reload, config))
         self.network.call_in(self.duration - 10, partial(self._reload, replace(usual, max_clients=1_000)))
 
-    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
         return (
-            (1.0, mishaps.crashes(self._clients, longest=10.0)),
-            (0.5, mishaps.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
-            (3.0, mishaps.bad_links(self._names, hub="backbone")),
+            (1.0, fault_generators.crashes(self._clients, longest=10.0)),
+            (0.5, fault_generators.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
+            (3.0, fault_generators.bad_links(self._names, hub="backbone")),
         )
 
     def _reload(self, config: BackboneConfig) -> None:

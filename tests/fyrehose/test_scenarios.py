@@ -24,7 +24,7 @@ from fyrehose_twisted.fyrehose.simulation.scenarios import SCENARIOS, Garbage, R
 from fyrehose_twisted.fyrehose.simulation.workload import EVERYBODY, FyrehoseScenario, Role
 from fyrehose_twisted.sim.invariants import InvariantViolated
 from fyrehose_twisted.sim.pytest_plugin import Simulate
-from fyrehose_twisted.sim.runner import soak
+from fyrehose_twisted.sim.runs.runner import soak
 from fyrehose_twisted.sim.scenario import Outcome, Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
 

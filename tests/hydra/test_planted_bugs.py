@@ -62,7 +62,7 @@ from fyrehose_twisted.hydra.simulation.scenarios import (
 )
 from fyrehose_twisted.hydra.wire.messages import Drop, Nominate, Send
 from fyrehose_twisted.lru_set import Seen
-from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.crash_mode import Crash
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network

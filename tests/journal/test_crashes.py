@@ -15,7 +15,7 @@ from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.sim.disk import Disk, PowerCut
+from fyrehose_twisted.sim.disk.disk import Disk, PowerCut
 
 pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 

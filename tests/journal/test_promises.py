@@ -24,7 +24,7 @@ from fyrehose_twisted.journal.upkeep.check_report import missing
 from fyrehose_twisted.journal.upkeep.repair import repair
 from fyrehose_twisted.journal.upkeep.seal import seal
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.sim.disk import Disk
+from fyrehose_twisted.sim.disk.disk import Disk
 
 STREAM = "fyrehose://promises"
 LOG = "0000000001.log"

@@ -9,7 +9,7 @@ from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.journal.upkeep.disk_reserve import RESERVE_NAME
 from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.sim.disk import Disk
+from fyrehose_twisted.sim.disk.disk import Disk
 
 STREAM = "fyrehose://full"
 

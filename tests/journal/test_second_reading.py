@@ -17,7 +17,7 @@ from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.journal.upkeep.compaction import reorder
 from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.sim.disk import Disk
+from fyrehose_twisted.sim.disk.disk import Disk
 
 STREAM = "fyrehose://second"
 

@@ -6,7 +6,7 @@ import pytest
 
 from fyrehose_twisted.parcels.simulation.scenarios import SCENARIOS, Amnesia, Behind, Storm, Strangers
 from fyrehose_twisted.sim.pytest_plugin import Simulate
-from fyrehose_twisted.sim.runner import soak
+from fyrehose_twisted.sim.runs.runner import soak
 from fyrehose_twisted.sim.scenario import Outcome, Scenario
 
 pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]

@@ -12,7 +12,7 @@ from zope.interface import implementer
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.interfaces import Drained, IDatagramNode
-from fyrehose_twisted.sim.crash import Boot
+from fyrehose_twisted.sim.crash_mode import Boot
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.cli.main import BACKBONE, main
-from fyrehose_twisted.sim import runner, single
+from fyrehose_twisted.sim.runs import runner
 
 FYREHOSE = str(Path(sys.executable).parent / "fyrehose")
 
@@ -27,7 +27,7 @@ from fyrehose_twisted.effects import Send
 from fyrehose_twisted.interfaces import Drained
 from fyrehose_twisted.sim.faults import Cut, Standing
 from fyrehose_twisted.sim.schedule import FaultSchedule
-from fyrehose_twisted.sim.crash import Boot
+from fyrehose_twisted.sim.crash_mode import Boot
 from fyrehose_twisted.sim.invariants import Invariant
 from fyrehose_twisted.sim.scenario import Scenario
 
@@ -447,7 +447,7 @@ class TestList:
         self, simulate: Simulate, toys: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from fyrehose_twisted.cli import main as cli
-        from fyrehose_twisted.sim.loading import load
+        from fyrehose_twisted.sim.runs.scenario_ref import load
 
         chosen = [load(f"toys:{name}") for name in ("Ticker", "Raising", "Interrupted")]
         monkeypatch.setattr(cli, "_scenarios", lambda: chosen)
@@ -597,8 +597,8 @@ def test_the_default_backbone_is_that_of_the_service() -> None:
 
 
 def test_large_numbers_are_put_so_that_they_can_be_read() -> None:
-    from fyrehose_twisted.sim.runner import Summary
-    from fyrehose_twisted.sim.wording import of_many
+    from fyrehose_twisted.sim.runs.runner import Summary
+    from fyrehose_twisted.sim.runs.summary_text import of_many
 
     summary = Summary("toy.long", 1_000, 612_000.0, 131.0, 1_204_000, 27_001)
     assert of_many(summary, 2) == (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
-from fyrehose_twisted.sim.disk import Disk, PowerCut
-from fyrehose_twisted.sim.page_cache import SECTOR
+from fyrehose_twisted.sim.disk.disk import Disk, PowerCut
+from fyrehose_twisted.sim.disk.page_cache import SECTOR
 
 SEEDS = range(200)
 """So many that each thing which may be drawn is drawn."""

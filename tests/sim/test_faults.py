@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.sim.crash import Boot, Crash
+from fyrehose_twisted.sim.crash_mode import Boot, Crash
+from fyrehose_twisted.sim.fault_generators import clocks
 from fyrehose_twisted.sim.faults import Changed, ClockSet, Cut, Fault, Standing, Stopped, readable
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.mishaps import clocks
 from fyrehose_twisted.sim.network import NAME, Network
 from fyrehose_twisted.sim.schedule import SHORTEST, FaultSchedule, shrink
 from fyrehose_twisted.sim.wallclock import RATES

@@ -16,8 +16,8 @@ from fyrehose_twisted.effects import Send
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.interfaces import Drained
 from fyrehose_twisted.sim import host as module
-from fyrehose_twisted.sim.crash import Boot, Crash
-from fyrehose_twisted.sim.disk import Disk, PowerCut
+from fyrehose_twisted.sim.crash_mode import Boot, Crash
+from fyrehose_twisted.sim.disk.disk import Disk, PowerCut
 from fyrehose_twisted.sim.host import CLOCK_GRAIN, IDLE_TICKS, RESTART_AFTER, Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Observer

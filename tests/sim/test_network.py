@@ -14,8 +14,8 @@ from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import Drained, IDatagramNode
-from fyrehose_twisted.sim import mishaps
-from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim import fault_generators
+from fyrehose_twisted.sim.crash_mode import Crash
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.schedule import FaultSchedule
@@ -330,11 +330,11 @@ def chat(seed: int, link: Link, faults: int, **options: Any) -> tuple[Network, l
 
         network.add(name, address, start).start()
     kinds: list[tuple[float, Callable[[Random, float], Any]]] = [
-        (2.0, mishaps.crashes(names, kinds=tuple(Crash), between=0.5)),
-        (1.0, mishaps.pauses(names, longest=2.0)),
-        (1.0, mishaps.clocks(names, by=1.0)),
-        (1.0, mishaps.cuts(names, longest=2.0)),
-        (2.0, mishaps.bad_links(names, longest=5.0, garbling=True)),
+        (2.0, fault_generators.crashes(names, kinds=tuple(Crash), between=0.5)),
+        (1.0, fault_generators.pauses(names, longest=2.0)),
+        (1.0, fault_generators.clocks(names, by=1.0)),
+        (1.0, fault_generators.cuts(names, longest=2.0)),
+        (2.0, fault_generators.bad_links(names, longest=5.0, garbling=True)),
     ]
     FaultSchedule.draw(rng, faults, until=4.0, kinds=kinds).arrange(network)
     # Who crashed late starts again within five seconds, and has to be stopped again.

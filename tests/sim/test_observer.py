@@ -7,7 +7,7 @@ import pytest
 
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.crash_mode import Crash
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Observer, Observers, Packet

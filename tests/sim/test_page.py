@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.sim.page import write_page
+from fyrehose_twisted.sim.runs.html_report import write_page
 
 Browser = Callable[..., list[str]]
 Entry = dict[str, Any]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fyrehose_twisted.cli.main import main
-from fyrehose_twisted.sim import runner
 from fyrehose_twisted.sim.pytest_plugin import Simulate
+from fyrehose_twisted.sim.runs import runner
 from fyrehose_twisted.sim.scenario import Scenario
 
 pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]

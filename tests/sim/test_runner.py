@@ -21,13 +21,22 @@ from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import Drained, IDatagramNode
-from fyrehose_twisted.sim import runner
-from fyrehose_twisted.sim.crash import Boot
+from fyrehose_twisted.sim.crash_mode import Boot
 from fyrehose_twisted.sim.faults import Cut
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant, InvariantViolated
-from fyrehose_twisted.sim.loading import Where, load
-from fyrehose_twisted.sim.runner import ProcessDied, Summary, replay, run_each, run_seed, run_seeds, soak, usable_cores
+from fyrehose_twisted.sim.runs import runner
+from fyrehose_twisted.sim.runs.runner import (
+    ProcessDied,
+    Summary,
+    replay,
+    run_each,
+    run_seed,
+    run_seeds,
+    soak,
+    usable_cores,
+)
+from fyrehose_twisted.sim.runs.scenario_ref import Where, load
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES, Outcome, Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
@@ -326,9 +335,7 @@ class TestProcesses:
         os.close(process)
 
     def test_they_end_with_their_parent(self, pipe: Path) -> None:
-        program = (
-            f"from fyrehose_twisted.sim.runner import run_seeds; run_seeds({str(HERE) + ':Endless'!r}, [2], jobs=1)"
-        )
+        program = f"from fyrehose_twisted.sim.runs.runner import run_seeds; run_seeds({str(HERE) + ':Endless'!r}, [2], jobs=1)"
         with subprocess.Popen([sys.executable, "-c", program]) as parent:
             try:
                 process = os.pidfd_open(said_in(pipe))
@@ -340,7 +347,7 @@ class TestProcesses:
 
 SCRIPT = """
 import sys
-from fyrehose_twisted.sim.runner import run_seeds
+from fyrehose_twisted.sim.runs.runner import run_seeds
 {define}
 print("began", __name__)
 print(run_seeds({scenario}, range(4), jobs=2).count)

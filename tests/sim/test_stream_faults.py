@@ -10,12 +10,12 @@ from zope.interface import implementer
 from fyrehose_twisted.effects import Address, Dial, Peer, Write
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import Drained, ILinkNode
+from fyrehose_twisted.sim.fault_generators import half_opens, refusals, resets, slow_readers
 from fyrehose_twisted.sim.faults import Cut, Fault
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.mishaps import half_opens, refusals, resets, slow_readers
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.schedule import FaultSchedule, shrink
-from fyrehose_twisted.sim.stream_faults import HalfOpen, Refuse, Reset, SlowReader
+from fyrehose_twisted.sim.tcp.stream_faults import HalfOpen, Refuse, Reset, SlowReader
 
 
 @implementer(ILinkNode)

@@ -16,8 +16,8 @@ from fyrehose_twisted.freenet.cli import parser as freenet
 from fyrehose_twisted.hydra.cli import parser as hydra
 from fyrehose_twisted.journal.cli import parser as journal
 from fyrehose_twisted.parcels.cli import parser as parcels
-from fyrehose_twisted.sim import command as simulate
-from fyrehose_twisted.sim.command import complain
+from fyrehose_twisted.sim.runs import cli as simulate
+from fyrehose_twisted.sim.runs.cli import complain
 
 # Each command imports what it needs when it is run: Twisted and its reactor take a second, and --help waits for them.
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.crash_mode import Crash
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.wallclock import RATES
 

@@ -9,15 +9,15 @@ from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.interfaces import INode
-from fyrehose_twisted.sim.crash import Boot, Crash
-from fyrehose_twisted.sim.disk import Disk, PowerCut
+from fyrehose_twisted.sim.crash_mode import Boot, Crash
+from fyrehose_twisted.sim.disk.disk import Disk, PowerCut
 from fyrehose_twisted.sim.wallclock import WallClock
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.sim.connection import End
+    from fyrehose_twisted.sim.datagram_path import Path
     from fyrehose_twisted.sim.network import Network
     from fyrehose_twisted.sim.observer import Packet
-    from fyrehose_twisted.sim.path import Path
+    from fyrehose_twisted.sim.tcp.connection import End
 
 CLOCK_GRAIN = 1e-3
 """The driver's, which cannot be imported without Twisted."""
@@ -241,7 +241,7 @@ class Host:
         """Lose power in the middle of what the disk does, if it does that much in the next ``lasts`` seconds, and start
         again ``lasts`` seconds later.
 
-        :param cost: what can still be done, as :attr:`Disk.fuse <fyrehose_twisted.sim.disk.Disk>` counts it.
+        :param cost: what can still be done, as :attr:`Disk.fuse <fyrehose_twisted.sim.disk.disk.Disk>` counts it.
         :raises ValueError: if the host has no disk.
         """
         disk = self.disk

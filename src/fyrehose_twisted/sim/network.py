@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.interfaces import INode
-from fyrehose_twisted.sim.crash import Boot
+from fyrehose_twisted.sim.crash_mode import Boot
+from fyrehose_twisted.sim.datagram_path import Path
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Observer, Observers, Packet
-from fyrehose_twisted.sim.path import Path
 from fyrehose_twisted.sim.scheduler import Scheduler
-from fyrehose_twisted.sim.streams import Streams
+from fyrehose_twisted.sim.tcp.streams import Streams
 
 START = 1_767_225_600.0
 """2026-01-01, so that times are as large, and as coarse, as those of production."""
@@ -50,7 +50,7 @@ class Network:
         a busy socket is read. 0: only what arrives at exactly the same time.
     :param split: probability with which what is handed over together is cut into two batches between any two datagrams.
         Unless it is 0, bytes of streams are cut where they are read too, as often as
-        :mod:`~fyrehose_twisted.sim.segments` says.
+        :mod:`~fyrehose_twisted.sim.tcp.segments` says.
     :param split_seed: where these are cut is drawn from this; nothing else is, so the outcome may not depend on it.
         What is cut before it travels on a stream is drawn from ``seed``.
     :raises ValueError: if ``moment`` or ``split`` is out of range.
@@ -60,7 +60,7 @@ class Network:
         those ``sent``, ``arrived`` and ``dropped`` as well; ``connections`` that opened, and ``stream_buffered``, the
         most bytes that ever waited at one end of one.
     :ivar version: grows whenever a link changes.
-    :ivar streams: stream connections; see :class:`~fyrehose_twisted.sim.streams.Streams`.
+    :ivar streams: stream connections; see :class:`~fyrehose_twisted.sim.tcp.streams.Streams`.
     :ivar acting: whose node is being called, or was when something raised.
     """
 

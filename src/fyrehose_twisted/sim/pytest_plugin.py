@@ -14,8 +14,8 @@ from typing import Protocol
 
 import pytest
 
-from fyrehose_twisted.sim import runner
-from fyrehose_twisted.sim.loading import LOCAL
+from fyrehose_twisted.sim.runs import runner
+from fyrehose_twisted.sim.runs.scenario_ref import LOCAL
 from fyrehose_twisted.sim.scenario import Outcome, Scenario
 
 SEED_VARIABLE = "SIMULATE_SEED"

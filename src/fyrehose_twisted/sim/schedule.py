@@ -9,7 +9,6 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.sim import disk_faults, stream_faults  # noqa: F401 (so that their lines can be read too)
 from fyrehose_twisted.sim.faults import Fault, read
 
 if TYPE_CHECKING:

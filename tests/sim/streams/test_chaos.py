@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
-from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.crash_mode import Crash
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Observer, Packet
-from fyrehose_twisted.sim.segments import StreamLimits
-from fyrehose_twisted.sim.trace import Trace
+from fyrehose_twisted.sim.runs.trace import Trace
+from fyrehose_twisted.sim.tcp.segments import StreamLimits
 
 NOWHERE: Address = ("192.0.2.1", 1)
 

@@ -11,8 +11,8 @@ from fyrehose_twisted.effects import Address, Peer, Write
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Packet
-from fyrehose_twisted.sim.route import Dice
-from fyrehose_twisted.sim.segments import cut_to_read, cut_to_travel
+from fyrehose_twisted.sim.tcp.route import Dice
+from fyrehose_twisted.sim.tcp.segments import cut_to_read, cut_to_travel
 
 NOWHERE: Address = ("192.0.2.1", 1)
 

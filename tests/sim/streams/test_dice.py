@@ -5,7 +5,7 @@ from typing import Any
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.route import Dice
+from fyrehose_twisted.sim.tcp.route import Dice
 
 NOWHERE: Address = ("192.0.2.1", 1)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.effects import Address, Write
-from fyrehose_twisted.sim.segments import StreamLimits
+from fyrehose_twisted.sim.tcp.segments import StreamLimits
 
 NOWHERE: Address = ("192.0.2.1", 1)
 

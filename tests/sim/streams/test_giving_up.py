@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.effects import Address, HangUp, Write
-from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.crash_mode import Crash
 
 NOWHERE: Address = ("192.0.2.1", 1)
 

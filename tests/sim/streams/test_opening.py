@@ -7,7 +7,7 @@ from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
 from fyrehose_twisted.interfaces import Drained, ILinkNode, IStreamCodec, IStreamDecoder
-from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim.crash_mode import Crash
 from fyrehose_twisted.sim.link import Link
 
 NOWHERE: Address = ("192.0.2.1", 1)

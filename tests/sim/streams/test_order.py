@@ -7,7 +7,7 @@ import pytest
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.segments import StreamLimits
+from fyrehose_twisted.sim.tcp.segments import StreamLimits
 
 NOWHERE: Address = ("192.0.2.1", 1)
 

@@ -44,7 +44,7 @@ from fyrehose_twisted.freenet.wire.messages import (
     Unsubscribe,
 )
 from fyrehose_twisted.interfaces import Drained, ILinkNode
-from fyrehose_twisted.sim.crash import Boot
+from fyrehose_twisted.sim.crash_mode import Boot
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.observer import Observer

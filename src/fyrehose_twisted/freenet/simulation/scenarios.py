@@ -28,8 +28,8 @@ from fyrehose_twisted.freenet.simulation.invariants import (
 )
 from fyrehose_twisted.freenet.simulation.participants import Cast
 from fyrehose_twisted.freenet.wire.codec import FreenetCodec
-from fyrehose_twisted.sim import mishaps
-from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim import fault_generators
+from fyrehose_twisted.sim.crash_mode import Crash
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
@@ -258,14 +258,14 @@ class Storm(TreeScenario):
             rng.randrange(10, 80),
             until=self.duration,
             kinds=[
-                (4.0, mishaps.crashes(names, kinds=(Crash.KILLED, Crash.POWER), longest=30.0, between=0.2)),
-                (2.0, mishaps.pauses(names, longest=60.0)),
-                (3.0, mishaps.cuts(names, longest=90.0)),
-                (1.0, mishaps.bad_links(names)),
-                (3.0, mishaps.resets(names)),
-                (1.0, mishaps.half_opens(names)),
-                (0.5, mishaps.refusals(names)),
-                (0.5, mishaps.slow_readers(names)),
+                (4.0, fault_generators.crashes(names, kinds=(Crash.KILLED, Crash.POWER), longest=30.0, between=0.2)),
+                (2.0, fault_generators.pauses(names, longest=60.0)),
+                (3.0, fault_generators.cuts(names, longest=90.0)),
+                (1.0, fault_generators.bad_links(names)),
+                (3.0, fault_generators.resets(names)),
+                (1.0, fault_generators.half_opens(names)),
+                (0.5, fault_generators.refusals(names)),
+                (0.5, fault_generators.slow_readers(names)),
             ],
         )
 
@@ -282,9 +282,9 @@ class Deaths(TreeScenario):
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         names = [host.name for host in self.cast.hosts]
         kinds = [
-            (3.0, mishaps.crashes(names, kinds=(Crash.KILLED,), longest=3.0)),
-            (1.0, mishaps.crashes(names, kinds=(Crash.KILLED,), longest=40.0)),
-            (2.0, mishaps.resets(names)),
+            (3.0, fault_generators.crashes(names, kinds=(Crash.KILLED,), longest=3.0)),
+            (1.0, fault_generators.crashes(names, kinds=(Crash.KILLED,), longest=40.0)),
+            (2.0, fault_generators.resets(names)),
         ]
         return FaultSchedule.draw(rng, rng.randrange(40, 160), until=self.duration, kinds=kinds)
 
@@ -299,7 +299,7 @@ class Islands(TreeScenario):
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         names = [host.name for host in self.cast.hosts]
         return FaultSchedule.draw(
-            rng, rng.randrange(2, 8), until=self.duration, kinds=[(1.0, mishaps.cuts(names, longest=200.0))]
+            rng, rng.randrange(2, 8), until=self.duration, kinds=[(1.0, fault_generators.cuts(names, longest=200.0))]
         )
 
 
@@ -328,7 +328,10 @@ class Swaps(TreeScenario):
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         names = [host.name for host in self.cast.hosts]
-        kinds = [(1.0, mishaps.crashes(names, kinds=(Crash.KILLED,), longest=10.0)), (1.0, mishaps.resets(names))]
+        kinds = [
+            (1.0, fault_generators.crashes(names, kinds=(Crash.KILLED,), longest=10.0)),
+            (1.0, fault_generators.resets(names)),
+        ]
         return FaultSchedule.draw(rng, rng.randrange(0, 15), until=self.duration, kinds=kinds)
 
 
@@ -357,7 +360,10 @@ class Strangers(TreeScenario):
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         names = [host.name for host in self.cast.hosts]
-        kinds = [(1.0, mishaps.crashes(names, kinds=(Crash.KILLED,), longest=10.0)), (1.0, mishaps.resets(names))]
+        kinds = [
+            (1.0, fault_generators.crashes(names, kinds=(Crash.KILLED,), longest=10.0)),
+            (1.0, fault_generators.resets(names)),
+        ]
         return FaultSchedule.draw(rng, rng.randrange(0, 8), until=self.duration, kinds=kinds)
 
 

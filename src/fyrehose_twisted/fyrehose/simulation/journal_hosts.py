@@ -12,8 +12,8 @@ from fyrehose_twisted.fyrehose.node.client.journal_client import JournalClient
 from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, Application, Participant
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.sim.crash import Boot, Crash
-from fyrehose_twisted.sim.disk import Disk
+from fyrehose_twisted.sim.crash_mode import Boot, Crash
+from fyrehose_twisted.sim.disk.disk import Disk
 from fyrehose_twisted.sim.network import Network
 
 STREAM = "fyrehose://simulated"

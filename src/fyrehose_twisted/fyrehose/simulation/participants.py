@@ -20,7 +20,7 @@ from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Publishe
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Lost
 from fyrehose_twisted.fyrehose.wire.envelope import Envelope, unwrap, wrap
 from fyrehose_twisted.ranges import RangeSet
-from fyrehose_twisted.sim.crash import Boot, Crash
+from fyrehose_twisted.sim.crash_mode import Boot, Crash
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.network import Network
 

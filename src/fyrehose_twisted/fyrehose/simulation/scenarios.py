@@ -23,8 +23,8 @@ from fyrehose_twisted.fyrehose.simulation.journal_hosts import Keeper
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE
 from fyrehose_twisted.fyrehose.simulation.transient_clients import Guest
 from fyrehose_twisted.fyrehose.simulation.workload import SILENCE, FyrehoseScenario, Role
-from fyrehose_twisted.sim import mishaps
-from fyrehose_twisted.sim.crash import Boot, Crash
+from fyrehose_twisted.sim import fault_generators
+from fyrehose_twisted.sim.crash_mode import Boot, Crash
 from fyrehose_twisted.sim.link import Link
 
 
@@ -33,16 +33,16 @@ class Storm(FyrehoseScenario):
 
     name: ClassVar[str] = "fyrehose.storm"
 
-    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
         """See :class:`FyrehoseScenario`."""
         return (
-            (3.0, mishaps.crashes(self._clients)),
-            (1.0, mishaps.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
-            (3.0, mishaps.pauses(self._clients, longest=12.0)),
-            (1.0, mishaps.pauses(["backbone"])),
-            (4.0, mishaps.cuts(self._names, hub="backbone")),
-            (6.0, mishaps.bad_links(self._names, hub="backbone")),
-            (2.0, mishaps.clocks(self._names)),
+            (3.0, fault_generators.crashes(self._clients)),
+            (1.0, fault_generators.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
+            (3.0, fault_generators.pauses(self._clients, longest=12.0)),
+            (1.0, fault_generators.pauses(["backbone"])),
+            (4.0, fault_generators.cuts(self._names, hub="backbone")),
+            (6.0, fault_generators.bad_links(self._names, hub="backbone")),
+            (2.0, fault_generators.clocks(self._names)),
         )
 
 
@@ -51,13 +51,13 @@ class Restarts(FyrehoseScenario):
 
     name: ClassVar[str] = "fyrehose.restarts"
 
-    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
         """See :class:`FyrehoseScenario`."""
         return (
-            (5.0, mishaps.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), longest=8.0, between=0.4)),
-            (2.0, mishaps.crashes(self._clients)),
-            (1.0, mishaps.pauses(["backbone"])),
-            (2.0, mishaps.bad_links(self._names, hub="backbone")),
+            (5.0, fault_generators.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), longest=8.0, between=0.4)),
+            (2.0, fault_generators.crashes(self._clients)),
+            (1.0, fault_generators.pauses(["backbone"])),
+            (2.0, fault_generators.bad_links(self._names, hub="backbone")),
         )
 
 
@@ -66,12 +66,12 @@ class Partitions(FyrehoseScenario):
 
     name: ClassVar[str] = "fyrehose.partitions"
 
-    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
         """See :class:`FyrehoseScenario`."""
         return (
-            (6.0, mishaps.cuts(self._names, longest=30.0, hub="backbone")),
-            (1.0, mishaps.bad_links(self._names, hub="backbone")),
-            (1.0, mishaps.clocks(self._names)),
+            (6.0, fault_generators.cuts(self._names, longest=30.0, hub="backbone")),
+            (1.0, fault_generators.bad_links(self._names, hub="backbone")),
+            (1.0, fault_generators.clocks(self._names)),
         )
 
 
@@ -100,17 +100,17 @@ class Journals(FyrehoseScenario):
         self.add_invariant(Durable(cast, self.content))
         self.add_invariant(Unchanged(cast))
 
-    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
         """See :class:`FyrehoseScenario`."""
         keepers = [one.name for one in self.participants if isinstance(one, Keeper)]
         return (
-            (4.0, mishaps.power_cuts(keepers, most=20_000)),
-            (2.0, mishaps.crashes(keepers, kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
-            (1.0, mishaps.disks(keepers)),
-            (0.3, mishaps.crashes(keepers, kinds=(Crash.DISK,))),
-            (1.0, mishaps.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
-            (3.0, mishaps.bad_links(self._names, hub="backbone")),
-            (1.0, mishaps.cuts(self._names, hub="backbone")),
+            (4.0, fault_generators.power_cuts(keepers, most=20_000)),
+            (2.0, fault_generators.crashes(keepers, kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
+            (1.0, fault_generators.disks(keepers)),
+            (0.3, fault_generators.crashes(keepers, kinds=(Crash.DISK,))),
+            (1.0, fault_generators.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
+            (3.0, fault_generators.bad_links(self._names, hub="backbone")),
+            (1.0, fault_generators.cuts(self._names, hub="backbone")),
         )
 
 
@@ -119,14 +119,14 @@ class Rot(Journals):
 
     name: ClassVar[str] = "fyrehose.rot"
 
-    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
         """See :class:`FyrehoseScenario`."""
         keepers = [one.name for one in self.participants if isinstance(one, Keeper)]
         return (
-            (6.0, mishaps.rots(keepers)),
-            (3.0, mishaps.crashes(keepers, kinds=(Crash.KILLED, Crash.POWER))),
-            (1.0, mishaps.power_cuts(keepers, most=20_000)),
-            (1.0, mishaps.bad_links(self._names, hub="backbone")),
+            (6.0, fault_generators.rots(keepers)),
+            (3.0, fault_generators.crashes(keepers, kinds=(Crash.KILLED, Crash.POWER))),
+            (1.0, fault_generators.power_cuts(keepers, most=20_000)),
+            (1.0, fault_generators.bad_links(self._names, hub="backbone")),
         )
 
 
@@ -144,12 +144,12 @@ class Crowd(FyrehoseScenario):
         """See :class:`FyrehoseScenario`."""
         return replace(super().make_link(rng), bandwidth=rng.uniform(50_000, 500_000), queue=65_536)
 
-    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
         """See :class:`FyrehoseScenario`."""
         return (
-            (1.0, mishaps.crashes(self._clients)),
-            (1.0, mishaps.pauses(self._clients, longest=12.0)),
-            (3.0, mishaps.bad_links(self._names, hub="backbone")),
+            (1.0, fault_generators.crashes(self._clients)),
+            (1.0, fault_generators.pauses(self._clients, longest=12.0)),
+            (3.0, fault_generators.bad_links(self._names, hub="backbone")),
         )
 
 
@@ -219,12 +219,12 @@ class Garbage(FyrehoseScenario):
         for invariant in (self.content, Bounded(cast), self.progress):
             self.add_invariant(invariant)
 
-    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
         """See :class:`FyrehoseScenario`."""
         return (
-            (8.0, mishaps.bad_links(self._names, hub="backbone", garbling=True)),
-            (1.0, mishaps.crashes(self._clients)),
-            (0.5, mishaps.crashes(["backbone"])),
+            (8.0, fault_generators.bad_links(self._names, hub="backbone", garbling=True)),
+            (1.0, fault_generators.crashes(self._clients)),
+            (0.5, fault_generators.crashes(["backbone"])),
         )
 
 
@@ -242,14 +242,14 @@ class Amnesia(FyrehoseScenario):
         self.repaired = 0
         self.backbone.host.on_event = self._backbone_told
 
-    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
         """See :class:`FyrehoseScenario`.
 
         Links are as good as they are: a backbone that nobody can answer while it asks may count anew.
         """
         return (
-            (3.0, mishaps.crashes(["backbone"], kinds=(Crash.DISK, Crash.POWER), longest=8.0, between=0.3)),
-            (4.0, mishaps.crashes(self._clients)),
+            (3.0, fault_generators.crashes(["backbone"], kinds=(Crash.DISK, Crash.POWER), longest=8.0, between=0.3)),
+            (4.0, fault_generators.crashes(self._clients)),
         )
 
     def statistics(self) -> Counter[str]:
@@ -307,14 +307,14 @@ class Limits(FyrehoseScenario):
         super().add_invariants(cast)
         self.add_invariant(Admitted(cast))
 
-    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
         """See :class:`FyrehoseScenario`."""
         return (
-            (2.0, mishaps.crashes(self._clients, longest=10.0)),
-            (1.0, mishaps.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
-            (2.0, mishaps.cuts(self._names, hub="backbone")),
-            (3.0, mishaps.bad_links(self._names, hub="backbone")),
-            (1.0, mishaps.clocks(self._names)),
+            (2.0, fault_generators.crashes(self._clients, longest=10.0)),
+            (1.0, fault_generators.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
+            (2.0, fault_generators.cuts(self._names, hub="backbone")),
+            (3.0, fault_generators.bad_links(self._names, hub="backbone")),
+            (1.0, fault_generators.clocks(self._names)),
         )
 
     def _stranger(self, rng: Random, boot: Boot) -> Stranger:

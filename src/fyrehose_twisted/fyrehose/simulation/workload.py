@@ -34,7 +34,7 @@ from fyrehose_twisted.fyrehose.simulation.journal_hosts import Keeper
 from fyrehose_twisted.fyrehose.simulation.participants import BackboneHost, Participant
 from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.packets import Deliver, Dialect, Push
-from fyrehose_twisted.sim import mishaps
+from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.scenario import Scenario
@@ -159,7 +159,7 @@ class FyrehoseScenario(Scenario):
         count = rng.randint(*self.fault_counts) if kinds else 0
         return FaultSchedule.draw(rng, count, until=self.duration - 30, kinds=kinds) if count else FaultSchedule()
 
-    def mix(self) -> Sequence[tuple[float, mishaps.Maker]]:
+    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
         """Return how often which kind of fault is drawn."""
         return ()
 

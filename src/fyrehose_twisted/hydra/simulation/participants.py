@@ -35,7 +35,7 @@ from fyrehose_twisted.hydra.wire.messages import (
     Pong,
 )
 from fyrehose_twisted.interfaces import Drained, ILinkNode
-from fyrehose_twisted.sim.crash import Boot, Crash
+from fyrehose_twisted.sim.crash_mode import Boot, Crash
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.observer import Observer

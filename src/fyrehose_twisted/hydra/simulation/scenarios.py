@@ -34,8 +34,8 @@ from fyrehose_twisted.hydra.simulation.invariants import (
 from fyrehose_twisted.hydra.simulation.multi_transport import IRC_PORT, PORT, UDP_PORT
 from fyrehose_twisted.hydra.simulation.participants import Cast, Disk
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
-from fyrehose_twisted.sim import mishaps
-from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim import fault_generators
+from fyrehose_twisted.sim.crash_mode import Crash
 from fyrehose_twisted.sim.faults import Cut, Fault, Stopped
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
@@ -238,15 +238,15 @@ class Storm(NetworkScenario):
             rng.randrange(10, 60),
             until=self.duration,
             kinds=[
-                (2.0, mishaps.crashes(names, kinds=(Crash.KILLED, Crash.POWER), longest=20.0, between=0.2)),
-                (2.0, mishaps.pauses(names, longest=25.0)),
-                (4.0, mishaps.cuts(names, longest=60.0)),
-                (1.0, mishaps.bad_links(names)),
-                (1.0, mishaps.resets(names)),
-                (1.0, mishaps.half_opens(names)),
-                (0.5, mishaps.refusals(names)),
-                (0.5, mishaps.slow_readers(names)),
-                (1.0, mishaps.clocks(names, by=0.0, drift=DRIFT)),
+                (2.0, fault_generators.crashes(names, kinds=(Crash.KILLED, Crash.POWER), longest=20.0, between=0.2)),
+                (2.0, fault_generators.pauses(names, longest=25.0)),
+                (4.0, fault_generators.cuts(names, longest=60.0)),
+                (1.0, fault_generators.bad_links(names)),
+                (1.0, fault_generators.resets(names)),
+                (1.0, fault_generators.half_opens(names)),
+                (0.5, fault_generators.refusals(names)),
+                (0.5, fault_generators.slow_readers(names)),
+                (1.0, fault_generators.clocks(names, by=0.0, drift=DRIFT)),
             ],
         )
 
@@ -285,7 +285,7 @@ class Islands(NetworkScenario):
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         names = [host.name for host in self.cast.hosts]
-        kinds = [(4.0, mishaps.cuts(names, longest=50.0)), (1.0, mishaps.pauses(names, longest=30.0))]
+        kinds = [(4.0, fault_generators.cuts(names, longest=50.0)), (1.0, fault_generators.pauses(names, longest=30.0))]
         return FaultSchedule.draw(rng, rng.randrange(4, 16), until=self.duration, kinds=kinds)
 
 
@@ -429,10 +429,10 @@ class Carriers(NetworkScenario):
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         names = [host.name for host in self.cast.hosts]
         kinds = [
-            (1.0, mishaps.crashes(names, longest=20.0)),
-            (1.0, mishaps.pauses(names, longest=20.0)),
-            (1.0, mishaps.cuts(names, longest=30.0)),
-            (1.0, mishaps.resets(names)),
+            (1.0, fault_generators.crashes(names, longest=20.0)),
+            (1.0, fault_generators.pauses(names, longest=20.0)),
+            (1.0, fault_generators.cuts(names, longest=30.0)),
+            (1.0, fault_generators.resets(names)),
         ]
         return FaultSchedule.draw(rng, rng.randrange(0, 8), until=self.duration, kinds=kinds)
 
@@ -453,7 +453,10 @@ class Guests(NetworkScenario):
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         names = [host.name for host in self.cast.hosts]
-        kinds = [(1.0, mishaps.crashes(names, longest=20.0)), (1.0, mishaps.cuts(names, longest=30.0))]
+        kinds = [
+            (1.0, fault_generators.crashes(names, longest=20.0)),
+            (1.0, fault_generators.cuts(names, longest=30.0)),
+        ]
         return FaultSchedule.draw(rng, rng.randrange(0, 6), until=self.duration, kinds=kinds)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
-from fyrehose_twisted.sim.command import complain
+from fyrehose_twisted.sim.runs.cli import complain
 
 # What reads journals is imported when it is needed: this module is imported for `fyrehose --help` too.
 if TYPE_CHECKING:

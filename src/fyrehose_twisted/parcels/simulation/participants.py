@@ -16,7 +16,7 @@ from fyrehose_twisted.parcels.node.ordering.history import EventWindow
 from fyrehose_twisted.parcels.node.persistent_state import Promises
 from fyrehose_twisted.parcels.simulation.reference_peer import DocumentPeer
 from fyrehose_twisted.parcels.wire.messages import Mode, Refusal, Run
-from fyrehose_twisted.sim.crash import Boot, Crash
+from fyrehose_twisted.sim.crash_mode import Boot, Crash
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.observer import Observer

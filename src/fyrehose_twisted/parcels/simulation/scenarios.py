@@ -23,8 +23,8 @@ from fyrehose_twisted.parcels.simulation.invariants import (
 from fyrehose_twisted.parcels.simulation.participants import Cast, Follower
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import MAX_NAME, Mode, node_id
-from fyrehose_twisted.sim import mishaps
-from fyrehose_twisted.sim.crash import Crash
+from fyrehose_twisted.sim import fault_generators
+from fyrehose_twisted.sim.crash_mode import Crash
 from fyrehose_twisted.sim.faults import Fault, Stopped
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
@@ -183,15 +183,15 @@ class Storm(ClusterScenario):
             rng.randrange(30, 120),
             until=self.duration,
             kinds=[
-                (2.0, mishaps.crashes(names, kinds=(Crash.KILLED, Crash.POWER), longest=8.0, between=0.2)),
-                (2.0, mishaps.pauses(names, longest=9.0)),
-                (3.0, mishaps.cuts(names, longest=12.0)),
-                (2.0, mishaps.bad_links(names)),
-                (1.0, mishaps.resets(names)),
-                (1.0, mishaps.half_opens(names)),
-                (0.5, mishaps.refusals(names)),
-                (1.0, mishaps.slow_readers(names)),
-                (0.5, mishaps.clocks(names)),
+                (2.0, fault_generators.crashes(names, kinds=(Crash.KILLED, Crash.POWER), longest=8.0, between=0.2)),
+                (2.0, fault_generators.pauses(names, longest=9.0)),
+                (3.0, fault_generators.cuts(names, longest=12.0)),
+                (2.0, fault_generators.bad_links(names)),
+                (1.0, fault_generators.resets(names)),
+                (1.0, fault_generators.half_opens(names)),
+                (0.5, fault_generators.refusals(names)),
+                (1.0, fault_generators.slow_readers(names)),
+                (0.5, fault_generators.clocks(names)),
             ],
         )
 
@@ -238,11 +238,11 @@ class Silence(ClusterScenario):
             rng.randrange(10, 60),
             until=self.duration,
             kinds=[
-                (1.0, mishaps.pauses(names, longest=15.0)),
-                (1.0, mishaps.cuts(names, longest=20.0)),
-                (4.0, mishaps.cuts(names, longest=1.5)),
-                (1.0, mishaps.half_opens(names)),
-                (1.0, mishaps.slow_readers(names)),
+                (1.0, fault_generators.pauses(names, longest=15.0)),
+                (1.0, fault_generators.cuts(names, longest=20.0)),
+                (4.0, fault_generators.cuts(names, longest=1.5)),
+                (1.0, fault_generators.half_opens(names)),
+                (1.0, fault_generators.slow_readers(names)),
             ],
         )
 
@@ -257,7 +257,11 @@ class TwoDie(ClusterScenario):
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         names = [host.name for host in self.cast.hosts]
-        kinds = [(1.0, mishaps.resets(names)), (1.0, mishaps.bad_links(names)), (1.0, mishaps.slow_readers(names))]
+        kinds = [
+            (1.0, fault_generators.resets(names)),
+            (1.0, fault_generators.bad_links(names)),
+            (1.0, fault_generators.slow_readers(names)),
+        ]
         return FaultSchedule.draw(rng, rng.randrange(0, 8), until=self.duration, kinds=kinds)
 
     def arrange(self) -> None:
@@ -309,10 +313,10 @@ class Behind(ClusterScenario):
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         names = [host.name for host in self.cast.hosts]
         kinds = [
-            (2.0, mishaps.pauses(names, longest=20.0)),
-            (2.0, mishaps.cuts(names, longest=20.0)),
-            (1.0, mishaps.crashes(names, longest=10.0)),
-            (1.0, mishaps.slow_readers(names)),
+            (2.0, fault_generators.pauses(names, longest=20.0)),
+            (2.0, fault_generators.cuts(names, longest=20.0)),
+            (1.0, fault_generators.crashes(names, longest=10.0)),
+            (1.0, fault_generators.slow_readers(names)),
         ]
         return FaultSchedule.draw(rng, rng.randrange(8, 20), until=self.duration, kinds=kinds)
 
@@ -396,7 +400,7 @@ class Strangers(ClusterScenario):
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         names = [host.name for host in self.cast.hosts]
-        kinds = [(2.0, mishaps.resets(names)), (1.0, mishaps.cuts(names, longest=1.0))]
+        kinds = [(2.0, fault_generators.resets(names)), (1.0, fault_generators.cuts(names, longest=1.0))]
         return FaultSchedule.draw(rng, rng.randrange(0, 15), until=self.duration, kinds=kinds)
 
     def arrange(self) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.interfaces import IStreamDecoder
 from fyrehose_twisted.sim.observer import Packet
-from fyrehose_twisted.sim.segments import NOTHING, Mark, Segment, cut_to_read
+from fyrehose_twisted.sim.tcp.segments import NOTHING, Mark, Segment, cut_to_read
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.sim.connection import End
+    from fyrehose_twisted.sim.tcp.connection import End
 
 
 class Inbox:

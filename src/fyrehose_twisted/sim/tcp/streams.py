@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
 from fyrehose_twisted.interfaces import ILinkNode, IStreamCodec
-from fyrehose_twisted.sim.connection import End, State
-from fyrehose_twisted.sim.crash import Crash
-from fyrehose_twisted.sim.handshake import Handshake, accept
+from fyrehose_twisted.sim.crash_mode import Crash
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.observer import Packet
-from fyrehose_twisted.sim.route import Dice, Route
-from fyrehose_twisted.sim.segments import StreamLimits
-from fyrehose_twisted.sim.throttle import Throttle
+from fyrehose_twisted.sim.tcp.connection import End, State
+from fyrehose_twisted.sim.tcp.handshake import Handshake, accept
+from fyrehose_twisted.sim.tcp.route import Dice, Route
+from fyrehose_twisted.sim.tcp.segments import StreamLimits
+from fyrehose_twisted.sim.tcp.throttle import Throttle
 
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.network import Network

@@ -1,6 +1,6 @@
 """What goes wrong with the disks of hosts, beside what a crash does to them.
 
-Only a host that has a :class:`~fyrehose_twisted.sim.disk.Disk` can have such a fault; a schedule that says otherwise is
+Only a host that has a :class:`~fyrehose_twisted.sim.disk.disk.Disk` can have such a fault; a schedule that says otherwise is
 refused before the run begins.
 """
 
@@ -15,7 +15,7 @@ from fyrehose_twisted.sim.faults import Fault, OfHost, number, readable
 from fyrehose_twisted.sim.host import RESTART_AFTER
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.sim.disk import Disk, Trouble
+    from fyrehose_twisted.sim.disk.disk import Disk, Trouble
     from fyrehose_twisted.sim.network import Network
 
 

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fyrehose_twisted.sim.segments import Mark, Segment, StreamLimits
-from fyrehose_twisted.sim.wire import Wire
+from fyrehose_twisted.sim.tcp.retransmission import Wire
+from fyrehose_twisted.sim.tcp.segments import Mark, Segment, StreamLimits
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.sim.connection import End
+    from fyrehose_twisted.sim.tcp.connection import End
 
 
 class Pipe(Wire):

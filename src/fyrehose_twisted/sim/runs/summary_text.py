@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.sim.runner import Summary
+    from fyrehose_twisted.sim.runs.runner import Summary
     from fyrehose_twisted.sim.scenario import Outcome
 
 

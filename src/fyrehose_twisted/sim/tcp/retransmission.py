@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
-from fyrehose_twisted.sim.route import Route
-from fyrehose_twisted.sim.segments import Segment, StreamLimits
+from fyrehose_twisted.sim.tcp.route import Route
+from fyrehose_twisted.sim.tcp.segments import Segment, StreamLimits
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.sim.connection import End
+    from fyrehose_twisted.sim.tcp.connection import End
 
 FIRST_RETRY = 0.2
 """Seconds after which what was lost is sent again; each time in vain doubles them."""

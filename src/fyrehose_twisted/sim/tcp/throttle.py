@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from fyrehose_twisted.effects import Address
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.sim.connection import End
     from fyrehose_twisted.sim.host import Host
-    from fyrehose_twisted.sim.inbox import Inbox
+    from fyrehose_twisted.sim.tcp.connection import End
+    from fyrehose_twisted.sim.tcp.receive_buffer import Inbox
 
 
 class Throttle:

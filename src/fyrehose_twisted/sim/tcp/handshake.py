@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import ILinkNode
-from fyrehose_twisted.sim.connection import End, State
-from fyrehose_twisted.sim.route import Route
-from fyrehose_twisted.sim.wire import FIRST_RETRY, LONGEST_RETRY
+from fyrehose_twisted.sim.tcp.connection import End, State
+from fyrehose_twisted.sim.tcp.retransmission import FIRST_RETRY, LONGEST_RETRY
+from fyrehose_twisted.sim.tcp.route import Route
 
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.host import Host

@@ -16,11 +16,11 @@ from typing import NamedTuple, TextIO
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.sim.invariants import Invariant, InvariantViolated
-from fyrehose_twisted.sim.loading import MAIN, Where, load, named
 from fyrehose_twisted.sim.network import Network
+from fyrehose_twisted.sim.runs.scenario_ref import MAIN, Where, load, named
+from fyrehose_twisted.sim.runs.workers import Workers
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES, Outcome, Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
-from fyrehose_twisted.sim.workers import Workers
 
 OnOutcome = Callable[[Outcome], object]
 
@@ -119,7 +119,7 @@ def run_each(
     Close the generator to end the runs before their time. A run whose process dies breaks an invariant: see
     :class:`ProcessDied`.
 
-    :param scenario: the class, or its reference: see :func:`~fyrehose_twisted.sim.loading.load`.
+    :param scenario: the class, or its reference: see :func:`~fyrehose_twisted.sim.runs.scenario_ref.load`.
     :param seeds: taken when there is a process to run them, so there may be very many.
     :param jobs: how many processes; as many as there are cores if not given; 0 for none but this one.
     :raises ConfigurationError: if there is no such scenario, or no other process could find it.

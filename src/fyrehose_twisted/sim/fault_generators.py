@@ -7,10 +7,10 @@ from math import exp, log
 from random import Random
 from typing import Any
 
-from fyrehose_twisted.sim.crash import Crash
-from fyrehose_twisted.sim.disk_faults import BadReads, BadSyncs, FullDisk, PowerLoss, Rot, Troubled
+from fyrehose_twisted.sim.crash_mode import Crash
+from fyrehose_twisted.sim.disk.disk_faults import BadReads, BadSyncs, FullDisk, PowerLoss, Rot, Troubled
 from fyrehose_twisted.sim.faults import EVERYONE, Changed, ClockSet, Cut, Fault, Names, Standing, Stopped
-from fyrehose_twisted.sim.stream_faults import HalfOpen, Refuse, Reset, SlowReader
+from fyrehose_twisted.sim.tcp.stream_faults import HalfOpen, Refuse, Reset, SlowReader
 
 Maker = Callable[[Random, float], Fault]
 """Draws a fault that begins at a given time."""

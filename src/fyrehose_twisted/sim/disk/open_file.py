@@ -9,14 +9,14 @@ from zope.interface import implementer
 
 from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.interfaces import IFile
-from fyrehose_twisted.sim.page_cache import SECTOR, Content, Piece, Truncated
+from fyrehose_twisted.sim.disk.page_cache import SECTOR, Content, Piece, Truncated
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.sim.disk import Disk
+    from fyrehose_twisted.sim.disk.disk import Disk
 
 
 class Lock:
-    """Keeps other writers out; what :meth:`~fyrehose_twisted.sim.disk.Disk.lock` returns."""
+    """Keeps other writers out; what :meth:`~fyrehose_twisted.sim.disk.disk.Disk.lock` returns."""
 
     __slots__ = ("_disk",)
 
@@ -30,10 +30,10 @@ class Lock:
 
 @implementer(IFile)
 class OpenFile:
-    """A file of a :class:`~fyrehose_twisted.sim.disk.Disk`, open until a crash.
+    """A file of a :class:`~fyrehose_twisted.sim.disk.disk.Disk`, open until a crash.
 
     All that are open for one file see the same content. Each method raises :class:`OSError` (EBADF) once it is closed
-    or a crash is over, and :class:`~fyrehose_twisted.sim.disk.PowerCut` while the power is cut; :meth:`close` never
+    or a crash is over, and :class:`~fyrehose_twisted.sim.disk.disk.PowerCut` while the power is cut; :meth:`close` never
     raises.
     """
 

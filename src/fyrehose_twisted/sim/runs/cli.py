@@ -14,7 +14,7 @@ from fyrehose_twisted.wording import counted
 
 # What runs a scenario is imported when one is run: this module is imported for `fyrehose --help` too.
 if TYPE_CHECKING:
-    from fyrehose_twisted.sim.runner import Summary
+    from fyrehose_twisted.sim.runs.runner import Summary
     from fyrehose_twisted.sim.scenario import Scenario
 
 Scenarios = Callable[[], Iterable["type[Scenario]"]]
@@ -159,7 +159,7 @@ def _load(called: str) -> type[Scenario]:
     from traceback import print_exc
 
     from fyrehose_twisted.errors import ConfigurationError
-    from fyrehose_twisted.sim.loading import load
+    from fyrehose_twisted.sim.runs.scenario_ref import load
 
     try:
         return load(called)
@@ -172,8 +172,8 @@ def _load(called: str) -> type[Scenario]:
 
 
 def _run_one(options: argparse.Namespace, scenario: type[Scenario]) -> int:
-    from fyrehose_twisted.sim.runner import fresh_seed
-    from fyrehose_twisted.sim.single import Run, run_one
+    from fyrehose_twisted.sim.runs.runner import fresh_seed
+    from fyrehose_twisted.sim.runs.single_run import Run, run_one
 
     seed = options.seed
     if seed is None:
@@ -188,7 +188,7 @@ def _run_one(options: argparse.Namespace, scenario: type[Scenario]) -> int:
 
 def _run_many(options: argparse.Namespace, scenario: type[Scenario]) -> int:
     from fyrehose_twisted.process.progress import ProgressBar
-    from fyrehose_twisted.sim.runner import Summary, run_each, usable_cores
+    from fyrehose_twisted.sim.runs.runner import Summary, run_each, usable_cores
 
     cores = usable_cores()
     first = options.first or 0
@@ -223,8 +223,8 @@ def _run_many(options: argparse.Namespace, scenario: type[Scenario]) -> int:
 
 
 def _report(options: argparse.Namespace, summary: Summary, cores: int) -> None:
-    from fyrehose_twisted.sim.runner import replay
-    from fyrehose_twisted.sim.wording import of_many
+    from fyrehose_twisted.sim.runs.runner import replay
+    from fyrehose_twisted.sim.runs.summary_text import of_many
 
     split = ("--split-seed", str(options.split_seed)) if options.split_seed else ()
     print(of_many(summary, cores))

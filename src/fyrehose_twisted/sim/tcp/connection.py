@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.errors import RemoteError
-from fyrehose_twisted.sim.inbox import Inbox
 from fyrehose_twisted.sim.observer import Packet
-from fyrehose_twisted.sim.pipe import Pipe
-from fyrehose_twisted.sim.segments import NOTHING, Mark, Segment, cut_to_travel
+from fyrehose_twisted.sim.tcp.flow_control import Pipe
+from fyrehose_twisted.sim.tcp.receive_buffer import Inbox
+from fyrehose_twisted.sim.tcp.segments import NOTHING, Mark, Segment, cut_to_travel
 
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.host import Host
-    from fyrehose_twisted.sim.streams import Streams
+    from fyrehose_twisted.sim.tcp.streams import Streams
 
 
 class State(Enum):

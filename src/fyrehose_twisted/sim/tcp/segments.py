@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from fyrehose_twisted.sim.observer import Packet
-from fyrehose_twisted.sim.route import Dice
+from fyrehose_twisted.sim.tcp.route import Dice
 
 NOTHING: Any = object()
 """Stands where a packet made no message, or a message came of no packet of its own."""

@@ -12,11 +12,11 @@ from tempfile import TemporaryFile
 from typing import TextIO, cast
 
 from fyrehose_twisted.process.progress import ProgressBar
-from fyrehose_twisted.sim.page import write_page
-from fyrehose_twisted.sim.runner import replay, run_seed
+from fyrehose_twisted.sim.runs.html_report import write_page
+from fyrehose_twisted.sim.runs.runner import replay, run_seed
+from fyrehose_twisted.sim.runs.summary_text import many, of_one
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES, Outcome, Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule, shrink
-from fyrehose_twisted.sim.wording import many, of_one
 
 STANDARD = "-"
 """Stands for standard input or output where a file is named."""

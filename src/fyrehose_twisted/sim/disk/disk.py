@@ -8,8 +8,8 @@ from random import Random
 from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IDirectory
-from fyrehose_twisted.sim.open_file import Lock, OpenFile
-from fyrehose_twisted.sim.page_cache import Content, Leaves, Names
+from fyrehose_twisted.sim.disk.open_file import Lock, OpenFile
+from fyrehose_twisted.sim.disk.page_cache import Content, Leaves, Names
 
 ALIKE = 0.5
 """Probability that a power failure leaves of every file, and of the names, the same kind of thing."""

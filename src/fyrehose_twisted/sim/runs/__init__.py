@@ -1,0 +1,1 @@
+"""Running scenarios: many seeds, one seed, traces and reports."""
