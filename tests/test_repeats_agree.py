@@ -23,9 +23,9 @@ from fyrehose_twisted.journal.repeat_marking import Marker
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.payloads import bare, envelopes
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.history import Search
-from fyrehose_twisted.query.selection import Place, Selection
-from fyrehose_twisted.query.sources import Sources
+from fyrehose_twisted.query.records.journals import Sources
+from fyrehose_twisted.query.records.query_params import Place, Selection
+from fyrehose_twisted.query.records.scans import Search
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.repeats import WINDOW
 

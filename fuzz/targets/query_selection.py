@@ -9,9 +9,9 @@ from urllib.parse import parse_qs
 from fuzz.checks import attempt, check_size
 from fuzz.choices import Choices, piece
 from fyrehose_twisted.journal.coverage import Contents
-from fyrehose_twisted.query.items import Item
-from fyrehose_twisted.query.selection import FOLLOW, RANGE, Place, select
-from fyrehose_twisted.web.answers import Problem
+from fyrehose_twisted.query.records.query_params import FOLLOW, RANGE, Place, select
+from fyrehose_twisted.query.records.record_json import Item
+from fyrehose_twisted.web.response import Problem
 
 LONGEST = 2_048
 FILTER = 256

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 
 from fuzz.checks import attempt, check_size
-from fyrehose_twisted.web.answers import Problem
-from fyrehose_twisted.web.asking import MAX_DEPTH, MAX_NUMBER, number, parse
+from fyrehose_twisted.web.request import MAX_DEPTH, MAX_NUMBER, number, parse
+from fyrehose_twisted.web.response import Problem
 
 LONGEST = 8_192
 

@@ -14,15 +14,15 @@ from twisted.internet.task import Clock
 
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.query.config import RELOADED, QueryConfig
-from fyrehose_twisted.query.expression import MAX_DOCUMENT, MAX_PARTS, BadExpression, Expression
-from fyrehose_twisted.query.items import Item
 from fyrehose_twisted.query.metrics import QueryCollector
-from fyrehose_twisted.query.pattern import FUNCTIONS, SIMPLE_FILTER
-from fyrehose_twisted.query.selection import FOLLOW, RANGE
+from fyrehose_twisted.query.monitoring.scraper import Watched
+from fyrehose_twisted.query.records.expression import MAX_DOCUMENT, MAX_PARTS, BadExpression, Expression
+from fyrehose_twisted.query.records.journals import Sources
+from fyrehose_twisted.query.records.pattern import FUNCTIONS, SIMPLE_FILTER
+from fyrehose_twisted.query.records.query_params import FOLLOW, RANGE
+from fyrehose_twisted.query.records.record_json import Item
 from fyrehose_twisted.query.site import QuerySite
-from fyrehose_twisted.query.sources import Sources
 from fyrehose_twisted.query.tap import Options
-from fyrehose_twisted.query.watching import Watched
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.web.metrics import SiteCollector
 

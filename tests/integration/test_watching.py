@@ -15,8 +15,8 @@ from twisted.internet.task import deferLater
 from twisted.logger import capturedLogs
 
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.scraping import MISSED
-from fyrehose_twisted.query.watching import Seen, Watched, Watcher
+from fyrehose_twisted.query.monitoring.scraper import Seen, Watched, Watcher
+from fyrehose_twisted.query.monitoring.scraping import MISSED
 
 DEADLINE = 120.0
 
@@ -200,7 +200,7 @@ async def test_a_service_is_down_when_its_figures_are_too_old_whatever_the_scrap
 async def test_an_exception_does_not_end_the_scrapes(skipping_clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     watching = Watching(skipping_clock())
     with monkeypatch.context() as patch, capturedLogs() as logged:
-        patch.setattr("fyrehose_twisted.query.scraping.describe", Mock(side_effect=TypeError("a bug")))
+        patch.setattr("fyrehose_twisted.query.monitoring.scraping.describe", Mock(side_effect=TypeError("a bug")))
         watching.server.misbehave(lambda transport: transport.loseConnection())
         watching.watcher.start()
         await watching.until(lambda: any("log_failure" in event for event in logged))

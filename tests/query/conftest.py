@@ -17,8 +17,8 @@ from twisted.internet.testing import StringTransport
 
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.records.journals import Sources
 from fyrehose_twisted.query.site import QuerySite
-from fyrehose_twisted.query.sources import Sources
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.web.sse import Frame, FrameReader
 

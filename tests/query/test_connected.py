@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.query.connected import (
+from fyrehose_twisted.query.monitoring.backbone_clients import (
     MAX_ROWS,
     RATES,
     UNLISTED,
@@ -19,7 +19,7 @@ from fyrehose_twisted.query.connected import (
     clients_url,
     parse_clients,
 )
-from fyrehose_twisted.query.scraping import Scraped
+from fyrehose_twisted.query.monitoring.scraping import Scraped
 
 START = 1_700_000_000.0
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.query.expression import MAX_DOCUMENT, MAX_PARTS, PARTS, BadExpression, Expression
-from fyrehose_twisted.query.items import Item
-from fyrehose_twisted.query.pattern import FUNCTIONS, SIMPLE_FILTER
+from fyrehose_twisted.query.records.expression import MAX_DOCUMENT, MAX_PARTS, PARTS, BadExpression, Expression
+from fyrehose_twisted.query.records.pattern import FUNCTIONS, SIMPLE_FILTER
+from fyrehose_twisted.query.records.record_json import Item
 
 
 def item(document: Any) -> Item:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from fyrehose_twisted.query.findings import ATTENTION, DOWN, MAX_EVENTS, MERGE, OK, Events, Finding, Findings, worst
+from fyrehose_twisted.query.monitoring.findings import (
+    ATTENTION,
+    DOWN,
+    MAX_EVENTS,
+    MERGE,
+    OK,
+    Events,
+    Finding,
+    Findings,
+    worst,
+)
 
 WARM = Finding("a", ATTENTION, "warm", "is warm")
 DEAD = Finding("a", DOWN, "down", "is down: refused")

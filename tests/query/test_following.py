@@ -10,7 +10,7 @@ from twisted.logger import LogLevel, capturedLogs
 
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.sources import Source
+from fyrehose_twisted.query.records.journals import Source
 
 
 def test_from_now_on(bench: Any, records: str) -> None:

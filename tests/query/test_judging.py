@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.query.clusters import clusters, judge_cluster
-from fyrehose_twisted.query.figures import Figures, durable_journals, kind_of, read_figures
-from fyrehose_twisted.query.findings import ATTENTION, DOWN, Finding
-from fyrehose_twisted.query.judging import BEHIND, behind, judge_service, judge_stream, newest_of
-from fyrehose_twisted.query.trends import Trends
-from fyrehose_twisted.query.watching import Seen, parse_metrics
+from fyrehose_twisted.query.monitoring.clusters import clusters, judge_cluster
+from fyrehose_twisted.query.monitoring.figures import Figures, durable_journals, kind_of, read_figures
+from fyrehose_twisted.query.monitoring.findings import ATTENTION, DOWN, Finding
+from fyrehose_twisted.query.monitoring.health_rules import BEHIND, behind, judge_service, judge_stream, newest_of
+from fyrehose_twisted.query.monitoring.scraper import Seen, parse_metrics
+from fyrehose_twisted.query.monitoring.trends import Trends
 
 START = 1_700_000_000.0
 STREAM = "fyrehose://default"

@@ -10,9 +10,9 @@ import pytest
 from twisted.internet.testing import MemoryReactorClock
 
 from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.monitoring.trends import STEP, STEPS
+from fyrehose_twisted.query.records.journals import Sources
 from fyrehose_twisted.query.service import QueryService
-from fyrehose_twisted.query.sources import Sources
-from fyrehose_twisted.query.trends import STEP, STEPS
 
 STREAM = "fyrehose://test"
 

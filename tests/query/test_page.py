@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fyrehose_twisted.query.pages import KINDS, SCRIPTS
+from fyrehose_twisted.query.resources import KINDS, SCRIPTS
 
 PAGE = files("fyrehose_twisted.query").joinpath("page")
 HOWTO = Path(__file__).resolve().parents[2] / "docs" / "howto"

@@ -9,8 +9,8 @@ import pytest
 from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import capturedLogs
 
+from fyrehose_twisted.query.records.journals import Sources
 from fyrehose_twisted.query.service import QueryService
-from fyrehose_twisted.query.sources import Sources
 
 
 def test_an_exception_does_not_end_the_looks_at_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.format import layout
-from fyrehose_twisted.query import sources
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.watching import BadMetrics, Watched, parse_metrics, parse_watch
+from fyrehose_twisted.query.monitoring.scraper import BadMetrics, Watched, parse_metrics, parse_watch
+from fyrehose_twisted.query.records import journals
 from fyrehose_twisted.web.tokens import Tokens
 
 TOKENS = Tokens({"ann": b"a" * 16, "bob": b"b" * 16})
@@ -225,28 +225,28 @@ def test_trouble_with_files_passes(bench: Any, records: str, monkeypatch: pytest
 
 def test_many_journals_are_looked_at_once_a_second(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr(sources, "MANY", 10)  # Each is open, and a process may have no more than 256 open files.
-    monkeypatch.setattr(sources, "monotonic", lambda: now)
-    for number in range(sources.MANY + 1):
+    monkeypatch.setattr(journals, "MANY", 10)  # Each is open, and a process may have no more than 256 open files.
+    monkeypatch.setattr(journals, "monotonic", lambda: now)
+    for number in range(journals.MANY + 1):
         bench.numbers(1, stream=f"fyrehose://{number:03}")
 
     def records(path: str) -> int:
         told = bench.ask(path).json
         return sum(stream["records"] for stream in (told["streams"] if path == "/overview" else told))
 
-    assert records("/streams") == records("/overview") == sources.MANY + 1
+    assert records("/streams") == records("/overview") == journals.MANY + 1
     bench.numbers(5, first=2, stream="fyrehose://007")
-    assert records("/streams") == records("/overview") == sources.MANY + 1
+    assert records("/streams") == records("/overview") == journals.MANY + 1
     # One alone is as it is now.
     assert bench.ask("/streams/fyrehose-007").json["records"] == 6
-    now += sources.LOOK_INTERVAL
-    assert records("/overview") == records("/streams") == sources.MANY + 6
+    now += journals.LOOK_INTERVAL
+    assert records("/overview") == records("/streams") == journals.MANY + 6
 
 
 def test_of_many_journals_each_look_of_the_service_is_new(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    now, look = 1_000.0, sources.Sources.look
-    monkeypatch.setattr(sources, "MANY", 10)
-    monkeypatch.setattr(sources, "monotonic", lambda: now)
+    now, look = 1_000.0, journals.Sources.look
+    monkeypatch.setattr(journals, "MANY", 10)
+    monkeypatch.setattr(journals, "monotonic", lambda: now)
 
     def slow(every: Any) -> None:
         nonlocal now
@@ -254,10 +254,10 @@ def test_of_many_journals_each_look_of_the_service_is_new(bench: Any, monkeypatc
         now += 0.3
 
     for count in (1, 2, 3, 4):
-        for number in range(sources.MANY + 1 if count == 1 else 1):
+        for number in range(journals.MANY + 1 if count == 1 else 1):
             bench.numbers(1, first=count, stream=f"fyrehose://{number:03}")
         with monkeypatch.context() as patched:
-            patched.setattr(sources.Sources, "look", slow)
+            patched.setattr(journals.Sources, "look", slow)
             streams = bench.ask("/overview").json["streams"]
-        assert sum(stream["records"] for stream in streams) == sources.MANY + count
+        assert sum(stream["records"] for stream in streams) == journals.MANY + count
         now += QueryConfig().look_interval - 0.3

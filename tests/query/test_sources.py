@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from fyrehose_twisted.journal.store import Journal, open_journal
-from fyrehose_twisted.query.sources import Source, Sources
+from fyrehose_twisted.query.records.journals import Source, Sources
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://ticks"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.query import trends as module
-from fyrehose_twisted.query.trends import STEP, STEPS, Trend, Trends
+from fyrehose_twisted.query.monitoring import trends as module
+from fyrehose_twisted.query.monitoring.trends import STEP, STEPS, Trend, Trends
 
 START = 1_700_000_000.0
 

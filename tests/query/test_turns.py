@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.query.turns import SLICE_STEPS, TURN_STEPS, Turns, TurnsStopped
+from fyrehose_twisted.query.records.turns import SLICE_STEPS, TURN_STEPS, Turns, TurnsStopped
 
 
 class Work:

@@ -8,8 +8,8 @@ import pytest
 from twisted.internet.task import Clock
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.web import clients as module
-from fyrehose_twisted.web.clients import ClientLimits, Clients, client_of
+from fyrehose_twisted.web import client_limits as module
+from fyrehose_twisted.web.client_limits import ClientLimits, Clients, client_of
 from fyrehose_twisted.web.tokens import Tokens, one_token, read_tokens
 
 

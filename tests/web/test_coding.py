@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.web.answers import Problem
 from fyrehose_twisted.web.coding import MAX_MEMBERS, unpacked
+from fyrehose_twisted.web.response import Problem
 
 
 @pytest.mark.parametrize("coding", [b"gzip", b"x-gzip", b" GZip "])

@@ -17,10 +17,10 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.records.journals import Sources
 from fyrehose_twisted.query.site import QuerySite
-from fyrehose_twisted.query.sources import Sources
-from fyrehose_twisted.web.answers import Answer
 from fyrehose_twisted.web.config import SiteConfig
+from fyrehose_twisted.web.response import Answer
 from fyrehose_twisted.web.site import Route, WebSite
 from fyrehose_twisted.web.tokens import one_token
 

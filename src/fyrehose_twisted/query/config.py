@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fyrehose_twisted.web.clients import ClientLimits
+from fyrehose_twisted.web.client_limits import ClientLimits
 from fyrehose_twisted.web.config import SiteConfig
 
 RELOADED = (

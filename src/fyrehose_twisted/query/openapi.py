@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.pattern import SIMPLE_FILTER
+from fyrehose_twisted.query.records.pattern import SIMPLE_FILTER
 from fyrehose_twisted.web.openapi import (
     COUNT,
     FLAG,

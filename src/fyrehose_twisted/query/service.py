@@ -15,9 +15,9 @@ from fyrehose_twisted.process.repeating import Repeating
 from fyrehose_twisted.process.sd_notify import supervisor
 from fyrehose_twisted.process.sighup import Reloading, changes
 from fyrehose_twisted.query.config import QueryConfig
+from fyrehose_twisted.query.monitoring.scraper import Watched
+from fyrehose_twisted.query.records.journals import Sources
 from fyrehose_twisted.query.site import QuerySite
-from fyrehose_twisted.query.sources import Sources
-from fyrehose_twisted.query.watching import Watched
 from fyrehose_twisted.web.site import drained
 from fyrehose_twisted.web.tokens import Tokens
 from fyrehose_twisted.wording import counted

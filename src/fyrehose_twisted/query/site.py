@@ -9,20 +9,20 @@ from typing import Any
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.following import Followers
-from fyrehose_twisted.query.history import Searches
 from fyrehose_twisted.query.metrics import QueryCollector
+from fyrehose_twisted.query.monitoring.overview import Overview
+from fyrehose_twisted.query.monitoring.scraper import Watched, Watcher
 from fyrehose_twisted.query.openapi import describe
-from fyrehose_twisted.query.overview import Overview
-from fyrehose_twisted.query.pages import KINDS, PAGE, OverviewStreams, StreamPages, static
-from fyrehose_twisted.query.sources import Sources
-from fyrehose_twisted.query.turns import Turns
-from fyrehose_twisted.query.watching import Watched, Watcher
-from fyrehose_twisted.web.answers import RETRY, Answer, answer
-from fyrehose_twisted.web.asking import queries
+from fyrehose_twisted.query.records.journals import Sources
+from fyrehose_twisted.query.records.live import Followers
+from fyrehose_twisted.query.records.scans import Searches
+from fyrehose_twisted.query.records.turns import Turns
+from fyrehose_twisted.query.resources import KINDS, PAGE, OverviewStreams, StreamPages, static
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.clients import Clients
+from fyrehose_twisted.web.client_limits import Clients
 from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
+from fyrehose_twisted.web.request import queries
+from fyrehose_twisted.web.response import RETRY, Answer, answer
 from fyrehose_twisted.web.site import Render, Route, WebSite, page
 from fyrehose_twisted.web.tokens import Tokens
 

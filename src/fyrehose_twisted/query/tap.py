@@ -131,9 +131,9 @@ def makeService(options: Options) -> IService:
 
 def _make(options: Options) -> MultiService:
     from fyrehose_twisted.query.config import RELOADED, QueryConfig
+    from fyrehose_twisted.query.monitoring.scraper import parse_watch
+    from fyrehose_twisted.query.records.journals import Sources
     from fyrehose_twisted.query.service import QueryService
-    from fyrehose_twisted.query.sources import Sources
-    from fyrehose_twisted.query.watching import parse_watch
 
     path: Path = options["directory"]
     serving: Listening = options["serving"]

@@ -14,8 +14,8 @@ from twisted.python.failure import Failure
 from twisted.web import server
 from twisted.web.http import HTTPChannel
 
-from fyrehose_twisted.web.answers import JSON, Answer, Problem, bad_request, too_large
 from fyrehose_twisted.web.coding import unpacked
+from fyrehose_twisted.web.response import JSON, Answer, Problem, bad_request, too_large
 
 if TYPE_CHECKING:
     from fyrehose_twisted.web.site import WebSite

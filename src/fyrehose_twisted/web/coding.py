@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from http import HTTPStatus
 
-from fyrehose_twisted.web.answers import Problem, bad_request, too_large
+from fyrehose_twisted.web.response import Problem, bad_request, too_large
 
 CODINGS = frozenset((b"gzip", b"x-gzip"))
 """Codings of a body that are unpacked."""

@@ -9,9 +9,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fyrehose_twisted.web.answers import Answer
-from fyrehose_twisted.web.asking import queries
 from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.request import queries
+from fyrehose_twisted.web.response import Answer
 
 if TYPE_CHECKING:
     from fyrehose_twisted.web.site import WebSite

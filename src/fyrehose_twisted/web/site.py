@@ -14,12 +14,12 @@ from twisted.internet.task import deferLater
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
-from fyrehose_twisted.web.answers import Answer, Headers, Problem, answer, problem_of
-from fyrehose_twisted.web.asking import queries
+from fyrehose_twisted.web.access import Guard
 from fyrehose_twisted.web.channel import Channel, WebRequest
-from fyrehose_twisted.web.clients import Clients
+from fyrehose_twisted.web.client_limits import Clients
 from fyrehose_twisted.web.config import SiteConfig
-from fyrehose_twisted.web.guard import Guard
+from fyrehose_twisted.web.request import queries
+from fyrehose_twisted.web.response import Answer, Headers, Problem, answer, problem_of
 from fyrehose_twisted.web.streaming import Streams
 from fyrehose_twisted.web.tokens import Tokens
 

@@ -11,9 +11,9 @@ from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from fyrehose_twisted.web.answers import Problem
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.config import SiteConfig
+from fyrehose_twisted.web.response import Problem
 from fyrehose_twisted.web.sse import comment
 
 STREAM = b"text/event-stream"

@@ -18,7 +18,7 @@ from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.journals import TooFewJournals
 from fyrehose_twisted.fyrehose.frontend.publish_queue import Intake, NotPublished, TooMuchWaits
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
-from fyrehose_twisted.web.clients import client_of
+from fyrehose_twisted.web.client_limits import client_of
 from fyrehose_twisted.web.tokens import Tokens
 
 MAX_TOKEN_LINE = 512

@@ -17,9 +17,9 @@ from fyrehose_twisted.fyrehose.frontend.journals import TooFewJournals
 from fyrehose_twisted.fyrehose.frontend.publish_queue import Intake, NotPublished, TooMuchWaits
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
-from fyrehose_twisted.web.answers import RETRY, Answer, Problem, answer, bad_request, too_large
-from fyrehose_twisted.web.asking import header, number, parse, printable, queries
 from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.request import header, number, parse, printable, queries
+from fyrehose_twisted.web.response import RETRY, Answer, Problem, answer, bad_request, too_large
 from fyrehose_twisted.web.site import too_many
 
 NDJSON = (b"application/x-ndjson", b"application/ndjson", b"application/jsonl")

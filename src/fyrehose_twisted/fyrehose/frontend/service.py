@@ -22,7 +22,7 @@ from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
 from fyrehose_twisted.net.listening import Entrances
 from fyrehose_twisted.process.sd_notify import supervisor
 from fyrehose_twisted.process.sighup import Reloading, changes
-from fyrehose_twisted.web.clients import Clients
+from fyrehose_twisted.web.client_limits import Clients
 from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
 from fyrehose_twisted.web.site import Route, WebSite, drained, page
 from fyrehose_twisted.web.tokens import Tokens

@@ -10,9 +10,9 @@ from fyrehose_twisted.fyrehose.events import ServedClient
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
 from fyrehose_twisted.fyrehose.wire.packets import Flags
-from fyrehose_twisted.web.answers import Answer, answer
-from fyrehose_twisted.web.asking import number, queries
 from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.request import number, queries
+from fyrehose_twisted.web.response import Answer, answer
 
 MAX_ROWS = 1_000
 """Clients that one answer lists at most."""

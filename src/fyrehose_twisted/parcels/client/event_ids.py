@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fyrehose_twisted.errors import FoundedAnew
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE
-from fyrehose_twisted.web.answers import RETRY, Problem, bad_request
+from fyrehose_twisted.web.response import RETRY, Problem, bad_request
 
 FOUNDING_PATTERN = "^[0-9a-f]{16}$"
 """Ids of foundings, as a regular expression of JSON Schema."""

@@ -8,9 +8,9 @@ from typing import Any
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.node.status import ClusterState
 from fyrehose_twisted.parcels.wire.messages import Mode
-from fyrehose_twisted.web.answers import RETRY, Answer, Problem, answer, bad_request
-from fyrehose_twisted.web.asking import json_object, queries
 from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.request import json_object, queries
+from fyrehose_twisted.web.response import RETRY, Answer, Problem, answer, bad_request
 
 
 class Cluster:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from base64 import b64encode
 
 from fyrehose_twisted.parcels.wire.messages import Event
-from fyrehose_twisted.web.answers import dump
-from fyrehose_twisted.web.asking import parse
+from fyrehose_twisted.web.request import parse
+from fyrehose_twisted.web.response import dump
 
 _LINES = bytes.maketrans(b"\r\n", b"  ")
 

@@ -13,8 +13,8 @@ from fyrehose_twisted.parcels.client.event_ids import EventId
 from fyrehose_twisted.parcels.web.config import WebConfig
 from fyrehose_twisted.parcels.web.event_json import render
 from fyrehose_twisted.parcels.wire.messages import Event
-from fyrehose_twisted.web.answers import dump
 from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.response import dump
 from fyrehose_twisted.web.sse import comment, frame, position
 from fyrehose_twisted.web.streaming import Stream, Streams
 

@@ -14,9 +14,9 @@ from fyrehose_twisted.parcels.web.config import WebConfig
 from fyrehose_twisted.parcels.web.event_json import render
 from fyrehose_twisted.parcels.web.event_stream import Feed
 from fyrehose_twisted.parcels.wire.messages import Mode
-from fyrehose_twisted.web.answers import RETRY, Answer, Problem, answer, bad_request, problem_of
-from fyrehose_twisted.web.asking import accepts, header, number, parse, printable, queries
 from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.request import accepts, header, number, parse, printable, queries
+from fyrehose_twisted.web.response import RETRY, Answer, Problem, answer, bad_request, problem_of
 from fyrehose_twisted.web.streaming import STREAM, beyond_end
 
 

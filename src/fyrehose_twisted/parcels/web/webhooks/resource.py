@@ -11,9 +11,9 @@ from fyrehose_twisted.parcels.web.webhooks.callback import MAX_SECRET, Callback
 from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks, TooManyCallbacks
 from fyrehose_twisted.parcels.web.webhooks.ssrf import NotAnUrl, TargetRefused, check_url
 from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE
-from fyrehose_twisted.web.answers import RETRY, Answer, Problem, answer, bad_request, problem_of
-from fyrehose_twisted.web.asking import json_object, queries
 from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.request import json_object, queries
+from fyrehose_twisted.web.response import RETRY, Answer, Problem, answer, bad_request, problem_of
 
 
 def _problem(error: BaseException) -> Problem | None:

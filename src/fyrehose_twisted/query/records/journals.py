@@ -20,8 +20,8 @@ from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.format.watermark import read_mark
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.repeat_marking import FindEnvelopes, Marker
-from fyrehose_twisted.query.items import Bare
-from fyrehose_twisted.query.selection import Place
+from fyrehose_twisted.query.records.query_params import Place
+from fyrehose_twisted.query.records.record_json import Bare
 
 NARROWEST, WIDEST = 2**10, 2**14
 """Positions of which the frames are looked up at once: more where frames are large, so that each is read once."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from fyrehose_twisted.query.figures import Figures, chosen, label, total
-from fyrehose_twisted.query.findings import ATTENTION, DOWN, Finding
+from fyrehose_twisted.query.monitoring.figures import Figures, chosen, label, total
+from fyrehose_twisted.query.monitoring.findings import ATTENTION, DOWN, Finding
 
 SETTLING = 15.0
 """Seconds that an election or the joining of a node may take."""

@@ -9,16 +9,16 @@ from itertools import islice
 from typing import Any
 
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.query.clusters import Cluster, clusters, judge_cluster
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.connected import ClientRates
-from fyrehose_twisted.query.figures import MAIN, Figures, key_of, kind_of, read_figures
-from fyrehose_twisted.query.findings import ATTENTION, Events, Finding, Findings, worst
-from fyrehose_twisted.query.following import Followers
-from fyrehose_twisted.query.judging import Newest, behind, judge_service, judge_stream, newest_of, room
-from fyrehose_twisted.query.sources import Source, Sources
-from fyrehose_twisted.query.trends import STEP, Trends
-from fyrehose_twisted.query.watching import Watcher
+from fyrehose_twisted.query.monitoring.backbone_clients import ClientRates
+from fyrehose_twisted.query.monitoring.clusters import Cluster, clusters, judge_cluster
+from fyrehose_twisted.query.monitoring.figures import MAIN, Figures, key_of, kind_of, read_figures
+from fyrehose_twisted.query.monitoring.findings import ATTENTION, Events, Finding, Findings, worst
+from fyrehose_twisted.query.monitoring.health_rules import Newest, behind, judge_service, judge_stream, newest_of, room
+from fyrehose_twisted.query.monitoring.scraper import Watcher
+from fyrehose_twisted.query.monitoring.trends import STEP, Trends
+from fyrehose_twisted.query.records.journals import Source, Sources
+from fyrehose_twisted.query.records.live import Followers
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.web.site import WebSite
 

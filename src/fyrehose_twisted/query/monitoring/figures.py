@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fyrehose_twisted.query.trends import Trends
-from fyrehose_twisted.query.watching import PREFIX, Metrics, Seen
+from fyrehose_twisted.query.monitoring.scraper import PREFIX, Metrics, Seen
+from fyrehose_twisted.query.monitoring.trends import Trends
 
 WINDOW = 300.0
 """Seconds over which drops and failures are counted."""

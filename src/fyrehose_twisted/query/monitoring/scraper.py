@@ -11,8 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.connected import NONE, Clients, clients_url, parse_clients
-from fyrehose_twisted.query.scraping import BadPage, Fetcher, Scrape, Scraped
+from fyrehose_twisted.query.monitoring.backbone_clients import NONE, Clients, clients_url, parse_clients
+from fyrehose_twisted.query.monitoring.scraping import BadPage, Fetcher, Scrape, Scraped
 
 MAX_SAMPLES = 4_096
 """Numbers of a page that are kept."""
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
 
     name: str
     up: bool
-    """The service answered one of the last :data:`~fyrehose_twisted.query.scraping.MISSED` scrapes."""
+    """The service answered one of the last :data:`~fyrehose_twisted.query.monitoring.scraping.MISSED` scrapes."""
     why: str
     """Error of the latest scrape; empty if it was answered."""
     at: float

@@ -8,8 +8,8 @@ from typing import Any
 
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.repeat_marking import Marks
-from fyrehose_twisted.web.answers import dump
-from fyrehose_twisted.web.asking import parse
+from fyrehose_twisted.web.request import parse
+from fyrehose_twisted.web.response import dump
 
 Bare = Callable[[str, list[bytes]], list[bytes]]
 """Given the URI of a stream and payloads of it, returns them without what their protocol put around them."""

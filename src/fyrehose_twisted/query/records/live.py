@@ -11,13 +11,13 @@ from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.repeat_marking import finished
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.items import Item, items, rows_within
-from fyrehose_twisted.query.selection import Place, Selection
-from fyrehose_twisted.query.sources import Source, Sources
-from fyrehose_twisted.query.turns import Task, Turns
-from fyrehose_twisted.web.answers import RETRY, Problem, dump
+from fyrehose_twisted.query.records.journals import Source, Sources
+from fyrehose_twisted.query.records.query_params import Place, Selection
+from fyrehose_twisted.query.records.record_json import Item, items, rows_within
+from fyrehose_twisted.query.records.turns import Task, Turns
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.clients import Clients
+from fyrehose_twisted.web.client_limits import Clients
+from fyrehose_twisted.web.response import RETRY, Problem, dump
 from fyrehose_twisted.web.site import too_many
 from fyrehose_twisted.web.sse import comment, position
 from fyrehose_twisted.web.streaming import Stream, Streams

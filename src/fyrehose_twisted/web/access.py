@@ -6,11 +6,11 @@ import re
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
 
-from fyrehose_twisted.web.answers import Problem
-from fyrehose_twisted.web.asking import header
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.clients import client_of
+from fyrehose_twisted.web.client_limits import client_of
 from fyrehose_twisted.web.config import SiteConfig
+from fyrehose_twisted.web.request import header
+from fyrehose_twisted.web.response import Problem
 from fyrehose_twisted.web.tokens import Tokens
 
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:[0-9]*)?")

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
-from fyrehose_twisted.query.scraping import BadPage, Scraped
-from fyrehose_twisted.query.trends import RECENT, STEP
-from fyrehose_twisted.web.asking import parse
+from fyrehose_twisted.query.monitoring.scraping import BadPage, Scraped
+from fyrehose_twisted.query.monitoring.trends import RECENT, STEP
+from fyrehose_twisted.web.request import parse
 
 MAX_ROWS = 200
 """Clients of one backbone that are shown."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from fyrehose_twisted.query.figures import Figures, chosen, durable_journals, label, samples, total
-from fyrehose_twisted.query.findings import ATTENTION, DOWN, Finding
+from fyrehose_twisted.query.monitoring.figures import Figures, chosen, durable_journals, label, samples, total
+from fyrehose_twisted.query.monitoring.findings import ATTENTION, DOWN, Finding
 from fyrehose_twisted.wording import counted
 
 BEHIND = 10_000

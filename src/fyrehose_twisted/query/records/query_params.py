@@ -9,8 +9,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from fyrehose_twisted.interfaces import IJournalContents
-from fyrehose_twisted.query.expression import BadExpression, Expression
-from fyrehose_twisted.web.answers import bad_request
+from fyrehose_twisted.query.records.expression import BadExpression, Expression
+from fyrehose_twisted.web.response import bad_request
 
 MAX_POSITION = 2**64 - 2
 

@@ -14,8 +14,8 @@ import jmespath
 from jmespath.exceptions import JMESPathError
 
 from fyrehose_twisted.errors import LocalError
-from fyrehose_twisted.query.items import NOT_JSON, Item
-from fyrehose_twisted.query.pattern import FUNCTIONS
+from fyrehose_twisted.query.records.pattern import FUNCTIONS
+from fyrehose_twisted.query.records.record_json import NOT_JSON, Item
 
 MAX_PARTS = 32
 """Operators, names and literals of a filter."""

@@ -14,11 +14,11 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.repeat_marking import Marks
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.items import Item, items, rows_within
-from fyrehose_twisted.query.selection import MAX_POSITION, Place, Selection
-from fyrehose_twisted.query.sources import Source, Sources
-from fyrehose_twisted.query.turns import Turns, TurnsStopped
-from fyrehose_twisted.web.answers import RETRY, Problem
+from fyrehose_twisted.query.records.journals import Source, Sources
+from fyrehose_twisted.query.records.query_params import MAX_POSITION, Place, Selection
+from fyrehose_twisted.query.records.record_json import Item, items, rows_within
+from fyrehose_twisted.query.records.turns import Turns, TurnsStopped
+from fyrehose_twisted.web.response import RETRY, Problem
 
 STEP, STEP_BYTES = 256, 16_384
 """Records, and about how many bytes of them, that are looked at in one step."""

@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
-from fyrehose_twisted.web.answers import bad_request
 from fyrehose_twisted.web.channel import NEVER, WebRequest
+from fyrehose_twisted.web.response import bad_request
 
 MAX_NUMBER = 2**63 - 1
 """No number in a query or a header is higher."""

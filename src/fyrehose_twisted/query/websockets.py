@@ -15,12 +15,12 @@ from wsproto.events import AcceptConnection, CloseConnection, Message, Ping, Tex
 from wsproto.handshake import H11Handshake
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from fyrehose_twisted.query.following import Following
-from fyrehose_twisted.query.items import Item
-from fyrehose_twisted.query.selection import Place
-from fyrehose_twisted.web.answers import bad_request
-from fyrehose_twisted.web.asking import header
+from fyrehose_twisted.query.records.live import Following
+from fyrehose_twisted.query.records.query_params import Place
+from fyrehose_twisted.query.records.record_json import Item
 from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.request import header
+from fyrehose_twisted.web.response import bad_request
 from fyrehose_twisted.web.streaming import STREAM
 
 GOING_AWAY, UNSUPPORTED = 1001, 1003
@@ -57,7 +57,7 @@ class FollowingSocket(Following):
     _accepted: bytes
 
     def start(self) -> None:
-        """See :meth:`~fyrehose_twisted.query.following.Following.start`."""
+        """See :meth:`~fyrehose_twisted.query.records.live.Following.start`."""
         handshake = _handshake(self._request)
         self._accepted = handshake.send(AcceptConnection())
         self._socket = handshake.connection
@@ -75,20 +75,20 @@ class FollowingSocket(Following):
         self.catch_up()
 
     def alive_text(self, text: bytes) -> bytes:
-        """See :meth:`~fyrehose_twisted.query.following.Following.alive_text`: comments are for event streams."""
+        """See :meth:`~fyrehose_twisted.query.records.live.Following.alive_text`: comments are for event streams."""
         return self.position_text()
 
     def position_text(self) -> bytes:
-        """See :meth:`~fyrehose_twisted.query.following.Following.position_text`."""
+        """See :meth:`~fyrehose_twisted.query.records.live.Following.position_text`."""
         before = self.before()
         return self._message(b'{"position":%b}' % (b"null" if before is None else b'"%b"' % before))
 
     def record_text(self, item: Item, text: bytes) -> bytes:
-        """See :meth:`~fyrehose_twisted.query.following.Following.record_text`."""
+        """See :meth:`~fyrehose_twisted.query.records.live.Following.record_text`."""
         return self._message(text)
 
     def skipped_text(self, told: bytes, last: Place) -> bytes:
-        """See :meth:`~fyrehose_twisted.query.following.Following.skipped_text`."""
+        """See :meth:`~fyrehose_twisted.query.records.live.Following.skipped_text`."""
         return self._message(b'{"skipped":%b}' % told)
 
     def farewell(self) -> bytes:

@@ -12,15 +12,15 @@ from twisted.internet.defer import CancelledError
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.following import Followers, Following
-from fyrehose_twisted.query.history import Search, Searches
-from fyrehose_twisted.query.overview import Overview, describe_source
-from fyrehose_twisted.query.selection import FOLLOW, RANGE, Place, Selection, place_of, select
-from fyrehose_twisted.query.sockets import FollowingSocket, check_socket, wants_socket
-from fyrehose_twisted.query.sources import Source, Sources
-from fyrehose_twisted.web.answers import Answer, Headers, Problem, answer, dump, problem_of
-from fyrehose_twisted.web.asking import accepts, header, queries
+from fyrehose_twisted.query.monitoring.overview import Overview, describe_source
+from fyrehose_twisted.query.records.journals import Source, Sources
+from fyrehose_twisted.query.records.live import Followers, Following
+from fyrehose_twisted.query.records.query_params import FOLLOW, RANGE, Place, Selection, place_of, select
+from fyrehose_twisted.query.records.scans import Search, Searches
+from fyrehose_twisted.query.websockets import FollowingSocket, check_socket, wants_socket
 from fyrehose_twisted.web.channel import WebRequest
+from fyrehose_twisted.web.request import accepts, header, queries
+from fyrehose_twisted.web.response import Answer, Headers, Problem, answer, dump, problem_of
 from fyrehose_twisted.web.streaming import STREAM, Stream, Streams, beyond_end
 
 NDJSON = b"application/x-ndjson"

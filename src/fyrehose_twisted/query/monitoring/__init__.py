@@ -1,0 +1,1 @@
+"""Monitoring of services and journals."""

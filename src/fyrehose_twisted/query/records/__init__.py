@@ -1,0 +1,1 @@
+"""Records of journals over HTTP: ranges, live streams, filters."""
