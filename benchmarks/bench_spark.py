@@ -227,7 +227,7 @@ def _run_child(kind: str, places: list[Path]) -> str:
 
 def verify_once(places: list[str]) -> dict[str, Any]:
     """Compare journals in this process; the session, and one small comparison, are there before the clock starts."""
-    from fyrehose_twisted.spark.origins import origins_at
+    from fyrehose_twisted.spark.source.journal_locations import origins_at
     from fyrehose_twisted.spark.verify.summary import summary_of
     from fyrehose_twisted.spark.verify.verification import Verification
 

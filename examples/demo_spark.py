@@ -14,7 +14,7 @@ import tempfile
 from contextlib import redirect_stdout
 from io import StringIO
 
-from fyrehose_twisted.spark.command import main
+from fyrehose_twisted.spark.cli import main
 from fyrehose_twisted.spark.session import make_session
 
 SETTINGS = {

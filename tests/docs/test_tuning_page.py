@@ -16,8 +16,8 @@ from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.node.client.repair import RepairConfig
 from fyrehose_twisted.journal.store import JournalConfig
 from fyrehose_twisted.net.udp import KERNEL_BUFFER, UNTUNED_BUFFER
-from fyrehose_twisted.spark.options import ROWS_PER_PARTITION
 from fyrehose_twisted.spark.session import SETTINGS
+from fyrehose_twisted.spark.source.options import ROWS_PER_PARTITION
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "howto" / "tuning.md").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.extended
 
 STREAM = "fyrehose://<script>alert(1)</script>"
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
-MAIN = "from fyrehose_twisted.spark.command import main; main()"
+MAIN = "from fyrehose_twisted.spark.cli import main; main()"
 TIME = pa.timestamp("us", "UTC")
 
 

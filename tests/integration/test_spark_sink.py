@@ -11,7 +11,7 @@ import pytest
 
 from fyrehose_twisted.errors import PublishTimeout
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
-from fyrehose_twisted.spark.sink import exchange
+from fyrehose_twisted.spark.sink import threaded_client
 from fyrehose_twisted.spark.sink.identity import wrapped_by_place
 from fyrehose_twisted.spark.sink.publisher import BlockingPublisher
 
@@ -76,7 +76,7 @@ def test_a_backbone_that_is_killed(start_backbone: Any, monkeypatch: pytest.Monk
         now = time()
         return now + 600.0 * max(0.0, now - killed)
 
-    monkeypatch.setattr(exchange, "time", hurried)
+    monkeypatch.setattr(threaded_client, "time", hurried)
     with BlockingPublisher(backbone.text, publish_timeout=600.0) as publisher:
         publisher.publish(wrapped_by_place(b"test", 0, lines(10)))
         publisher.flush()

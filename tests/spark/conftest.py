@@ -16,7 +16,7 @@ from fyrehose_twisted.journal.format.layout import make_directory
 from fyrehose_twisted.journal.remote.client import RemoteReader
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.spark import origins
+from fyrehose_twisted.spark.source import journal_locations
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ def forget_readers() -> Iterator[None]:
     yield
     from fyrehose_twisted.spark.verify import replica
 
-    for kept in (origins._readers, origins._remotes, replica._past_damage):
+    for kept in (journal_locations._readers, journal_locations._remotes, replica._past_damage):
         for one in kept.values():
             if not isinstance(one, RemoteReader):  # Its connection is the RemoteJournal's.
                 one.close()

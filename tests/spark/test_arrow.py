@@ -21,12 +21,12 @@ from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.journal.upkeep.seal import seal
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.spark import origins, planning
-from fyrehose_twisted.spark.arrow import batches
-from fyrehose_twisted.spark.options import read_options
-from fyrehose_twisted.spark.origins import Origin, origins_at, reader_of
-from fyrehose_twisted.spark.planning import SMALL_TASK, TASKS, Lane, Range, packed, ranges
-from fyrehose_twisted.spark.source import FyrehoseReader, PushdownReader
+from fyrehose_twisted.spark.source import journal_locations, planning
+from fyrehose_twisted.spark.source.data_source import FyrehoseReader, PushdownReader
+from fyrehose_twisted.spark.source.journal_locations import Origin, origins_at, reader_of
+from fyrehose_twisted.spark.source.options import read_options
+from fyrehose_twisted.spark.source.planning import SMALL_TASK, TASKS, Lane, Range, packed, ranges
+from fyrehose_twisted.spark.source.task_batches import batches
 
 STREAM = "fyrehose://test"
 START = 1_700_000_000_000_000
@@ -423,7 +423,7 @@ def test_a_fork_has_readers_of_its_own(write_journal: Any, monkeypatch: pytest.M
         assert reader_of(origin) is before
         monkeypatch.setattr(os, "getpid", lambda: 1)
         assert reader_of(origin) is not before
-    assert len(origins._readers) == 1
+    assert len(journal_locations._readers) == 1
 
 
 def test_a_batch_begins_and_ends_where_there_is_something(write_journal: Any) -> None:

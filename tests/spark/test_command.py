@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.spark import command
+from fyrehose_twisted.spark import cli
 from fyrehose_twisted.spark.sql import Table, print_rows, tables_in
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ WriteJournal = Callable[..., Path]
 
 def run(*arguments: str | Path) -> int:
     with pytest.raises(SystemExit) as ended:
-        command.main([str(argument) for argument in arguments])
+        cli.main([str(argument) for argument in arguments])
     assert isinstance(ended.value.code, int)
     return ended.value.code
 
@@ -47,7 +47,7 @@ def write_parquet(path: Path, **columns: list[object]) -> None:
 
 def test_help_needs_neither_spark_nor_twisted() -> None:
     program = (
-        "import sys\nfrom fyrehose_twisted.spark.command import main\n"
+        "import sys\nfrom fyrehose_twisted.spark.cli import main\n"
         "try: main(['--help'])\n"
         "finally: assert not {'pyspark', 'pyarrow', 'pandas', 'plotly', 'twisted', 'numpy'} & sys.modules.keys()"
     )
@@ -86,7 +86,7 @@ def test_an_interrupt_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, KeyError("a bug"))
     with pytest.raises(KeyError, match="a bug"):
-        command.main(["sql", "select 1"])
+        cli.main(["sql", "select 1"])
 
 
 def test_a_missing_journal_is_told_before_spark_starts(

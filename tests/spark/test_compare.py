@@ -14,10 +14,10 @@ from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.ranges import RangeSet
-from fyrehose_twisted.spark.origins import Origin
-from fyrehose_twisted.spark.verify import compare, planning, reading, tables
-from fyrehose_twisted.spark.verify.agreement import Rows, unlike
+from fyrehose_twisted.spark.source.journal_locations import Origin
+from fyrehose_twisted.spark.verify import compare, planning, share_reader, tables
 from fyrehose_twisted.spark.verify.compare import Comparison
+from fyrehose_twisted.spark.verify.payload_comparison import Rows, unlike
 from fyrehose_twisted.spark.verify.planning import Extent, Part, Share
 from fyrehose_twisted.spark.verify.runs import Edge, Run, Runs, joined
 
@@ -169,7 +169,7 @@ def runs(journals: Sequence[Made], rows: int = 1_000, later: int | None = None) 
                     continue
                 before = edges.get(one.journal)
                 if before is not None and before.last_time - one.first_time > TOLERANCE:
-                    detail = reading.fall(before.last_time - one.first_time)
+                    detail = share_reader.fall(before.last_time - one.first_time)
                     whole.add("clock", "backwards", one.journal, one.first, one.first, detail)
                 edges[one.journal] = one
     return list(joined([*found, *whole.close()]))
@@ -284,7 +284,7 @@ def test_it_finds_what_one_finds_number_by_number(
     journals: list[Made], rows: int, later: int | None, together: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "GATHERED_ROWS", together)
+        patch.setattr(share_reader, "GATHERED_ROWS", together)
         patch.setattr(compare, "LISTED_AT_ONCE", together)
         patch.setattr(tables, "BATCH_BYTES", together)
         found = runs(journals, rows, later)

@@ -19,12 +19,12 @@ from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.watermark import read_mark
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.spark.offsets import UnknownJournal, key_of, resolved, taken_apart, written
-from fyrehose_twisted.spark.options import read_options
-from fyrehose_twisted.spark.origins import Origin, origins_at, reader_of
-from fyrehose_twisted.spark.planning import lanes
-from fyrehose_twisted.spark.source import FyrehoseReader
-from fyrehose_twisted.spark.streaming import FyrehoseStreamReader
+from fyrehose_twisted.spark.source.data_source import FyrehoseReader
+from fyrehose_twisted.spark.source.journal_locations import Origin, origins_at, reader_of
+from fyrehose_twisted.spark.source.offsets import UnknownJournal, key_of, resolved, taken_apart, written
+from fyrehose_twisted.spark.source.options import read_options
+from fyrehose_twisted.spark.source.planning import lanes
+from fyrehose_twisted.spark.source.streaming import FyrehoseStreamReader
 
 STREAM = "fyrehose://test"
 ALL = ReadAllAvailable()

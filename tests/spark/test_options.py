@@ -13,10 +13,10 @@ from fyrehose_twisted.journal.arrow.schema import RECORD
 from fyrehose_twisted.journal.errors import JournalError, NotInJournal
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.remote.client import RemoteJournal
-from fyrehose_twisted.spark.options import At, microseconds, next_at, read_options, reader_options
-from fyrehose_twisted.spark.origins import Origin, address_of, origins_at
-from fyrehose_twisted.spark.planning import lanes
-from fyrehose_twisted.spark.sealed import read_with_parquet
+from fyrehose_twisted.spark.source.journal_locations import Origin, address_of, origins_at
+from fyrehose_twisted.spark.source.options import At, microseconds, next_at, read_options, reader_options
+from fyrehose_twisted.spark.source.parquet_union import read_with_parquet
+from fyrehose_twisted.spark.source.planning import lanes
 
 
 def options(streaming: bool | None = None, **given: str) -> Any:
@@ -169,7 +169,7 @@ def test_a_pattern_passes_over_what_is_no_journal_yet(tmp_path: Path, write_jour
 def test_options_for_journals_name_no_other_streams_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server may have more streams than those that were chosen."""
     served = [Origin("host:1", f"hydra://{name}", None, ("host", 1)) for name in "abc"]
-    monkeypatch.setattr("fyrehose_twisted.spark.options.origins_on", lambda *_: served)
+    monkeypatch.setattr("fyrehose_twisted.spark.source.options.origins_on", lambda *_: served)
     for chosen in (served[:1], served[:2], served):
         assert read_options(reader_options(chosen), streaming=False).origins() == chosen
 
@@ -178,7 +178,7 @@ def test_streams_of_a_server_share_a_connection(monkeypatch: pytest.MonkeyPatch)
     """A server accepts but a few from one host."""
     readers: list[tuple[Any, str]] = []
     monkeypatch.setattr(RemoteJournal, "reader", lambda remote, stream: readers.append((remote, stream)))
-    monkeypatch.setattr("fyrehose_twisted.spark.origins._remotes", {})
+    monkeypatch.setattr("fyrehose_twisted.spark.source.journal_locations._remotes", {})
     for stream, port in (("hydra://a", 1), ("hydra://b", 1), ("hydra://a", 2)):
         Origin("one", stream, None, ("host", port)).open()
     (first, _), (second, _), (third, _) = readers

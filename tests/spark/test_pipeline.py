@@ -19,11 +19,11 @@ import pytest
 
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.spark.origins import origins_at
 from fyrehose_twisted.spark.pipeline import buckets
 from fyrehose_twisted.spark.pipeline.command import described
 from fyrehose_twisted.spark.pipeline.run import Pipeline, Plan, Summary
 from fyrehose_twisted.spark.pipeline.settings import Wanted
+from fyrehose_twisted.spark.source.journal_locations import origins_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -198,7 +198,7 @@ def _kill_at(stages: Sequence[str], spark: SparkSession, write_journal: WriteJou
     numbers = [n for n in range(1, 4_001) if not 1_000 <= n < 1_010]
     journal = write_journal([record(n, payload=bytes(n % 700)) for n in numbers], lost=lost)
     out = tmp_path / "out"
-    command = [sys.executable, "-c", "from fyrehose_twisted.spark.command import main; main()", "run", "--quiet"]
+    command = [sys.executable, "-c", "from fyrehose_twisted.spark.cli import main; main()", "run", "--quiet"]
     command += [f"a={journal}", "--out", str(out), "--once", "--max-rows-per-batch", "1500"]
     command += ["--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2"]
     for stage in stages:

@@ -11,7 +11,7 @@ from fyrehose_twisted.journal.arrow.schema import RECORD
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.upkeep.seal import seal
 from fyrehose_twisted.spark import query_journal, read_journal
-from fyrehose_twisted.spark.pruning import needed_columns
+from fyrehose_twisted.spark.source.pruning import needed_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

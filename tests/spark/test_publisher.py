@@ -40,10 +40,10 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     Push,
 )
 from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.spark.sink import exchange as exchange_module
-from fyrehose_twisted.spark.sink.exchange import Exchange, bound_towards
+from fyrehose_twisted.spark.sink import threaded_client as exchange_module
 from fyrehose_twisted.spark.sink.identity import wrapped_by_place
 from fyrehose_twisted.spark.sink.publisher import BlockingPublisher
+from fyrehose_twisted.spark.sink.threaded_client import Exchange, bound_towards
 
 DEADLINE = 120.0
 """Seconds after which a test fails. Nothing waits that long unless it is broken."""

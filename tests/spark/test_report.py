@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.spark.report import command
 from fyrehose_twisted.spark.report.axis import BINS, Axis, Count, marks
-from fyrehose_twisted.spark.report.counting import Lane, Pair
-from fyrehose_twisted.spark.report.gather import WORST, Gathered, Traffic, gather
+from fyrehose_twisted.spark.report.binning import Lane, Pair
 from fyrehose_twisted.spark.report.page import render, write_page
+from fyrehose_twisted.spark.report.page_data import WORST, Gathered, Traffic, gather
 from fyrehose_twisted.spark.report.rows import listings
 from fyrehose_twisted.spark.report.tables import Tables, find_tables
+from fyrehose_twisted.spark.report.text import delay, length, short_names, utc, verdict
 from fyrehose_twisted.spark.report.timeline import Span, Timeline, central, steps
-from fyrehose_twisted.spark.report.wording import delay, length, short_names, utc, verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -126,7 +126,7 @@ def test_what_is_no_master_is_refused(master: str) -> None:
 @pytest.mark.extended
 def test_a_java_that_ends_at_once_is_one_line() -> None:
     arguments = ["sql", "select 1", "--conf", "spark.driver.memory=x"]
-    program = f"from fyrehose_twisted.spark.command import main; main({arguments})"
+    program = f"from fyrehose_twisted.spark.cli import main; main({arguments})"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 3
     assert ran.stderr.splitlines()[-1] == (
@@ -198,7 +198,7 @@ def test_no_module_loads_twisted() -> None:
     for path in sorted((ROOT / "src/fyrehose_twisted/spark").rglob("*.py")):
         parts = path.relative_to(ROOT / "src").with_suffix("").parts
         names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    assert "fyrehose_twisted.spark.source" in names
+    assert "fyrehose_twisted.spark.source.data_source" in names
     program = f"import {', '.join(names)}, sys; print(*[name for name in sys.modules if name.startswith('twisted')])"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert (ran.returncode, ran.stdout.strip()) == (0, ""), ran.stderr

@@ -16,14 +16,14 @@ from fyrehose_twisted.journal.arrow.schema import COLUMNS, ddl
 from fyrehose_twisted.repeats import WINDOW, Repeats, Run
 from fyrehose_twisted.spark.pipeline import buckets
 from fyrehose_twisted.spark.pipeline.envelopes import unwrapped, with_repeats
-from fyrehose_twisted.spark.pipeline.messages import (
+from fyrehose_twisted.spark.pipeline.json_payloads import (
     check_field,
     given_schema,
     inferred_schema,
     schema_of_text,
     with_messages,
 )
-from fyrehose_twisted.spark.pipeline.messages import sent_at as sent_micros
+from fyrehose_twisted.spark.pipeline.json_payloads import sent_at as sent_micros
 from fyrehose_twisted.spark.pipeline.silver import JUMP_US, quarantine, silver, silver_schema
 
 if TYPE_CHECKING:

@@ -26,13 +26,13 @@ from fyrehose_twisted.fyrehose.events import Delivered
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, unwrap
 from fyrehose_twisted.spark.sink import make_stream_writer, make_writer, publish
-from fyrehose_twisted.spark.sink.exchange import Exchange, bound_towards
 from fyrehose_twisted.spark.sink.identity import scope_of, wrapped_by_id, wrapped_by_place
 from fyrehose_twisted.spark.sink.ledger import Finished, Ledger
 from fyrehose_twisted.spark.sink.options import sink_options
 from fyrehose_twisted.spark.sink.publisher import BlockingPublisher, resolved
 from fyrehose_twisted.spark.sink.rows import RowNotPublishable, Rows, chunks, json_of
 from fyrehose_twisted.spark.sink.task import Receipt
+from fyrehose_twisted.spark.sink.threaded_client import Exchange, bound_towards
 from fyrehose_twisted.spark.sink.writer import PublishedPartition
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.spark import streaming
-from fyrehose_twisted.spark.options import read_options
-from fyrehose_twisted.spark.source import FyrehoseDataSource, columns_of
-from fyrehose_twisted.spark.streaming import FyrehoseStreamReader, UnknownJournal
+from fyrehose_twisted.spark.source import streaming
+from fyrehose_twisted.spark.source.data_source import FyrehoseDataSource, columns_of
+from fyrehose_twisted.spark.source.options import read_options
+from fyrehose_twisted.spark.source.streaming import FyrehoseStreamReader, UnknownJournal
 
 STREAM = "fyrehose://test"
 ALL = ReadAllAvailable()

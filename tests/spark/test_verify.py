@@ -19,10 +19,10 @@ from fyrehose_twisted.journal.remote.server import JournalServerFactory
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.spark import origins as origins_module
-from fyrehose_twisted.spark.options import read_options
-from fyrehose_twisted.spark.origins import Origin, origins_on
-from fyrehose_twisted.spark.planning import lanes
+from fyrehose_twisted.spark.source import journal_locations as origins_module
+from fyrehose_twisted.spark.source.journal_locations import Origin, origins_on
+from fyrehose_twisted.spark.source.options import read_options
+from fyrehose_twisted.spark.source.planning import lanes
 from fyrehose_twisted.spark.verify import tables
 from fyrehose_twisted.spark.verify.compare import Comparison
 from fyrehose_twisted.spark.verify.planning import Part, extents, plan

@@ -18,7 +18,7 @@ def register(spark: SparkSession) -> None:
 
     Spark finds the source by itself, too, unless some other package whose name begins with ``pyspark_`` is broken.
     """
-    from fyrehose_twisted.spark.source import FyrehoseDataSource
+    from fyrehose_twisted.spark.source.data_source import FyrehoseDataSource
 
     # Spark's workers, which look up paths, have a working directory of their own. A class that is made here, and cannot
     # be imported, is pickled with all that it has.
@@ -41,7 +41,7 @@ def read_journal(
         files do not have. What else is wrong, Spark raises as it does for each source.
     """
     from fyrehose_twisted.journal.arrow.schema import RECORD
-    from fyrehose_twisted.spark.sealed import read_with_parquet
+    from fyrehose_twisted.spark.source.parquet_union import read_with_parquet
 
     register(spark)
     options.setdefault("directory", os.getcwd())
@@ -63,7 +63,7 @@ def query_journal(
     :param paths: as for :func:`read_journal`; so are ``columns`` and ``options``.
     """
     from fyrehose_twisted.journal.arrow.schema import RECORD
-    from fyrehose_twisted.spark.pruning import with_needed
+    from fyrehose_twisted.spark.source.pruning import with_needed
 
     def load(some: Iterable[str]) -> DataFrame:
         return read_journal(spark, *paths, columns=tuple(some), **{"pushdown": "true", **options})

@@ -25,7 +25,7 @@ from fyrehose_twisted.spark.java import java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fyrehose_twisted.spark.origins import Origin
+    from fyrehose_twisted.spark.source.journal_locations import Origin
 
 QUIET = "spark.fyrehose.quiet"
 """Configuration of a session that wants no progress shown."""
@@ -81,7 +81,7 @@ def origins_of(options: argparse.Namespace) -> list[Origin]:
     :raises JournalError: if there is none at a place, or none of the stream.
     :raises NotConnected: if a server cannot be reached.
     """
-    from fyrehose_twisted.spark.origins import address_of, of_stream, origins_at, origins_on
+    from fyrehose_twisted.spark.source.journal_locations import address_of, of_stream, origins_at, origins_on
 
     secret = read_secret(options.secret_file) if options.secret_file else None
     origins: list[Origin] = []

@@ -89,8 +89,8 @@ def run(options: argparse.Namespace) -> int:
     origins = origins_of(argparse.Namespace(**{**vars(options), "journals": journals})) if journals else []
     with spark_session("fyrehose sql", options) as spark, _views(spark, tables):
         if origins:
-            from fyrehose_twisted.spark.options import reader_options
-            from fyrehose_twisted.spark.pruning import with_needed
+            from fyrehose_twisted.spark.source.options import reader_options
+            from fyrehose_twisted.spark.source.pruning import with_needed
 
             given = reader_options(origins, options.secret_file)
 

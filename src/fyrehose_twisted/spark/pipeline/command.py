@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     :raises FyrehoseError: if something cannot be done as asked; raises what Spark raises, too.
     """
     from fyrehose_twisted.spark.pipeline.gold import check_window
-    from fyrehose_twisted.spark.pipeline.messages import check_field
+    from fyrehose_twisted.spark.pipeline.json_payloads import check_field
 
     if options.window is not None:
         check_window(options.window)

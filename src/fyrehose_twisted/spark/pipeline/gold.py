@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.spark.pipeline.messages import schema_of_text
+from fyrehose_twisted.spark.pipeline.json_payloads import schema_of_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

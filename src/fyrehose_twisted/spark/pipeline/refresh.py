@@ -11,7 +11,7 @@ from fyrehose_twisted.spark.pipeline.bronze import Bronze
 from fyrehose_twisted.spark.pipeline.buckets import EDGES, PARTITIONS, Bucket, bucketed, edges, in_buckets
 from fyrehose_twisted.spark.pipeline.envelopes import unwrapped
 from fyrehose_twisted.spark.pipeline.files import Files
-from fyrehose_twisted.spark.pipeline.messages import inferred_schema
+from fyrehose_twisted.spark.pipeline.json_payloads import inferred_schema
 from fyrehose_twisted.spark.pipeline.queries import write_queries
 from fyrehose_twisted.spark.pipeline.settings import Settings, Wanted, load, save, settle
 

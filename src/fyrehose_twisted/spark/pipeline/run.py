@@ -13,13 +13,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from fyrehose_twisted.journal.arrow.schema import COLUMNS
-from fyrehose_twisted.spark.options import reader_options
-from fyrehose_twisted.spark.origins import Origin
 from fyrehose_twisted.spark.pipeline.bronze import CHECKPOINT, Bronze
 from fyrehose_twisted.spark.pipeline.files import Files
 from fyrehose_twisted.spark.pipeline.gold import TABLES
 from fyrehose_twisted.spark.pipeline.refresh import Refresh
 from fyrehose_twisted.spark.pipeline.settings import Wanted
+from fyrehose_twisted.spark.source.journal_locations import Origin
+from fyrehose_twisted.spark.source.options import reader_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

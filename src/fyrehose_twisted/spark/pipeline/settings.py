@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.spark.pipeline.files import Files
 from fyrehose_twisted.spark.pipeline.gold import check_window
-from fyrehose_twisted.spark.pipeline.messages import check_field, given_schema, schema_of_text
+from fyrehose_twisted.spark.pipeline.json_payloads import check_field, given_schema, schema_of_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,8 @@ from fyrehose_twisted.journal.arrow.schema import LOST, OK
 from fyrehose_twisted.repeats import WINDOW
 from fyrehose_twisted.spark.pipeline.buckets import PARTITIONS, among_last, bucketed
 from fyrehose_twisted.spark.pipeline.envelopes import unwrapped, with_repeats
-from fyrehose_twisted.spark.pipeline.messages import schema_of_text, with_messages
-from fyrehose_twisted.spark.pipeline.messages import sent_at as sent_micros
+from fyrehose_twisted.spark.pipeline.json_payloads import schema_of_text, with_messages
+from fyrehose_twisted.spark.pipeline.json_payloads import sent_at as sent_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

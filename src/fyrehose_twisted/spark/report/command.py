@@ -34,8 +34,8 @@ def run(options: argparse.Namespace) -> int:
     tables = find_tables(options.directories)
     _require_place(options.out)
     _require_plotly()
-    from fyrehose_twisted.spark.report.gather import gather
     from fyrehose_twisted.spark.report.page import write_page
+    from fyrehose_twisted.spark.report.page_data import gather
 
     with spark_session("fyrehose report", options) as spark:
         found = gather(spark, tables)

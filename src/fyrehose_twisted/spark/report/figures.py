@@ -8,7 +8,7 @@ from html import escape
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from fyrehose_twisted.spark.report.gather import Traffic
+from fyrehose_twisted.spark.report.page_data import Traffic
 from fyrehose_twisted.spark.report.style import (
     BLUE,
     DASHES,
@@ -21,8 +21,8 @@ from fyrehose_twisted.spark.report.style import (
     Plot,
     lay_out,
 )
+from fyrehose_twisted.spark.report.text import delay, length, short, utc
 from fyrehose_twisted.spark.report.timeline import Timeline
-from fyrehose_twisted.spark.report.wording import delay, length, short, utc
 from fyrehose_twisted.wording import counted
 
 

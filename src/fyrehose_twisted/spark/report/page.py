@@ -14,13 +14,13 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from fyrehose_twisted.spark.report.counting import Lane
+from fyrehose_twisted.spark.report.binning import Lane
 from fyrehose_twisted.spark.report.figures import latencies, rates, troubles
-from fyrehose_twisted.spark.report.gather import JOURNALS, Gathered, Numbers
+from fyrehose_twisted.spark.report.page_data import JOURNALS, Gathered, Numbers
 from fyrehose_twisted.spark.report.rows import Cell, Listing, listings
 from fyrehose_twisted.spark.report.sequence_figures import divergence, lanes, repairs
 from fyrehose_twisted.spark.report.style import DARK, Plot
-from fyrehose_twisted.spark.report.wording import short_names, verdict
+from fyrehose_twisted.spark.report.text import short_names, verdict
 from fyrehose_twisted.wording import counted
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fyrehose_twisted.spark.report.gather import Gathered
-from fyrehose_twisted.spark.report.wording import meaning
+from fyrehose_twisted.spark.report.page_data import Gathered
+from fyrehose_twisted.spark.report.text import meaning
 from fyrehose_twisted.wording import counted
 
 LISTED = 100

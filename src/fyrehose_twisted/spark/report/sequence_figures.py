@@ -9,8 +9,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from fyrehose_twisted.spark.report.axis import Axis, Count, Mark, apart, marks
-from fyrehose_twisted.spark.report.counting import Lane
-from fyrehose_twisted.spark.report.gather import Numbers, severity
+from fyrehose_twisted.spark.report.binning import Lane
+from fyrehose_twisted.spark.report.page_data import Numbers, severity
 from fyrehose_twisted.spark.report.style import (
     BAND,
     BLUE,
@@ -26,7 +26,7 @@ from fyrehose_twisted.spark.report.style import (
     Plot,
     lay_out,
 )
-from fyrehose_twisted.spark.report.wording import meaning, short
+from fyrehose_twisted.spark.report.text import meaning, short
 from fyrehose_twisted.wording import counted
 
 COLOURS = {

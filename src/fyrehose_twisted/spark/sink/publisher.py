@@ -16,7 +16,7 @@ from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.node.client.publishing.congestion import WindowConfig
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, MAX_DELIVERABLE
-from fyrehose_twisted.spark.sink.exchange import Exchange, bound_towards
+from fyrehose_twisted.spark.sink.threaded_client import Exchange, bound_towards
 
 KERNEL_BUFFER = 4 * 2**20
 """Bytes asked of the kernel for each direction."""

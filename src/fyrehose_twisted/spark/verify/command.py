@@ -80,8 +80,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _summary(spark: SparkSession, verification: Verification, began: float) -> dict[str, Any]:
+    from fyrehose_twisted.spark.verify.progress import watching
     from fyrehose_twisted.spark.verify.summary import summary_of
-    from fyrehose_twisted.spark.verify.watching import watching
 
     with watching(spark, "comparing", verification):
         summary = summary_of(verification)
@@ -92,8 +92,8 @@ def _write(
     spark: SparkSession, verification: Verification, output: Output, began: float, *, healed: bool
 ) -> dict[str, Any]:
     from fyrehose_twisted.spark.verify import output as names
+    from fyrehose_twisted.spark.verify.progress import watching
     from fyrehose_twisted.spark.verify.tables import HEALED, QUARANTINE
-    from fyrehose_twisted.spark.verify.watching import watching
 
     summary = _summary(spark, verification, began)
     output.write(names.FINDINGS, verification.findings())

@@ -14,7 +14,7 @@ from fyrehose_twisted.journal.errors import JournalDamaged
 from fyrehose_twisted.journal.remote.client import RemoteReader
 from fyrehose_twisted.journal.segment_loader import LEFT_OUT
 from fyrehose_twisted.journal.upkeep.endings import why_it_ends
-from fyrehose_twisted.spark.origins import Origin
+from fyrehose_twisted.spark.source.journal_locations import Origin
 from fyrehose_twisted.spark.verify.replica import planned_reader
 
 LONGEST_LISTED = 1_000_000

@@ -12,7 +12,7 @@ from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.remote.client import RemoteReader
-from fyrehose_twisted.spark.origins import Origin, reader_of, reader_up_to
+from fyrehose_twisted.spark.source.journal_locations import Origin, reader_of, reader_up_to
 
 if TYPE_CHECKING:
     from fyrehose_twisted.spark.verify.planning import Share
@@ -37,7 +37,7 @@ class PastDamage(JournalReader):
 
 
 _past_damage: dict[tuple[int, Origin], PastDamage] = {}
-"""Of this process, as :func:`~fyrehose_twisted.spark.origins.reader_of` keeps the others."""
+"""Of this process, as :func:`~fyrehose_twisted.spark.source.journal_locations.reader_of` keeps the others."""
 
 
 def planned_reader(origin: Origin, *, refresh: bool = False) -> tuple[Reader, bool]:

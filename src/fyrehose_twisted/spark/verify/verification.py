@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.spark.origins import Origin
+from fyrehose_twisted.spark.source.journal_locations import Origin
 from fyrehose_twisted.spark.verify import tables
 from fyrehose_twisted.spark.verify.compare import Comparison
 from fyrehose_twisted.spark.verify.planning import Part, extents, plan

@@ -7,8 +7,8 @@ from typing import Any
 
 from fyrehose_twisted.journal.arrow import batches as arrow
 from fyrehose_twisted.journal.arrow.batches import Span
-from fyrehose_twisted.spark.origins import reader_up_to
-from fyrehose_twisted.spark.planning import Range
+from fyrehose_twisted.spark.source.journal_locations import reader_up_to
+from fyrehose_twisted.spark.source.planning import Range
 
 
 def batches_of(parts: Iterable[Range], columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from fyrehose_twisted.spark.report.gather import Gathered, severity
+from fyrehose_twisted.spark.report.page_data import Gathered, severity
 from fyrehose_twisted.wording import counted
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

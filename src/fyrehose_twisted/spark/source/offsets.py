@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.format.segment_header import tags_differ
-from fyrehose_twisted.spark.origins import Origin, address_of
+from fyrehose_twisted.spark.source.journal_locations import Origin, address_of
 
 Offset = dict[str, Any]
 Key = tuple[str, str, int]

@@ -14,9 +14,9 @@ from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJ
 from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.upkeep.endings import lost_epoch, why_it_ends
-from fyrehose_twisted.spark.offsets import key_of
-from fyrehose_twisted.spark.options import EARLIEST, At, ReadOptions, next_at
-from fyrehose_twisted.spark.origins import Origin, reader_of
+from fyrehose_twisted.spark.source.journal_locations import Origin, reader_of
+from fyrehose_twisted.spark.source.offsets import key_of
+from fyrehose_twisted.spark.source.options import EARLIEST, At, ReadOptions, next_at
 
 SMALL_TASK = 50_000
 """Numbers that a task should have at least, since it costs as much to begin one."""

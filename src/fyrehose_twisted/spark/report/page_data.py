@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fyrehose_twisted.spark.report.axis import Axis, Count
-from fyrehose_twisted.spark.report.counting import (
+from fyrehose_twisted.spark.report.binning import (
     Holes,
     Lane,
     Pair,

@@ -12,8 +12,8 @@ from fyrehose_twisted.journal.arrow.parquet import ExportedFile, final_files
 from fyrehose_twisted.journal.arrow.schema import RECORD, ddl
 from fyrehose_twisted.journal.errors import NotInJournal
 from fyrehose_twisted.journal.format.layout import directory_name
-from fyrehose_twisted.spark.options import EARLIEST, At, read_options
-from fyrehose_twisted.spark.origins import Origin, reader_of
+from fyrehose_twisted.spark.source.journal_locations import Origin, reader_of
+from fyrehose_twisted.spark.source.options import EARLIEST, At, read_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,14 +19,14 @@ from pyspark.sql.datasource import (
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow.schema import COLUMNS, ddl
-from fyrehose_twisted.spark.options import ReadOptions, read_options
-from fyrehose_twisted.spark.origins import reader_of
-from fyrehose_twisted.spark.planning import Lane, Range, lanes, packed, ranges
+from fyrehose_twisted.spark.source.journal_locations import reader_of
+from fyrehose_twisted.spark.source.options import ReadOptions, read_options
+from fyrehose_twisted.spark.source.planning import Lane, Range, lanes, packed, ranges
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from fyrehose_twisted.spark.streaming import FyrehoseStreamReader
+    from fyrehose_twisted.spark.source.streaming import FyrehoseStreamReader
 
 NAME = "fyrehose"
 
@@ -58,7 +58,7 @@ class FyrehoseDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> FyrehoseStreamReader:
         """Return what plans and reads micro-batches."""
-        from fyrehose_twisted.spark.streaming import FyrehoseStreamReader
+        from fyrehose_twisted.spark.source.streaming import FyrehoseStreamReader
 
         return FyrehoseStreamReader(self._read_options(streaming=True), columns_of(schema))
 
@@ -102,7 +102,7 @@ class FyrehoseReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the partitions: a large range of numbers, or several small ones.
 
-        :raises FyrehoseError: what :meth:`~fyrehose_twisted.spark.options.ReadOptions.origins` raises.
+        :raises FyrehoseError: what :meth:`~fyrehose_twisted.spark.source.options.ReadOptions.origins` raises.
         """
         return parts_of(self._lanes(), self._options)
 
@@ -147,7 +147,7 @@ class PushdownReader(FyrehoseReader):
 
 def read_part(partition: InputPartition, columns: Sequence[str], options: ReadOptions) -> Iterator[Any]:
     """Yield the record batches of a partition; none for an empty one."""
-    from fyrehose_twisted.spark.arrow import batches_of
+    from fyrehose_twisted.spark.source.task_batches import batches_of
 
     return batches_of(partition.value, columns, fail_on_data_loss=options.fail_on_data_loss)
 

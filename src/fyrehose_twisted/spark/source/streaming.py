@@ -16,8 +16,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.spark.admission import Backlog, admitted, bytes_of, place_after, rows_of
-from fyrehose_twisted.spark.offsets import (
+from fyrehose_twisted.spark.source.batch_limits import Backlog, admitted, bytes_of, place_after, rows_of
+from fyrehose_twisted.spark.source.data_source import parts_of, read_part
+from fyrehose_twisted.spark.source.journal_locations import Origin, reader_of
+from fyrehose_twisted.spark.source.offsets import (
     Checkpoint,
     Key,
     Offset,
@@ -28,9 +30,8 @@ from fyrehose_twisted.spark.offsets import (
     resolved,
     written,
 )
-from fyrehose_twisted.spark.options import ReadOptions
-from fyrehose_twisted.spark.origins import Origin, reader_of
-from fyrehose_twisted.spark.planning import (
+from fyrehose_twisted.spark.source.options import ReadOptions
+from fyrehose_twisted.spark.source.planning import (
     Lane,
     check_epochs,
     check_streams,
@@ -39,7 +40,6 @@ from fyrehose_twisted.spark.planning import (
     over_at,
     place_of,
 )
-from fyrehose_twisted.spark.source import parts_of, read_part
 
 
 class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

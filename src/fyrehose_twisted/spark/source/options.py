@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow.schema import RECORD, check_columns
 from fyrehose_twisted.process.secret import read_secret
-from fyrehose_twisted.spark.origins import Origin, of_stream, origins_at, origins_on, paths_of
+from fyrehose_twisted.spark.source.journal_locations import Origin, of_stream, origins_at, origins_on, paths_of
 
 EARLIEST, LATEST = "earliest", "latest"
 ROWS_PER_PARTITION = 1_000_000

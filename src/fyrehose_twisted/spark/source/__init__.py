@@ -1,0 +1,1 @@
+"""Spark data source over journals."""
