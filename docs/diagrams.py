@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fyrehose_twisted.freenet.node.stream import TRANSITIONS, Phase
-from fyrehose_twisted.hydra.node import roles
 from fyrehose_twisted.hydra.events import Role
+from fyrehose_twisted.hydra.node import roles
 from fyrehose_twisted.parcels.node import modes
 from fyrehose_twisted.parcels.wire.messages import Mode
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
-from fyrehose_twisted.fyrehose.wire.packets import Deliver, Forward, Keepalive, KeepaliveAck, Push, Request, Status
 from fyrehose_twisted.fyrehose.simulation.participants import BackboneHost, Participant
+from fyrehose_twisted.fyrehose.wire.codec import decode
+from fyrehose_twisted.fyrehose.wire.packets import Deliver, Forward, Keepalive, KeepaliveAck, Push, Request, Status
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.observer import Observer, Packet
 

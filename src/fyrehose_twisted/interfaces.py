@@ -190,8 +190,8 @@ class IEventHistory(Interface):
     last = Attribute("The highest number that is, or was, held.")
 
     def put(stretches: Sequence[Any]) -> None:
-        """Keep :class:`~fyrehose_twisted.parcels.node.ordering.history.Stretch` objects, the next of the order; older ones may make
-        room. Where some are missing before them, nothing older is held any longer."""
+        """Keep :class:`~fyrehose_twisted.parcels.node.ordering.history.Stretch` objects, the next of the order; older
+        ones may make room. Where some are missing before them, nothing older is held any longer."""
 
     def clear(last: int) -> None:
         """Forget what can be forgotten: the next event is the one after ``last``."""
@@ -204,7 +204,8 @@ class IEventListener(Interface):
     """Told of the events of a cluster; called in the turn of the reactor in which they became final."""
 
     def events_ordered(events: Sequence[Any]) -> None:
-        """The next :class:`~fyrehose_twisted.parcels.wire.messages.Event` objects of the order, each once, without holes."""
+        """The next :class:`~fyrehose_twisted.parcels.wire.messages.Event` objects of the order, each once, without
+        holes."""
 
     def events_skipped(first: int, last: int) -> None:
         """Events ``first`` to ``last`` can no longer be had: this node was away, and nobody holds them any more."""
@@ -346,7 +347,8 @@ class IJournalReader(IJournalContents):
         """Return an iterator of :class:`~fyrehose_twisted.journal.block.Block` with what is held of ``first`` to
         ``last``, in ascending order, each position once. What is not there is left out.
 
-        :param on_damage: called with each :class:`~fyrehose_twisted.journal.format.scan.Damage`, which is then left out.
+        :param on_damage: called with each :class:`~fyrehose_twisted.journal.format.scan.Damage`, which is then left
+            out.
         :raises NotInJournal: if ``first`` lies before the beginning of the epoch.
         :raises JournalDamaged: if something is damaged and there is no ``on_damage``.
         """
@@ -363,7 +365,8 @@ class IJournalReader(IJournalContents):
         last: int | None = None,
         fail_on_data_loss: bool = True,
     ) -> Any:
-        """Return a :class:`pyarrow.RecordBatchReader`, as :class:`~fyrehose_twisted.journal.arrow.tabular.Tabular` says."""
+        """Return a :class:`pyarrow.RecordBatchReader`, as :class:`~fyrehose_twisted.journal.arrow.tabular.Tabular`
+        says."""
 
     def get(epoch: int, position: int) -> Any:
         """Return one :class:`~fyrehose_twisted.record.Record`, ``None`` if it is not held.

@@ -12,12 +12,14 @@ import pytest
 
 from fyrehose_twisted import repeats
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
-from fyrehose_twisted.fyrehose.node.backbone import request_routing, retransmit_buffer
-from fyrehose_twisted.fyrehose.node.client import client, repair
+from fyrehose_twisted.fyrehose.node import drop_log
+from fyrehose_twisted.fyrehose.node.backbone import push_backlog, request_routing, retransmit_buffer
+from fyrehose_twisted.fyrehose.node.client import client, keepalive, reorder_buffer, repair, repair_responder
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Reassembly
 from fyrehose_twisted.fyrehose.node.client.repair import RepairConfig
 from fyrehose_twisted.fyrehose.node.client.repair_responder import Answers
+from fyrehose_twisted.fyrehose.simulation.invariants import memory
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, GoesOn, Numbers
 from fyrehose_twisted.fyrehose.simulation.invariants.memory import Bounded, backbone_usage, client_usage
 from fyrehose_twisted.fyrehose.simulation.scenarios import Limits
@@ -27,21 +29,21 @@ from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Packet
 
 SMALL: dict[str, tuple[ModuleType, int]] = {
-    "HELD_BYTES": (held, 25_000),
-    "HELD_MESSAGES": (held, 3),
-    "MAX_GAPS": (reassembly, 8),
+    "HELD_BYTES": (push_backlog, 25_000),
+    "HELD_MESSAGES": (push_backlog, 3),
+    "MAX_GAPS": (reorder_buffer, 8),
     "MAX_PLANNED": (repair, 32),
-    "MAX_RANGES_WAITING": (usage, 8),
+    "MAX_RANGES_WAITING": (memory, 8),
     "MAX_REMEMBERED_RANGES": (repair, 4),
-    "MAX_SEARCHES": (routing, 8),
+    "MAX_SEARCHES": (request_routing, 8),
     "MAX_UNSETTLED": (client, 2),
-    "MAX_SEARCHES_EACH": (routing, 5),
-    "ONE_MESSAGE": (usage, 20_300),
-    "QUEUE_BYTES": (answers, 25_000),
-    "QUEUE_LIMIT": (answers, 8),
-    "REQUESTERS": (answers, 1),
-    "SOURCES_REMEMBERED": (drops, 2),
-    "UNANSWERED": (presence, 3),
+    "MAX_SEARCHES_EACH": (request_routing, 5),
+    "ONE_MESSAGE": (memory, 20_300),
+    "QUEUE_BYTES": (repair_responder, 25_000),
+    "QUEUE_LIMIT": (repair_responder, 8),
+    "REQUESTERS": (repair_responder, 1),
+    "SOURCES_REMEMBERED": (drop_log, 2),
+    "UNANSWERED": (keepalive, 3),
     "WINDOW": (repeats, 32),
 }
 
@@ -114,7 +116,7 @@ def test_every_limit_is_reached_and_none_exceeded(
     kind: type[Narrow], seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, (module, value) in SMALL.items():
-        for where in (module, usage):
+        for where in (module, memory):
             monkeypatch.setattr(where, name, value, raising=where is module)
     monkeypatch.setattr(retransmit_buffer, "MAX_RANGES_EACH", 8)
     monkeypatch.setattr(retransmit_buffer, "MAX_RANGES", SMALL["MAX_RANGES_WAITING"][1])

@@ -1,4 +1,5 @@
-"""``twistd --logger=fyrehose_twisted.process.logs.json_lines``: what a log shipper is given by a service that is lied to."""
+"""``twistd --logger=fyrehose_twisted.process.logs.json_lines``: what a log shipper is given by a service that is lied
+to."""
 
 from __future__ import annotations
 

@@ -422,7 +422,10 @@ def test_follow_to_a_time_has_no_end(run: Run, root: Path) -> None:
 
 
 def test_nothing_is_imported_that_is_not_needed(root: Path) -> None:
-    program = "import sys; from fyrehose_twisted.cli.main import main\ntry: main({!r})\nexcept SystemExit: print(*sys.modules)"
+    program = (
+        "import sys; from fyrehose_twisted.cli.main import main as f\n"
+        "try: f({!r})\nexcept SystemExit: print(*sys.modules)"
+    )
     for arguments, unwanted in (
         (("journal", "--help"), {"twisted", "numpy", "tqdm", "pyarrow"}),
         (("journal", "cat", str(root)), {"twisted", "pyarrow"}),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.cli.main import BACKBONE, main
-from fyrehose_twisted.sim.runs import runner
+from fyrehose_twisted.sim.runs import runner, single_run
 
 FYREHOSE = str(Path(sys.executable).parent / "fyrehose")
 
@@ -508,7 +508,7 @@ class TestWrongUsage:
     def test_what_cannot_be_had_is_said_before_anything_runs(
         self, simulate: Simulate, monkeypatch: pytest.MonkeyPatch, arguments: str, complaint: str
     ) -> None:
-        for module in (runner, single):
+        for module in (runner, single_run):
             monkeypatch.setattr(module, "run_seed", None)
         status, out, err = simulate(*arguments.split())
         assert (status, out) == (2, "")
@@ -577,7 +577,10 @@ class TestOutput:
 
 
 def test_nothing_is_imported_that_is_not_needed(toys: Path) -> None:
-    program = "import sys; from fyrehose_twisted.cli.main import main\ntry: main({!r})\nexcept SystemExit: print(*sys.modules)"
+    program = (
+        "import sys; from fyrehose_twisted.cli.main import main as f\n"
+        "try: f({!r})\nexcept SystemExit: print(*sys.modules)"
+    )
 
     def loaded(*arguments: str) -> set[str]:
         ran = subprocess.run(

@@ -335,7 +335,8 @@ class TestProcesses:
         os.close(process)
 
     def test_they_end_with_their_parent(self, pipe: Path) -> None:
-        program = f"from fyrehose_twisted.sim.runs.runner import run_seeds; run_seeds({str(HERE) + ':Endless'!r}, [2], jobs=1)"
+        call = f"run_seeds({str(HERE) + ':Endless'!r}, [2], jobs=1)"
+        program = f"from fyrehose_twisted.sim.runs.runner import run_seeds; {call}"
         with subprocess.Popen([sys.executable, "-c", program]) as parent:
             try:
                 process = os.pidfd_open(said_in(pipe))

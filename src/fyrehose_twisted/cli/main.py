@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.cli.doctor import command as doctor
-from fyrehose_twisted.cli.types import ArgumentParser, count, positive, seconds
 from fyrehose_twisted.freenet.cli import parser as freenet
 from fyrehose_twisted.hydra.cli import parser as hydra
 from fyrehose_twisted.journal.cli import parser as journal
 from fyrehose_twisted.parcels.cli import parser as parcels
+from fyrehose_twisted.process.arguments import ArgumentParser, count, positive, seconds
 from fyrehose_twisted.sim.runs import cli as simulate
 from fyrehose_twisted.sim.runs.cli import complain
 

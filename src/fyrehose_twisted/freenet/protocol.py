@@ -21,9 +21,11 @@ class FreenetPeerProtocol(Link):
                 super().freenet_received([one for one in messages if not isinstance(one, ResubscribeRequest)])
 
     Given to an endpoint, it speaks the document without any node; the other end wants a
-    :class:`~fyrehose_twisted.freenet.wire.messages.Hello` and a :class:`~fyrehose_twisted.freenet.wire.messages.Prove` first.
+    :class:`~fyrehose_twisted.freenet.wire.messages.Hello` and a :class:`~fyrehose_twisted.freenet.wire.messages.Prove`
+    first.
 
-    Messages are those of :mod:`~fyrehose_twisted.freenet.wire.messages`. Bytes that are none of them end the connection.
+    Messages are those of :mod:`~fyrehose_twisted.freenet.wire.messages`. Bytes that are none of them end the
+    connection.
 
     :param codec: how messages become bytes.
     """

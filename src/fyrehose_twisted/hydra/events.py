@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 
 class Role(Enum):
-    """What a node is in its network (document 002); :data:`fyrehose_twisted.hydra.node.roles.MOVES` has what changes it."""
+    """What a node is in its network (document 002); :data:`fyrehose_twisted.hydra.node.roles.MOVES` has what changes
+    it."""
 
     OUTSIDER = "outsider"
     """In no network; it knocks."""
@@ -75,7 +76,8 @@ class Received(NamedTuple):
     first: int
     """Number of the first."""
     lines: Sequence[bytes]
-    """Each as the leader read it; those that nodes said begin with a tag, see :mod:`fyrehose_twisted.hydra.wire.lines`."""
+    """Each as the leader read it; those that nodes said begin with a tag, see
+    :mod:`fyrehose_twisted.hydra.wire.lines`."""
 
 
 class Missed(NamedTuple):

@@ -263,8 +263,8 @@ class Journal(Tabular):
     # Keeping in order
 
     def full_segments(self) -> list[Segment]:
-        """Return the segments that are full and not in order, for :func:`~fyrehose_twisted.journal.upkeep.compaction.reorder`;
-        those that are damaged stay as they are."""
+        """Return the segments that are full and not in order, for
+        :func:`~fyrehose_twisted.journal.upkeep.compaction.reorder`; those that are damaged stay as they are."""
         segments = self.catalog.segments.values()
         return [one for one in segments if not (one.ordered or one is self._active or one.number in self._left_alone)]
 

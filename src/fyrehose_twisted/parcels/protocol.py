@@ -32,8 +32,8 @@ class ParcelProtocol(Link):
                 print(messages)
                 self.hang_up()
 
-    Messages are those of :mod:`~fyrehose_twisted.parcels.wire.messages`. Bytes that are no parcels end the connection, once
-    what came before them was handed over.
+    Messages are those of :mod:`~fyrehose_twisted.parcels.wire.messages`. Bytes that are no parcels end the connection,
+    once what came before them was handed over.
 
     :param codec: how messages become bytes; what a node gives has its id.
     """

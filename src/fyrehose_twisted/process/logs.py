@@ -1,4 +1,5 @@
-"""The log as JSON, one object a line, for programs: ``twistd --logger=fyrehose_twisted.process.logs.json_lines SERVICE``."""
+"""The log as JSON, one object a line, for programs: ``twistd --logger=fyrehose_twisted.process.logs.json_lines
+SERVICE``."""
 
 from __future__ import annotations
 

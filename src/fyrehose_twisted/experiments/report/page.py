@@ -44,7 +44,7 @@ def write_page(recording: Recording, key: bytes, file: TextIO) -> None:
     :raises ConfigurationError: if the recording has no such stream, or is too large for a page.
     """
     data = _ENCODER.encode(_shown(recording, key)).replace("<", "\\u003c")
-    parts = files("fyrehose_twisted.experiments")
+    parts = files("fyrehose_twisted.experiments.report")
     script = "\n".join(parts.joinpath(name).read_text("ascii") for name in SCRIPTS)
     style = parts.joinpath("page.css").read_text("ascii")
     file.write(_Page(parts.joinpath("page.html").read_text("ascii")).substitute(STYLE=style, DATA=data, SCRIPT=script))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fyrehose_twisted.cli.types import add_timeout, asking_commands, count, positive
+from fyrehose_twisted.process.arguments import add_timeout, asking_commands, count, positive
 
 # What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from fyrehose_twisted.cli.terminal import LinePublisher, complain, open_input, table
 from fyrehose_twisted.errors import ConfigurationError, OperationalError, PublishRefused
 from fyrehose_twisted.freenet.wire.messages import MAX_DATA
 from fyrehose_twisted.freenet.wire.signing import SigningKey, is_signed, parse_key
 from fyrehose_twisted.net.control.client import Conversation, answer_to
 from fyrehose_twisted.net.control.output import print_status
+from fyrehose_twisted.process.terminal import LinePublisher, complain, open_input, table
 from fyrehose_twisted.wording import counted
 
 WINDOW = 100
@@ -177,22 +177,22 @@ class Publisher(LinePublisher):
         self._room: Deferred[None] | None = None
 
     async def when_room(self) -> None:
-        """See :class:`~fyrehose_twisted.cli.terminal.LinePublisher`."""
+        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
         if self._under_way >= self._bearer.window:
             self._room = Deferred()
             await self._room
 
     def publish(self, line: bytes) -> Deferred[int]:
-        """See :class:`~fyrehose_twisted.cli.terminal.LinePublisher`."""
+        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
         self._under_way += 1
         return Deferred.fromCoroutine(self._publish_line(line))
 
     def came_back(self, line: int, sequence: int) -> None:
-        """See :class:`~fyrehose_twisted.cli.terminal.LinePublisher`."""
+        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
         print(sequence)
 
     def failed(self, line: int, error: BaseException | None) -> None:
-        """See :class:`~fyrehose_twisted.cli.terminal.LinePublisher`."""
+        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
         self.problem = self.problem or f"line {line:,}: {error}"
 
     async def _publish_line(self, line: bytes) -> int:

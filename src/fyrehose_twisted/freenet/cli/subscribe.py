@@ -6,11 +6,11 @@ import argparse
 import sys
 from typing import Any
 
-from fyrehose_twisted.cli.terminal import printable
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.wire.signing import parse_key
 from fyrehose_twisted.net.control.client import Conversation
 from fyrehose_twisted.net.control.output import Printer, print_told
+from fyrehose_twisted.process.terminal import printable
 
 
 class PacketPrinter(Printer):

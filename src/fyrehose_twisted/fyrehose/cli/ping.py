@@ -8,10 +8,10 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 
-from fyrehose_twisted.cli.terminal import complain, secret_of
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol import ClientProtocol
 from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.process.terminal import complain, secret_of
 
 _PERCENTILES = (("min", 0.0), ("median", 0.5), ("90%", 0.9), ("99%", 0.99), ("max", 1.0))
 

@@ -10,7 +10,6 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.cli.terminal import LinePublisher, complain, hint, open_input, secret_of
 from fyrehose_twisted.errors import MessageNotKept, MessageTooLarge, StateFileError
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
@@ -20,6 +19,7 @@ from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState, ch
 from fyrehose_twisted.fyrehose.service import join
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
+from fyrehose_twisted.process.terminal import LinePublisher, complain, hint, open_input, secret_of
 from fyrehose_twisted.wording import counted
 
 LONGER_THAN_USUAL = QUIET_TIME + 0.5
@@ -68,7 +68,7 @@ class ResumingPublisher(MessagePublisher):
         self.end(error)
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """See :meth:`~fyrehose_twisted.cli.terminal.LinePublisher.connectionLost`."""
+        """See :meth:`~fyrehose_twisted.process.terminal.LinePublisher.connectionLost`."""
         self.unfinished = bool(self._rest or self._cut)
         self._rest, self._cut = b"", 0
         super().connectionLost(reason)

@@ -14,7 +14,6 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from fyrehose_twisted.cli.terminal import StandardOutput, complain, secret_of
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import Message
@@ -23,6 +22,7 @@ from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
 from fyrehose_twisted.fyrehose.service import join
 from fyrehose_twisted.fyrehose.service.position_file import Place, PlaceFile, runs_before
 from fyrehose_twisted.interfaces import IDatagramNode
+from fyrehose_twisted.process.terminal import StandardOutput, complain, secret_of
 
 SAVE_INTERVAL = 0.5
 """Seconds between two times that the state is written, at least."""

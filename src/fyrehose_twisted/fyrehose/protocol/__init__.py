@@ -63,8 +63,9 @@ from fyrehose_twisted.net.udp import UNTUNED_BUFFER, local_host_towards
 class BackboneProtocol(DatagramNodeProtocol):
     """A backbone on a UDP port. Subclass it to be told who comes and goes.
 
-    :param state: where the numbers are kept, such as a :class:`~fyrehose_twisted.fyrehose.service.state_file.SequenceFile`; by
-        default nowhere, so that the next start counts from 1 again. May be replaced until the port is bound.
+    :param state: where the numbers are kept, such as a
+        :class:`~fyrehose_twisted.fyrehose.service.state_file.SequenceFile`; by default nowhere, so that the next start
+        counts from 1 again. May be replaced until the port is bound.
     :param policy: who gets FORWARDs; by default a random client.
     :param settle_time: seconds to listen for clients before the first number is given, so that they get it; of a
         stream of which ``state`` knows nothing they are asked. None where ``state`` knows them all; 0 to start at once.
@@ -92,7 +93,8 @@ class BackboneProtocol(DatagramNodeProtocol):
         """A client has not been heard of for 5 s."""
 
     def reconfigure(self, config: BackboneConfig) -> None:
-        """Go by other limits from now on; see :meth:`~fyrehose_twisted.fyrehose.node.backbone.backbone.Backbone.reconfigure`."""
+        """Go by other limits from now on; see
+        :meth:`~fyrehose_twisted.fyrehose.node.backbone.backbone.Backbone.reconfigure`."""
         self.config = config
         if self.node is not None:
             self.node.reconfigure(config)

@@ -1,7 +1,7 @@
 """The codec for runs of datagrams of one size: what makes a burst cheaper than its messages.
 
-Each function says of a run what :func:`~fyrehose_twisted.fyrehose.wire.codec.decode` says of its datagrams one by one. Where
-a run is something else than it is asked about, the caller goes through its datagrams instead.
+Each function says of a run what :func:`~fyrehose_twisted.fyrehose.wire.codec.decode` says of its datagrams one by one.
+Where a run is something else than it is asked about, the caller goes through its datagrams instead.
 """
 
 from __future__ import annotations

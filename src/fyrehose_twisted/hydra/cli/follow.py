@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import Any
 
-from fyrehose_twisted.cli.terminal import printable
 from fyrehose_twisted.net.control.client import Conversation
 from fyrehose_twisted.net.control.output import Printer, print_told
+from fyrehose_twisted.process.terminal import printable
 
 
 class LinePrinter(Printer):

@@ -8,10 +8,10 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from fyrehose_twisted.cli.terminal import LinePublisher, complain, open_input, printable, table
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.net.control.client import Conversation, answer_to
 from fyrehose_twisted.net.control.output import print_status
+from fyrehose_twisted.process.terminal import LinePublisher, complain, open_input, printable, table
 from fyrehose_twisted.wording import counted
 
 WINDOW = 100
@@ -133,24 +133,24 @@ class Speaker(LinePublisher):
         self._room: Deferred[None] | None = None
 
     async def when_room(self) -> None:
-        """See :class:`~fyrehose_twisted.cli.terminal.LinePublisher`."""
+        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
         if self._under_way >= WINDOW:
             self._room = Deferred()
             await self._room
 
     def publish(self, line: bytes) -> Deferred[int]:
-        """See :class:`~fyrehose_twisted.cli.terminal.LinePublisher`."""
+        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
         text = line.rstrip(b"\r").decode("utf-8", "surrogateescape")
         said = self._node.demand(ask="say", line=text, retry=self._retry)
         self._under_way += 1
         return Deferred.fromCoroutine(self._wait_for(said))
 
     def failed(self, line: int, error: BaseException | None) -> None:
-        """See :class:`~fyrehose_twisted.cli.terminal.LinePublisher`."""
+        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
         self.problem = self.problem or f"line {line:,}: {error}"
 
     def came_back(self, line: int, sequence: int) -> None:
-        """See :class:`~fyrehose_twisted.cli.terminal.LinePublisher`."""
+        """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
         self.published += 1
 
     async def _wait_for(self, said: Deferred[dict[str, Any]]) -> int:

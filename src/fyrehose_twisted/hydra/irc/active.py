@@ -87,8 +87,8 @@ class ActiveConnection:
     :param opened: told ``nick!user@host`` once the connection is registered and every channel has answered, at least
         one of them with yes.
     :param closed: told why, once after each :meth:`open`, when the transport is closed for certain.
-    :param received: told the lines of :data:`~fyrehose_twisted.hydra.wire.messages.E_RECV`, and errors of the server, that
-        came together, as they came.
+    :param received: told the lines of :data:`~fyrehose_twisted.hydra.wire.messages.E_RECV`, and errors of the server,
+        that came together, as they came.
     :param answered: told the number of an :meth:`ask` that the server answered, after all that came before.
     :param renamed: told what is new about ``nick!user@host`` later on.
     :ivar counts: what was counted since the start.

@@ -3,8 +3,8 @@
 The file has two records of 128 bytes, which are written in turn: at any time one of them is whole. A record has 8 bytes
 ``HYDRA`` and version 1, the first 8 bytes of the SHA-256 of the network's name, the boot of the machine under which it
 was written (16 bytes), a count of all records ever written, the fields of a
-:class:`~fyrehose_twisted.hydra.node.durable_state.Vow`, the node's id then (0 for none), until when more may have been promised
-than that, zeros, and the CRC-32 of all before it. Numbers are little-endian.
+:class:`~fyrehose_twisted.hydra.node.durable_state.Vow`, the node's id then (0 for none), until when more may have been
+promised than that, zeros, and the CRC-32 of all before it. Numbers are little-endian.
 """
 
 from __future__ import annotations

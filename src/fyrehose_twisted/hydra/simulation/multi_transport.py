@@ -1,7 +1,8 @@
 """A simulated node with links of all kinds: TCP as the simulator has it, and UDP and IRC as they are, on its datagrams.
 
 What is dialled at :data:`UDP_PORT` is a session of :mod:`~fyrehose_twisted.hydra.transports.udp.session`, what is
-dialled at :data:`IRC_PORT` one of :mod:`~fyrehose_twisted.hydra.transports.notice_stream`, with the rate that IRC allows.
+dialled at :data:`IRC_PORT` one of :mod:`~fyrehose_twisted.hydra.transports.notice_stream`, with the rate that IRC
+allows.
 """
 
 from __future__ import annotations

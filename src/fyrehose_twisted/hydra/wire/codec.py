@@ -1,8 +1,8 @@
 """Messages on a stream (document 002): each is a line of words that ends with CR LF, and only with that.
 
-A line that is no message becomes a :class:`~fyrehose_twisted.hydra.wire.messages.Malformed` that says why, and the link goes
-on: what is done about it is the node's affair. RECV and SEND bring a line of IRC, which is kept as it is to the last
-blank. Elsewhere any number of blanks stands between two words, and words too many are left out.
+A line that is no message becomes a :class:`~fyrehose_twisted.hydra.wire.messages.Malformed` that says why, and the link
+goes on: what is done about it is the node's affair. RECV and SEND bring a line of IRC, which is kept as it is to the
+last blank. Elsewhere any number of blanks stands between two words, and words too many are left out.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ def to_arrow(
     *,
     fail_on_data_loss: bool,
 ) -> Any:
-    """Return what a journal has below its watermarks, as :meth:`~fyrehose_twisted.journal.arrow.tabular.Tabular.to_arrow`
-    has it."""
+    """Return what a journal has below its watermarks, as
+    :meth:`~fyrehose_twisted.journal.arrow.tabular.Tabular.to_arrow` has it."""
     names, (first, last) = check_columns(columns), ends
     epochs = reader.epochs() if epoch is None else [epoch]
     if epoch is None and len(epochs) > 1 and ends != (None, None):
@@ -103,9 +103,9 @@ def batches(part: Span, columns: Sequence[str], *, fail_on_data_loss: bool = Tru
     """Yield the rows of a range as record batches, in order, a row for each number.
 
     Numbers that are not there have ``status`` ``lost``; of a gap of more than
-    :data:`~fyrehose_twisted.journal.arrow.gaps.GAP_ROWS` only the first and the last are given. With the column ``segment``,
-    rows are as they stand in files: where a number stands twice, so it does here, and rows that overlap are not in
-    order. Without the column ``payload``, payloads are not read, so that damage in them is not noticed.
+    :data:`~fyrehose_twisted.journal.arrow.gaps.GAP_ROWS` only the first and the last are given. With the column
+    ``segment``, rows are as they stand in files: where a number stands twice, so it does here, and rows that overlap
+    are not in order. Without the column ``payload``, payloads are not read, so that damage in them is not noticed.
 
     :param fail_on_data_loss: whether damage, and what retention has dropped, is raised. Otherwise it is lost.
     :raises JournalDamaged: if something cannot be read.

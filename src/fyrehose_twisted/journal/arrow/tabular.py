@@ -46,8 +46,8 @@ class Tabular:
         Rows are in order of epochs and numbers, one for each number; those that are not there have ``status`` ``lost``.
         Of a long gap, only the first and the last are given.
 
-        :param columns: names of :data:`~fyrehose_twisted.journal.arrow.schema.COLUMNS`. Without ``payload``, payloads are not
-            read, and so not checked.
+        :param columns: names of :data:`~fyrehose_twisted.journal.arrow.schema.COLUMNS`. Without ``payload``, payloads
+            are not read, and so not checked.
         :param epoch: only this one; ``None`` for all.
         :param first: the position to begin with, inclusive; ``None`` for the beginning.
         :param last: the one to end with, inclusive; ``None`` for the watermark.

@@ -9,9 +9,9 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from fyrehose_twisted.cli.terminal import StandardOutput, complain, printable
 from fyrehose_twisted.errors import MalformedPacket
 from fyrehose_twisted.net.control.client import Conversation, answer_to
+from fyrehose_twisted.process.terminal import StandardOutput, complain, printable
 from fyrehose_twisted.wording import counted
 
 

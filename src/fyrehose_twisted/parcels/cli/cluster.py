@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fyrehose_twisted.cli.terminal import complain, print_output
 from fyrehose_twisted.parcels.client.failover import Question
 from fyrehose_twisted.parcels.client.http_client import ParcelsClient
 from fyrehose_twisted.parcels.client.sse_client import BadAnswer
+from fyrehose_twisted.process.terminal import complain, print_output
 
 
 async def show_cluster(options: argparse.Namespace, client: ParcelsClient) -> int:

@@ -12,10 +12,10 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from zope.interface import implementer
 
-from fyrehose_twisted.cli.terminal import StandardOutput, complain
 from fyrehose_twisted.errors import FoundedAnew
 from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.parcels.client.http_client import Following, OrderedEvent, ParcelsClient
+from fyrehose_twisted.process.terminal import StandardOutput, complain
 
 
 @implementer(IEventListener)

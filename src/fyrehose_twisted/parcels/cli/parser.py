@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from fyrehose_twisted.cli.types import count, positive
+from fyrehose_twisted.process.arguments import count, positive
 
 # What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
 if TYPE_CHECKING:

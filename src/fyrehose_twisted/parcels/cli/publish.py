@@ -9,13 +9,13 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from fyrehose_twisted.cli.terminal import LinePublisher, StandardOutput, complain, open_input, secret_of
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import NotOrdered
 from fyrehose_twisted.net.addresses import endpoints_from, parse_place, show_place, tcp_endpoint
 from fyrehose_twisted.parcels.client.node_warnings import NO_ANSWER
 from fyrehose_twisted.parcels.client.tcp_publisher import ParcelsPublisher
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT
+from fyrehose_twisted.process.terminal import LinePublisher, StandardOutput, complain, open_input, secret_of
 from fyrehose_twisted.wording import counted
 
 MOST_EVENTS, MOST_BYTES = 10_000, 2 * 2**20

@@ -1,7 +1,7 @@
 """What goes wrong with the disks of hosts, beside what a crash does to them.
 
-Only a host that has a :class:`~fyrehose_twisted.sim.disk.disk.Disk` can have such a fault; a schedule that says otherwise is
-refused before the run begins.
+Only a host that has a :class:`~fyrehose_twisted.sim.disk.disk.Disk` can have such a fault; a schedule that says
+otherwise is refused before the run begins.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class OpenFile:
     """A file of a :class:`~fyrehose_twisted.sim.disk.disk.Disk`, open until a crash.
 
     All that are open for one file see the same content. Each method raises :class:`OSError` (EBADF) once it is closed
-    or a crash is over, and :class:`~fyrehose_twisted.sim.disk.disk.PowerCut` while the power is cut; :meth:`close` never
-    raises.
+    or a crash is over, and :class:`~fyrehose_twisted.sim.disk.disk.PowerCut` while the power is cut; :meth:`close`
+    never raises.
     """
 
     __slots__ = ("_age", "_closed", "_content", "_disk", "_name", "_writable")

@@ -99,7 +99,7 @@ def write_page(trace: Iterable[str], out: TextIO, *, limit: int = 150_000) -> No
             newest.append(Kept(number, t, text))
     if run is None:
         raise ValueError("the trace is empty")
-    before, after = files("fyrehose_twisted.sim").joinpath("page.html").read_text("ascii").split(PLACE)
+    before, after = files("fyrehose_twisted.sim.runs").joinpath("page.html").read_text("ascii").split(PLACE)
     out.write(before)
     out.write(f'{{"run":{run},\n"left_out":{left_out},"left_out_until":{left_out_until},\n')
     out.write(f'"density":{_embed(vars(density))},\n"entries":[')

@@ -33,7 +33,8 @@ class BlockingPublisher:
     """A publisher as a context manager: entering it connects, leaving it says goodbye.
 
     What it publishes is DATA as on the wire: whoever wants repeats to be recognised wraps payloads before, see
-    :func:`~fyrehose_twisted.fyrehose.wire.envelope.wrap`. A message is sent until it is back, so it may be numbered twice.
+    :func:`~fyrehose_twisted.fyrehose.wire.envelope.wrap`. A message is sent until it is back, so it may be numbered
+    twice.
 
     :param backbone: ``HOST:PORT``.
     :param secret: the backbone's shared secret.

@@ -70,7 +70,8 @@ class Backbone(PacketNode):
     :ivar resending: its part in repairs.
 
     :param last: the last number given, 0 for none.
-    :param bound: the highest number for which no new :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.Mark` is needed.
+    :param bound: the highest number for which no new :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.Mark`
+        is needed.
     :param settle_until: number nothing before this time; what is pushed meanwhile waits.
     :param ask: ask clients while settling what they know of the stream, and number nothing at all if they do: one that
         proves the secret, two without a secret, or one if there are no more.

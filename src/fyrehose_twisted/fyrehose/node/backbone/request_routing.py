@@ -41,7 +41,8 @@ class Search(NamedTuple):
     :ivar attempts: REQUESTs for it so far.
     :ivar position: clients asked in this cycle.
     :ivar rotation: where the order begins among equals.
-    :ivar departures: :attr:`~fyrehose_twisted.fyrehose.node.backbone.client_table.Clients.departures` at the last REQUEST.
+    :ivar departures: :attr:`~fyrehose_twisted.fyrehose.node.backbone.client_table.Clients.departures` at the last
+        REQUEST.
     :ivar cycles: times that all clients have been asked.
     :ivar at: time of the last REQUEST.
     """

@@ -14,7 +14,8 @@ from fyrehose_twisted.parcels.wire.messages import Run
 RUN_BYTES = 49_152
 """Bytes of events in one run, unless it is a single one."""
 UNANSWERED = 4_096
-"""Events of a publisher that wait for an answer at once; see :data:`~fyrehose_twisted.parcels.node.ordering.publisher_sessions.REMEMBERED`."""
+"""Events of a publisher that wait for an answer at once; see
+:data:`~fyrehose_twisted.parcels.node.ordering.publisher_sessions.REMEMBERED`."""
 
 
 class Done(NamedTuple):
