@@ -17,9 +17,9 @@ from fyrehose_twisted.hydra.irc.bots import parse_line
 from fyrehose_twisted.hydra.wire.irc_line import Login
 from fyrehose_twisted.net.addresses import endpoints_from, parse_place, show_place
 from fyrehose_twisted.net.host_port import loopback_endpoint, parse_host_port
+from fyrehose_twisted.net.options import check_exposed, integer, number, parse_listen
 from fyrehose_twisted.parcels.service.options import parse_advertised
 from fyrehose_twisted.parcels.web.webhooks.ssrf import NotAnUrl, TargetRefused, check_url
-from fyrehose_twisted.process.options import check_exposed, integer, number, parse_listen
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 LONGEST = 6_000

@@ -10,7 +10,7 @@ from typing import Any
 from fuzz.checks import attempt, check_size
 from fyrehose_twisted.errors import ConfigurationError, StateFileError
 from fyrehose_twisted.freenet.wire.signing import SigningKey
-from fyrehose_twisted.hydra.service.options import read_password
+from fyrehose_twisted.hydra.irc.password import read_password
 from fyrehose_twisted.parcels.service.options import read_token
 from fyrehose_twisted.parcels.web.webhooks.file import CallbackFile
 from fyrehose_twisted.process.secret import read_secret

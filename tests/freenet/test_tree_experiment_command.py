@@ -18,9 +18,9 @@ import pytest
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
 from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
 from fyrehose_twisted.experiments.cli import main
-from fyrehose_twisted.experiments.network.trial import Course, Trial
 from fyrehose_twisted.experiments.report.trace_replay import Recording
 from fyrehose_twisted.experiments.report.trial_report import MEANINGS, Account
+from fyrehose_twisted.experiments.trials.trial import Course, Trial
 
 SMALL = ("--nodes", "120", "--subscribers", "20")
 

@@ -15,8 +15,8 @@ from fyrehose_twisted.interfaces import IMessageStore
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.memory import MemoryJournal
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"

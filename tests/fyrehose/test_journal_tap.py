@@ -13,8 +13,8 @@ from fyrehose_twisted.fyrehose.config import Start
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
 from fyrehose_twisted.fyrehose.service import journal_tap
 from fyrehose_twisted.fyrehose.service.journal import JournalService
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import JournalConfig, open_journal
-from fyrehose_twisted.journal.upkeep.retention import Retention
 
 SECRET = b"a secret that is long enough"
 STREAM = "fyrehose://default"

@@ -15,10 +15,10 @@ from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.events import Missed, Outcome, Role, Said, ToIrc
 from fyrehose_twisted.hydra.node.context import Standing
 from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.node.heartbeat import Following
 from fyrehose_twisted.hydra.node.induction import Induction
 from fyrehose_twisted.hydra.node.joining import Outsider
 from fyrehose_twisted.hydra.node.leader.election import Election
-from fyrehose_twisted.hydra.node.leader.heartbeat import Following
 from fyrehose_twisted.hydra.node.leader.leadership import Leading
 from fyrehose_twisted.hydra.node.leader.lease import Lease
 from fyrehose_twisted.hydra.node.lifecycle import Course

@@ -17,9 +17,9 @@ from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service import tap
 from fyrehose_twisted.hydra.service.service import HydraService
 from fyrehose_twisted.hydra.service.storage import stream_of
+from fyrehose_twisted.journal.retention import parse_retention
 from fyrehose_twisted.journal.store import open_journal
-from fyrehose_twisted.journal.upkeep.retention import parse_retention
-from fyrehose_twisted.process.options import Listening, parse_listen
+from fyrehose_twisted.net.options import Listening, parse_listen
 
 SECRET = b"a secret that is long enough"
 

@@ -11,8 +11,8 @@ import pytest
 from fyrehose_twisted.cli.main import main
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.memory import MemoryJournal
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep.retention import Retention
 
 STREAM = "fyrehose://test"
 

@@ -12,8 +12,8 @@ import pytest
 from suite.seeds import seeds
 
 from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.sim.disk.disk import Disk, PowerCut
 

@@ -18,7 +18,7 @@ from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalError, NotInJournal
 from fyrehose_twisted.journal.format.frames import LARGEST_PAYLOAD
 from fyrehose_twisted.journal.memory import MemoryJournal
-from fyrehose_twisted.journal.upkeep.retention import Retention
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"

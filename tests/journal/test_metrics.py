@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fyrehose_twisted.journal.metrics import JournalCollector
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
-from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"

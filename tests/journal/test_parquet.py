@@ -22,8 +22,8 @@ from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalInUse
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 pq = pytest.importorskip("pyarrow.parquet")

@@ -13,8 +13,8 @@ from fyrehose_twisted.journal.errors import JournalError, NotInJournal
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.watermark import MARK_NAME
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.journal.coverage import Bounds
+from fyrehose_twisted.journal.disk_reserve import RESERVE_NAME
 from fyrehose_twisted.journal.errors import JournalError, JournalInUse
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.scan import Damage
@@ -21,7 +22,6 @@ from fyrehose_twisted.journal.format.watermark import EPOCHS, MARK_NAME, Mark, l
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.journal.upkeep.check import check
-from fyrehose_twisted.journal.upkeep.disk_reserve import RESERVE_NAME
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.wording import counted
 

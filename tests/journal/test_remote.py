@@ -28,8 +28,8 @@ from fyrehose_twisted.journal.remote import client as remote_module
 from fyrehose_twisted.journal.remote import wire
 from fyrehose_twisted.journal.remote.client import RemoteJournal, SecretRefused, UnknownStream, connect
 from fyrehose_twisted.journal.remote.server import JournalServerFactory, ServingLimits
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM, EPOCH, WRAP = "test://stream", 3, 10_000

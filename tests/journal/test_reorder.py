@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fyrehose_twisted.journal import compaction as reorder_module
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.catalog import Catalog
+from fyrehose_twisted.journal.compaction import in_frames, reorder, temporary_name
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.journal.upkeep import compaction as reorder_module
-from fyrehose_twisted.journal.upkeep.compaction import in_frames, reorder, temporary_name
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"

@@ -9,7 +9,7 @@ from fyrehose_twisted.journal.format.frame_index import Shelf
 from fyrehose_twisted.journal.format.frames import Header, Kind
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import SegmentHeader
-from fyrehose_twisted.journal.upkeep.retention import Retention, outlived, parse_retention
+from fyrehose_twisted.journal.retention import Retention, outlived, parse_retention
 from fyrehose_twisted.ranges import RangeSet
 
 SECOND = 1_000_000

@@ -10,12 +10,12 @@ import pytest
 
 from fyrehose_twisted.journal import store
 from fyrehose_twisted.journal.commit_group import Group
+from fyrehose_twisted.journal.compaction import reorder
 from fyrehose_twisted.journal.errors import JournalBroken, JournalFull
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep.compaction import reorder
-from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.sim.disk.disk import Disk
 

@@ -22,8 +22,8 @@ from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.remote import wire
 from fyrehose_twisted.journal.remote.server import JournalServerFactory, ServingLimits, journal_endpoint, pieces
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM, EPOCH = "test://stream", 3

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from fyrehose_twisted.journal import catalog as catalog_module
+from fyrehose_twisted.journal import compaction as reorder_module
 from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.journal.compaction import in_frames, reorder
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.frames import FRAME_BYTES, Header, Kind, Place, cuts, lost_frame, records_frame
@@ -24,10 +26,8 @@ from fyrehose_twisted.journal.format.segment_header import SegmentHeader
 from fyrehose_twisted.journal.format.watermark import MARK_NAME, Mark, open_mark, read_mark, write_mark
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
+from fyrehose_twisted.journal.retention import Retention, outlived
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep import compaction as reorder_module
-from fyrehose_twisted.journal.upkeep.compaction import in_frames, reorder
-from fyrehose_twisted.journal.upkeep.retention import Retention, outlived
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 

@@ -12,9 +12,9 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.journal.errors import JournalBroken, JournalError, JournalFull
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import open_reader
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.journal.upkeep.maintenance import INTERVAL, REST, Upkeep
-from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from fyrehose_twisted.journal.compaction import reorder
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import NotInJournal
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep.compaction import reorder
-from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://version-1"

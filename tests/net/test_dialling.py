@@ -15,7 +15,7 @@ from twisted.logger import Logger, capturedLogs
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
 from fyrehose_twisted.net.addresses import endpoints_from, look_up, parse_place, show_place, tcp_endpoint
-from fyrehose_twisted.net.rate_limited_log import INTERVAL, SOURCES, Complaints
+from fyrehose_twisted.rate_limited_log import INTERVAL, SOURCES, Complaints
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from twisted.internet import endpoints
 from twisted.python.systemd import ListenFDs
 
 from fyrehose_twisted.errors import ConfigurationError
+from fyrehose_twisted.net.options import Listening, check_exposed, parse_listen
 from fyrehose_twisted.net.socket_activation import inherited, inherited_datagrams, is_local
-from fyrehose_twisted.process.options import Listening, check_exposed, parse_listen
 
 
 @pytest.fixture

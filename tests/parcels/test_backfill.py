@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.parcels.node.backfill import ANSWER_IN, Backfill
+from fyrehose_twisted.parcels.node.ordering.backfill import ANSWER_IN, Backfill
 from fyrehose_twisted.parcels.node.ordering.history import Stretch
 from fyrehose_twisted.parcels.wire.messages import Fetch, Fetched, Member
 

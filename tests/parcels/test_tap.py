@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from twisted.python.usage import UsageError
 
+from fyrehose_twisted.journal.retention import parse_retention
 from fyrehose_twisted.journal.store import open_journal
-from fyrehose_twisted.journal.upkeep.retention import parse_retention
+from fyrehose_twisted.net.options import Listening, parse_listen
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
 from fyrehose_twisted.parcels.service import http as sites
 from fyrehose_twisted.parcels.service import tap
 from fyrehose_twisted.parcels.service.journal_history import stream_of
 from fyrehose_twisted.parcels.service.service import ParcelsNode
-from fyrehose_twisted.process.options import Listening, parse_listen
 
 SECRET = b"a secret that is long enough"
 

@@ -17,8 +17,8 @@ from fyrehose_twisted.journal.arrow import gaps
 from fyrehose_twisted.journal.arrow.schema import COLUMNS, RECORD
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
 from fyrehose_twisted.journal.format.disk import LocalDirectory, LocalFile
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.journal.upkeep.seal import seal
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark.source import journal_locations, planning

@@ -17,8 +17,8 @@ from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJ
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.watermark import read_mark
 from fyrehose_twisted.journal.reader import JournalReader
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark.source import streaming
 from fyrehose_twisted.spark.source.data_source import FyrehoseDataSource, columns_of

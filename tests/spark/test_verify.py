@@ -16,8 +16,8 @@ from fyrehose_twisted.journal.errors import JournalDamaged, JournalError
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.remote.server import JournalServerFactory
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep.retention import Retention
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark.source import journal_locations as origins_module
 from fyrehose_twisted.spark.source.journal_locations import Origin, origins_on

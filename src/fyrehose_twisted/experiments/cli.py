@@ -29,8 +29,6 @@ from time import monotonic
 from typing import Any, NoReturn
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
-from fyrehose_twisted.experiments.network.experiment import LATENCY, TreeExperiment
-from fyrehose_twisted.experiments.network.trial import Course, Trial
 from fyrehose_twisted.experiments.options import (
     DEGREE,
     NODES,
@@ -47,6 +45,8 @@ from fyrehose_twisted.experiments.report.svg import draw
 from fyrehose_twisted.experiments.report.trace_replay import Recording
 from fyrehose_twisted.experiments.report.trial_report import Account
 from fyrehose_twisted.experiments.topologies.topology import Topology
+from fyrehose_twisted.experiments.trials.experiment import LATENCY, TreeExperiment
+from fyrehose_twisted.experiments.trials.trial import Course, Trial
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.wording import counted

@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.experiments.network.network import Latency
+from fyrehose_twisted.experiments.simulated_network import Latency
 from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.freenet.policy import Policy
 

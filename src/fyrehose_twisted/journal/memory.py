@@ -16,7 +16,7 @@ from fyrehose_twisted.journal.commit_group import Counters, Group
 from fyrehose_twisted.journal.coverage import Bounds, Contents
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.format.scan import Damage
-from fyrehose_twisted.journal.upkeep.retention import Retention
+from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.record import Record
 
 RECORD_OVERHEAD = 200

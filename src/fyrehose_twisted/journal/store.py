@@ -20,7 +20,9 @@ from fyrehose_twisted.journal.arrow.tabular import Tabular
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.catalog import Catalog
 from fyrehose_twisted.journal.commit_group import Counters, Group
+from fyrehose_twisted.journal.compaction import FRAME_RECORDS, reorder, temporary_name
 from fyrehose_twisted.journal.coverage import Bounds
+from fyrehose_twisted.journal.disk_reserve import give_reserve, keep_reserve
 from fyrehose_twisted.journal.errors import JournalBroken, JournalError, JournalFull, JournalInUse
 from fyrehose_twisted.journal.format.disk import LOCK_NAME, LocalDirectory
 from fyrehose_twisted.journal.format.frames import (
@@ -41,10 +43,8 @@ from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import MAX_URI, OPEN_SUFFIX, SegmentHeader, encode, segment_name
 from fyrehose_twisted.journal.format.watermark import Mark, latest, open_mark, write_mark
 from fyrehose_twisted.journal.recovery import Recovery, recover
+from fyrehose_twisted.journal.retention import Retention, outlived
 from fyrehose_twisted.journal.segment_loader import gone
-from fyrehose_twisted.journal.upkeep.compaction import FRAME_RECORDS, reorder, temporary_name
-from fyrehose_twisted.journal.upkeep.disk_reserve import give_reserve, keep_reserve
-from fyrehose_twisted.journal.upkeep.retention import Retention, outlived
 from fyrehose_twisted.record import Record
 
 NO_ROOM = (ENOSPC, EDQUOT, EFBIG)
@@ -264,12 +264,12 @@ class Journal(Tabular):
 
     def full_segments(self) -> list[Segment]:
         """Return the segments that are full and not in order, for
-        :func:`~fyrehose_twisted.journal.upkeep.compaction.reorder`; those that are damaged stay as they are."""
+        :func:`~fyrehose_twisted.journal.compaction.reorder`; those that are damaged stay as they are."""
         segments = self.catalog.segments.values()
         return [one for one in segments if not (one.ordered or one is self._active or one.number in self._left_alone)]
 
     def install(self, ordered: Segment) -> None:
-        """Let what :func:`~fyrehose_twisted.journal.upkeep.compaction.reorder` wrote take the place of the segment.
+        """Let what :func:`~fyrehose_twisted.journal.compaction.reorder` wrote take the place of the segment.
 
         Nothing takes the place of a segment that is damaged: what cannot be read now may be readable later, and whoever
         repairs the journal wants to see it.

@@ -18,8 +18,8 @@ from fyrehose_twisted.interfaces import ILinkNode
 from fyrehose_twisted.net.addresses import tcp_endpoint
 from fyrehose_twisted.net.connection import Link, LinkLimits
 from fyrehose_twisted.net.connector import Dials, EndpointFor
-from fyrehose_twisted.net.rate_limited_log import Complaints
 from fyrehose_twisted.net.write_buffer import Outgoing
+from fyrehose_twisted.rate_limited_log import Complaints
 
 SWEEP = 1.0
 """Seconds between looks at what has been open or silent for too long."""

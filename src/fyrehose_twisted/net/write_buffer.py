@@ -9,7 +9,7 @@ from typing import Any
 from twisted.logger import Logger
 
 from fyrehose_twisted.net.connection import Link
-from fyrehose_twisted.net.rate_limited_log import Complaints
+from fyrehose_twisted.rate_limited_log import Complaints
 
 
 class Outgoing:

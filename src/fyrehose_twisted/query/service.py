@@ -10,9 +10,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from fyrehose_twisted.net.listening import Entrances
-from fyrehose_twisted.net.shutdown import end_process
 from fyrehose_twisted.process.repeating import Repeating
 from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.shutdown import end_process
 from fyrehose_twisted.process.sighup import Reloading, changes
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.monitoring.scraper import Watched

@@ -14,11 +14,10 @@ from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
 from fyrehose_twisted.fyrehose.service.client_tap import parse_start
 from fyrehose_twisted.fyrehose.service.journal import JournalService
 from fyrehose_twisted.fyrehose.service.options import check_name
+from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig, check_free, open_journal
-from fyrehose_twisted.journal.upkeep.retention import Retention, parse_retention
 from fyrehose_twisted.net.host_port import parse_host_port
-from fyrehose_twisted.payloads import bare, envelopes
-from fyrehose_twisted.process.options import (
+from fyrehose_twisted.net.options import (
     Listening,
     ServiceOptions,
     check_exposed,
@@ -26,6 +25,7 @@ from fyrehose_twisted.process.options import (
     try_directory,
     try_port,
 )
+from fyrehose_twisted.payloads import bare, envelopes
 from fyrehose_twisted.process.secret import read_secret
 from fyrehose_twisted.process.sighup import limits_of, with_limits
 from fyrehose_twisted.web.tokens import Tokens, read_tokens

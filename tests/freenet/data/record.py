@@ -9,8 +9,8 @@ import sys
 from hashlib import sha256
 from random import Random
 
-from fyrehose_twisted.experiments.network.experiment import TreeExperiment
 from fyrehose_twisted.experiments.topologies.topology import Topology
+from fyrehose_twisted.experiments.trials.experiment import TreeExperiment
 
 GROWN, RETURN, LOSS_OF_INTEREST, END = 40.0, 70.0, 90.0, 110.0
 

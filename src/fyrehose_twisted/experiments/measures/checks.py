@@ -6,12 +6,12 @@ from typing import NoReturn
 
 from fyrehose_twisted.experiments.measures.tree_metrics import Measures
 from fyrehose_twisted.experiments.measures.trees import ends, streams_of
-from fyrehose_twisted.experiments.network.network import World
+from fyrehose_twisted.experiments.simulated_network import World
 from fyrehose_twisted.sim.invariants import InvariantViolated
 
 
 def check_world(world: World, measures: Measures) -> None:
-    """See :meth:`~fyrehose_twisted.experiments.network.experiment.TreeExperiment.check`."""
+    """See :meth:`~fyrehose_twisted.experiments.trials.experiment.TreeExperiment.check`."""
     keys = sorted({key for node in world.nodes.values() for key in node.streams})
     for key in keys:
         _check_tree(world, key)

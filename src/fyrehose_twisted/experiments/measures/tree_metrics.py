@@ -50,7 +50,7 @@ from fyrehose_twisted.freenet.events import (
 from fyrehose_twisted.freenet.wire.messages import ResubscribeRequest
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.experiments.network.network import World
+    from fyrehose_twisted.experiments.simulated_network import World
 
 _Packet = tuple[bytes, int, bytes]
 """Key, number and data of a packet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fyrehose_twisted.experiments.network.network import World
+from fyrehose_twisted.experiments.simulated_network import World
 from fyrehose_twisted.freenet.node.stream import Stream
 
 Tree = dict[int, int | None]

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from math import isfinite
 from typing import IO, Any
 
-from fyrehose_twisted.experiments.network.trial import Trial
+from fyrehose_twisted.experiments.trials.trial import Trial
 from fyrehose_twisted.wording import counted
 
 MEANINGS = {

@@ -16,8 +16,8 @@ from fyrehose_twisted.freenet.wire.location import KEY_SIZE
 from fyrehose_twisted.sim.invariants import InvariantViolated
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.experiments.network.experiment import TreeExperiment
     from fyrehose_twisted.experiments.topologies.topology import Topology
+    from fyrehose_twisted.experiments.trials.experiment import TreeExperiment
 
 PACKET_SIZE = 100
 HOUR = 3_600.0
@@ -35,7 +35,7 @@ def run_network(cell: Cell) -> dict[str, Any]:
     network that loses messages need not become quiet, and is given a time instead. What is drawn comes from the seeds
     of the network.
     """
-    from fyrehose_twisted.experiments.network.experiment import TreeExperiment
+    from fyrehose_twisted.experiments.trials.experiment import TreeExperiment
 
     settings, seeds = cell.settings, cell.seeds()
     began = perf_counter()

@@ -51,9 +51,9 @@ from fyrehose_twisted.net.connection import Link, LinkLimits
 from fyrehose_twisted.net.control.server import ControlFactory
 from fyrehose_twisted.net.listening import Entrances
 from fyrehose_twisted.net.metrics import metrics_site
-from fyrehose_twisted.net.shutdown import end_process
 from fyrehose_twisted.net.stream_driver import Links
 from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.shutdown import end_process
 from fyrehose_twisted.process.sighup import Reloading
 
 DEFAULT_PORT = 6180

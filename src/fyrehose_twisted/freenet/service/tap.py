@@ -16,9 +16,9 @@ from fyrehose_twisted.freenet.service.storage import Keeping
 from fyrehose_twisted.freenet.wire.location import is_location
 from fyrehose_twisted.freenet.wire.messages import MAX_HTL
 from fyrehose_twisted.freenet.wire.signing import parse_key
+from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
-from fyrehose_twisted.journal.upkeep.retention import Retention, parse_retention
-from fyrehose_twisted.process.options import (
+from fyrehose_twisted.net.options import (
     ServiceOptions,
     check_exposed,
     check_local,

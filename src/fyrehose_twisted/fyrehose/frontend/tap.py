@@ -14,7 +14,7 @@ from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
 from fyrehose_twisted.net.host_port import parse_host_port
-from fyrehose_twisted.process.options import (
+from fyrehose_twisted.net.options import (
     ServiceOptions,
     check_exposed,
     description_of,

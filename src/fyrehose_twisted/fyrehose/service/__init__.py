@@ -25,9 +25,9 @@ from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
 from fyrehose_twisted.net.host_port import resolve
 from fyrehose_twisted.net.metrics import Info
 from fyrehose_twisted.net.metrics_port import MetricsPort
-from fyrehose_twisted.net.shutdown import end_process
 from fyrehose_twisted.net.udp import KERNEL_BUFFER, DatagramPort, local_host_towards
 from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.shutdown import end_process
 from fyrehose_twisted.process.sighup import Reloading, changes
 
 DEFAULT_PORT = 2323

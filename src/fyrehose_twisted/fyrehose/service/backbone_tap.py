@@ -29,8 +29,8 @@ from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
 from fyrehose_twisted.fyrehose.wire.token import AddressList
 from fyrehose_twisted.interfaces import IForwardPolicy
+from fyrehose_twisted.net.options import ServiceOptions, integer, protocol_class
 from fyrehose_twisted.net.socket_activation import inherited_datagrams
-from fyrehose_twisted.process.options import ServiceOptions, integer, protocol_class
 from fyrehose_twisted.process.secret import read_secret
 from fyrehose_twisted.process.sighup import positive, read_limits, texts, whole
 

@@ -13,7 +13,7 @@ from fyrehose_twisted.fyrehose.protocol import ClientProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, ClientService
 from fyrehose_twisted.fyrehose.service.options import check_name, number
 from fyrehose_twisted.net.host_port import parse_host_port
-from fyrehose_twisted.process.options import ServiceOptions, integer, protocol_class
+from fyrehose_twisted.net.options import ServiceOptions, integer, protocol_class
 from fyrehose_twisted.process.secret import read_secret
 
 

@@ -24,11 +24,11 @@ from fyrehose_twisted.journal.errors import JournalInUse
 from fyrehose_twisted.journal.format.disk import LOCK_NAME, LocalDirectory
 from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.journal.remote.server import JournalServerFactory, journal_endpoint
+from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
-from fyrehose_twisted.journal.upkeep.retention import Retention, parse_retention
 from fyrehose_twisted.net.host_port import parse_host_port
 from fyrehose_twisted.net.listening import Entrance
-from fyrehose_twisted.process.options import ServiceOptions, integer, protocol_class
+from fyrehose_twisted.net.options import ServiceOptions, integer, protocol_class
 from fyrehose_twisted.process.secret import read_secret
 
 SMALLEST_SEGMENT, SHARE_OF_SIZE = 65_536, 8

@@ -313,7 +313,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # They are the parent's, who may take its time over them.
     from twisted.internet import reactor as plain_reactor
 
-    from fyrehose_twisted.hydra.service.dialer import Places
+    from fyrehose_twisted.hydra.transports.dialer import Places
     from fyrehose_twisted.net.boottime import SteadyClock
 
     reactor: Any = SteadyClock(plain_reactor)

@@ -36,7 +36,7 @@ from fyrehose_twisted.hydra.wire.irc_line import (
 from fyrehose_twisted.hydra.wire.line_splitting import IrcLimits
 from fyrehose_twisted.net.addresses import parse_place, tcp_endpoint
 from fyrehose_twisted.net.connection import describe
-from fyrehose_twisted.net.rate_limited_log import Complaints
+from fyrehose_twisted.rate_limited_log import Complaints
 
 MAX_UNENDED = 16_384
 """Bytes that a server may send before it ends a line."""

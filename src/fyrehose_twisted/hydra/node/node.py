@@ -19,7 +19,7 @@ from fyrehose_twisted.hydra.events import Role, ToIrc
 from fyrehose_twisted.hydra.node.components import Parts
 from fyrehose_twisted.hydra.node.context import Standing
 from fyrehose_twisted.hydra.node.durable_state import Vow
-from fyrehose_twisted.hydra.node.leader.heartbeat import Following
+from fyrehose_twisted.hydra.node.heartbeat import Following
 from fyrehose_twisted.hydra.node.lifecycle import Course
 from fyrehose_twisted.hydra.node.link_table import MAX_BAD, Tie
 from fyrehose_twisted.hydra.node.relay.pending_replies import Handed

@@ -10,7 +10,7 @@ from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.transports.auth import Proving, proved_factory
 from fyrehose_twisted.hydra.transports.udp.endpoint import UdpDoor, UdpPort
 from fyrehose_twisted.net.listening import Entrance, Entrances
-from fyrehose_twisted.process.options import parse_listen
+from fyrehose_twisted.net.options import parse_listen
 
 EXAMPLE = "tcp:6174"
 

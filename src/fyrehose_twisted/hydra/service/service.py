@@ -42,21 +42,21 @@ from fyrehose_twisted.hydra.node.node import HydraNode
 from fyrehose_twisted.hydra.node.status import NodeState
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service.control import Control
-from fyrehose_twisted.hydra.service.dialer import PATIENCE, Places
 from fyrehose_twisted.hydra.service.listening import Doors
 from fyrehose_twisted.hydra.service.metrics import HydraCollector
 from fyrehose_twisted.hydra.service.observers import Listeners, log_event
 from fyrehose_twisted.hydra.service.state_file import StateFile
 from fyrehose_twisted.hydra.service.storage import Keeping
 from fyrehose_twisted.hydra.transports.auth import Proving
+from fyrehose_twisted.hydra.transports.dialer import PATIENCE, Places
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
 from fyrehose_twisted.net.boottime import SteadyClock
 from fyrehose_twisted.net.connection import Link, LinkLimits
 from fyrehose_twisted.net.control.server import ControlFactory
 from fyrehose_twisted.net.metrics import metrics_site
-from fyrehose_twisted.net.shutdown import end_process
 from fyrehose_twisted.net.stream_driver import Links
 from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.shutdown import end_process
 from fyrehose_twisted.process.sighup import Reloading
 
 DEFAULT_PORT = 6174

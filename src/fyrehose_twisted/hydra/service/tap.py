@@ -12,15 +12,15 @@ from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.hydra.config import MAX_NODES, Long, NodeConfig, Quorum, Timers
 from fyrehose_twisted.hydra.irc.active import Channel, IrcConfig
 from fyrehose_twisted.hydra.irc.bots import load_bot
+from fyrehose_twisted.hydra.irc.password import read_password
 from fyrehose_twisted.hydra.protocol import HydraProtocol
-from fyrehose_twisted.hydra.service.options import read_password
 from fyrehose_twisted.hydra.service.service import DEFAULT_LISTEN, HydraService
 from fyrehose_twisted.hydra.service.storage import Keeping
 from fyrehose_twisted.hydra.transports.link_url import parse_link
+from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
-from fyrehose_twisted.journal.upkeep.retention import Retention, parse_retention
 from fyrehose_twisted.net.addresses import parse_place
-from fyrehose_twisted.process.options import (
+from fyrehose_twisted.net.options import (
     ServiceOptions,
     check_exposed,
     check_local,

@@ -27,7 +27,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError, RemoteError
 from fyrehose_twisted.net.connection import describe
-from fyrehose_twisted.net.rate_limited_log import Complaints
+from fyrehose_twisted.rate_limited_log import Complaints
 
 TIMEOUT = 10.0
 """Seconds that proving may take."""

@@ -10,11 +10,11 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from fyrehose_twisted.journal.compaction import reorder
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.journal.upkeep.compaction import reorder
 from fyrehose_twisted.process.repeating import Repeating
 
 INTERVAL = 1.0

@@ -14,6 +14,7 @@ from itertools import count
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.catalog import Catalog
+from fyrehose_twisted.journal.compaction import reorder, temporary_name
 from fyrehose_twisted.journal.errors import JournalError, JournalInUse
 from fyrehose_twisted.journal.format.index_file import write_index
 from fyrehose_twisted.journal.format.segment import Segment
@@ -24,7 +25,6 @@ from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.journal.upkeep.backfill import Filling
 from fyrehose_twisted.journal.upkeep.check import check
 from fyrehose_twisted.journal.upkeep.check_report import Checked, in_words, missing, summary_of_epoch
-from fyrehose_twisted.journal.upkeep.compaction import reorder, temporary_name
 from fyrehose_twisted.ranges import RangeSet
 
 COPIED_AT_ONCE = 4 * 2**20

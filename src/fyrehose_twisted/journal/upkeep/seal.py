@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import closing, suppress
 
 from fyrehose_twisted.interfaces import IDirectory
+from fyrehose_twisted.journal.compaction import reorder, temporary_name
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.journal.upkeep.compaction import reorder, temporary_name
 
 
 def seal(directory: IDirectory, stream: str, wrap: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.net.addresses import parse_place
-from fyrehose_twisted.process.options import Listening
+from fyrehose_twisted.net.options import Listening
 from fyrehose_twisted.process.secret import read_secret
 
 ANYWHERE = {4: "0.0.0.0", 6: "::"}

@@ -17,7 +17,6 @@ from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.net.addresses import endpoints_from, show_place, tcp_endpoint
 from fyrehose_twisted.net.connection import Link, LinkLimits
 from fyrehose_twisted.net.listening import Entrances
-from fyrehose_twisted.net.shutdown import end_process
 from fyrehose_twisted.net.stream_driver import Links
 from fyrehose_twisted.parcels.client.publications import not_ordered
 from fyrehose_twisted.parcels.config import NodeConfig
@@ -32,6 +31,7 @@ from fyrehose_twisted.parcels.service.storage import Keeping
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import node_id
 from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.shutdown import end_process
 from fyrehose_twisted.process.sighup import Reloading
 
 DEFAULT_PORT = 7878

@@ -9,17 +9,10 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
+from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
-from fyrehose_twisted.journal.upkeep.retention import Retention, parse_retention
 from fyrehose_twisted.net.addresses import endpoints_from, parse_place
-from fyrehose_twisted.parcels.config import NodeConfig
-from fyrehose_twisted.parcels.protocol import ParcelProtocol
-from fyrehose_twisted.parcels.service.http import ExtraMissing, web_module
-from fyrehose_twisted.parcels.service.options import parse_advertised, read_token
-from fyrehose_twisted.parcels.service.service import DEFAULT_LISTEN, ParcelsNode
-from fyrehose_twisted.parcels.service.storage import Keeping
-from fyrehose_twisted.parcels.wire.messages import MAX_EVENT
-from fyrehose_twisted.process.options import (
+from fyrehose_twisted.net.options import (
     Listening,
     ServiceOptions,
     check_exposed,
@@ -29,6 +22,13 @@ from fyrehose_twisted.process.options import (
     try_directory,
     try_port,
 )
+from fyrehose_twisted.parcels.config import NodeConfig
+from fyrehose_twisted.parcels.protocol import ParcelProtocol
+from fyrehose_twisted.parcels.service.http import ExtraMissing, web_module
+from fyrehose_twisted.parcels.service.options import parse_advertised, read_token
+from fyrehose_twisted.parcels.service.service import DEFAULT_LISTEN, ParcelsNode
+from fyrehose_twisted.parcels.service.storage import Keeping
+from fyrehose_twisted.parcels.wire.messages import MAX_EVENT
 from fyrehose_twisted.process.secret import read_secret
 
 

@@ -8,8 +8,8 @@ from math import inf
 from fyrehose_twisted.errors import EventsNotHeld
 from fyrehose_twisted.interfaces import IEventHistory
 from fyrehose_twisted.parcels.events import Delivered, Skipped, Told
-from fyrehose_twisted.parcels.node.backfill import Backfill
 from fyrehose_twisted.parcels.node.counters import Counters
+from fyrehose_twisted.parcels.node.ordering.backfill import Backfill
 from fyrehose_twisted.parcels.node.ordering.event_numbering import Replica, Result
 from fyrehose_twisted.parcels.node.ordering.history import Events, Stretch
 from fyrehose_twisted.parcels.wire.messages import Entry, Event, Fetch, Fetched, Member

@@ -7,11 +7,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.experiments.network.network import World
+from fyrehose_twisted.experiments.simulated_network import World
 from fyrehose_twisted.freenet.wire.location import distance
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.experiments.network.experiment import TreeExperiment
+    from fyrehose_twisted.experiments.trials.experiment import TreeExperiment
 
 WALK = 10
 """Hops of the walk that finds a partner for a swap."""
@@ -21,7 +21,7 @@ NEAREST = 1e-12
 
 class Churn:
     """Lets nodes die and come back. See
-    :meth:`~fyrehose_twisted.experiments.network.experiment.TreeExperiment.churn`."""
+    :meth:`~fyrehose_twisted.experiments.trials.experiment.TreeExperiment.churn`."""
 
     def __init__(self, experiment: TreeExperiment, world: World, rate: float, mean_life: float) -> None:
         if not rate >= 0.0 or not mean_life > 0.0:

@@ -12,7 +12,7 @@ from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError, TooManyStreams
 from fyrehose_twisted.experiments.measures.trees import ends
-from fyrehose_twisted.experiments.network.experiment import TreeExperiment
+from fyrehose_twisted.experiments.trials.experiment import TreeExperiment
 from fyrehose_twisted.freenet.wire.location import KEY_SIZE
 from fyrehose_twisted.sim.invariants import InvariantViolated
 

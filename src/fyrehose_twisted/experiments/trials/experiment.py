@@ -15,11 +15,11 @@ from fyrehose_twisted.errors import ConfigurationError, FyrehoseError, Operation
 from fyrehose_twisted.experiments.measures.checks import check_world
 from fyrehose_twisted.experiments.measures.tree_metrics import Measures
 from fyrehose_twisted.experiments.measures.trees import tree_of
-from fyrehose_twisted.experiments.network.churn import Churn, Swapping
-from fyrehose_twisted.experiments.network.network import Latency, World
-from fyrehose_twisted.experiments.network.resubscription import orphans_of, resubscribe_in_turn
-from fyrehose_twisted.experiments.network.trace import Trace
+from fyrehose_twisted.experiments.simulated_network import Latency, World
 from fyrehose_twisted.experiments.topologies.topology import Topology
+from fyrehose_twisted.experiments.trials.churn import Churn, Swapping
+from fyrehose_twisted.experiments.trials.resubscription import orphans_of, resubscribe_in_turn
+from fyrehose_twisted.experiments.trials.trace import Trace
 from fyrehose_twisted.freenet.events import (
     Attached,
     Delivered,
@@ -347,7 +347,7 @@ class TreeExperiment:
 
     def trace(self, file: str | Path | IO[str]) -> None:
         """Write how everything is, and what happens from now on, to a file, as JSON lines; see
-        :mod:`~fyrehose_twisted.experiments.network.trace`.
+        :mod:`~fyrehose_twisted.experiments.trials.trace`.
 
         :param file: a path, or a text file that is open; it is not closed, and after each line it is complete.
         :raises OSError: if it cannot be written.

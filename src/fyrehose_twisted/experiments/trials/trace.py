@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.experiments.network.experiment import TreeExperiment
+    from fyrehose_twisted.experiments.trials.experiment import TreeExperiment
 
 
 class Trace:

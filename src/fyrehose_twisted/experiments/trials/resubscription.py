@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from random import Random
 
 from fyrehose_twisted.errors import OperationalError
-from fyrehose_twisted.experiments.network.network import World
+from fyrehose_twisted.experiments.simulated_network import World
 
 
 def orphans_of(world: World, dead: Collection[int]) -> dict[int, list[int]]:

@@ -14,7 +14,7 @@ from zope.interface import implementer
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.config import Target, Timers
-from fyrehose_twisted.hydra.service.options import read_password
+from fyrehose_twisted.hydra.irc.password import read_password
 from fyrehose_twisted.hydra.transports.auth import ProvedClientEndpoint, Proving
 from fyrehose_twisted.hydra.transports.fifo import FifoEndpoint
 from fyrehose_twisted.hydra.transports.irc import IrcEndpoint

@@ -1,1 +1,0 @@
-"""Simulated networks of freenet nodes, and trials on them."""

@@ -1,0 +1,1 @@
+"""Trials: networks that grow, are used and hurt, and are measured."""
