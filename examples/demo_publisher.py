@@ -13,8 +13,7 @@ from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import LoopingCall, deferLater, react
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
+from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
 from fyrehose_twisted.fyrehose.service import join
 

@@ -13,9 +13,8 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import react
 
-from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.config import ClientConfig, RepairConfig
 from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.node.client.repair import RepairConfig
 from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
 from fyrehose_twisted.fyrehose.service import join
 from fyrehose_twisted.fyrehose.wire.envelope import unwrap

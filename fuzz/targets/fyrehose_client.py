@@ -12,9 +12,8 @@ from fuzz.targets.fyrehose_codec import PACKETS
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.errors import PublishQueueFull
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
-from fyrehose_twisted.fyrehose.events import Delivered
+from fyrehose_twisted.fyrehose.events import Delivered, Lost
 from fyrehose_twisted.fyrehose.node.client.client import Client
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Lost
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.fyrehose.wire.packets import Deliver, Forward, KeepaliveAck

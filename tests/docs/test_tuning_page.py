@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
-from fyrehose_twisted.fyrehose.node.client.repair import RepairConfig
+from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, RepairConfig
 from fyrehose_twisted.journal.store import JournalConfig
 from fyrehose_twisted.net.udp import KERNEL_BUFFER, UNTUNED_BUFFER
 from fyrehose_twisted.spark.session import SETTINGS

@@ -10,14 +10,9 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
+from fyrehose_twisted.fyrehose.config import AddressList, BackboneConfig, ClientConfig, parse_network
 from fyrehose_twisted.fyrehose.wire.packets import Dialect, Keepalive
-from fyrehose_twisted.fyrehose.wire.token import (
-    AddressList,
-    make_token,
-    parse_network,
-    token_is_valid,
-)
+from fyrehose_twisted.fyrehose.wire.token import make_token, token_is_valid
 from fyrehose_twisted.process.secret import SECRET_MINIMUM, check_secret
 
 HERE: Address = ("192.0.2.7", 2323)

@@ -13,8 +13,8 @@ from zope.interface import implementer
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Send
-from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.events import ClaimDoubted, ClientExpired, ClientJoined, Exhausted, StreamKnown
+from fyrehose_twisted.fyrehose.config import AddressList, BackboneConfig
+from fyrehose_twisted.fyrehose.events import ClaimDoubted, ClientExpired, ClientJoined, Dropped, Exhausted, StreamKnown
 from fyrehose_twisted.fyrehose.node.backbone.backbone import (
     SETTLE_TIME,
     Backbone,
@@ -24,7 +24,6 @@ from fyrehose_twisted.fyrehose.node.backbone.client_table import CLIENT_LIFETIME
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward, RoundRobinForward
 from fyrehose_twisted.fyrehose.node.backbone.push_backlog import HELD_BYTES, HELD_MESSAGES, REPEAT_TIME
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Mark
-from fyrehose_twisted.fyrehose.node.drop_log import Dropped
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.fyrehose.wire.packets import (
@@ -45,7 +44,7 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     Status,
 )
 from fyrehose_twisted.fyrehose.wire.run_codec import VECTOR_MINIMUM
-from fyrehose_twisted.fyrehose.wire.token import AddressList, make_token
+from fyrehose_twisted.fyrehose.wire.token import make_token
 from fyrehose_twisted.interfaces import IForwardPolicy
 
 Vector = dict[str, Any]

@@ -14,15 +14,24 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, PublishQueueFull, SequenceRegressed
-from fyrehose_twisted.fyrehose.config import ClientConfig, Start
-from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Delivered, Disconnected, Failed, Message, Synced
+from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig, RepairConfig, Start, WindowConfig
+from fyrehose_twisted.fyrehose.events import (
+    Acknowledged,
+    Connected,
+    Delivered,
+    Disconnected,
+    Failed,
+    Lost,
+    Message,
+    Published,
+    PublishFailed,
+    Synced,
+)
 from fyrehose_twisted.fyrehose.node.client.client import Client, Phase
 from fyrehose_twisted.fyrehose.node.client.memory_store import History
-from fyrehose_twisted.fyrehose.node.client.publishing.congestion import WindowConfig
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig, Published, PublishFailed
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MESSAGE_OVERHEAD, Lost
-from fyrehose_twisted.fyrehose.node.client.repair import LONGEST_SEARCH, MAX_RANGE, RepairConfig
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MESSAGE_OVERHEAD
+from fyrehose_twisted.fyrehose.node.client.repair import LONGEST_SEARCH, MAX_RANGE
 from fyrehose_twisted.fyrehose.node.client.repair_responder import BYTE_BURST, BYTE_RATE
 from fyrehose_twisted.fyrehose.node.client.stream_head import CONTRADICTIONS, DOUBT, OLD_ONES
 from fyrehose_twisted.fyrehose.node.client.subscription import SLOWEST_PROBE

@@ -3,11 +3,10 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.config import BackboneConfig
+from fyrehose_twisted.fyrehose.config import AddressList, BackboneConfig
 from fyrehose_twisted.fyrehose.node.backbone.client_table import CLIENT_LIFETIME, GRACE, MAX_PER_SOURCE, Clients
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient
 from fyrehose_twisted.fyrehose.wire.packets import Dialect, Flags, Keepalive
-from fyrehose_twisted.fyrehose.wire.token import AddressList
 
 ALICE: Address = ("10.0.0.1", 1)
 BOB: Address = ("10.0.0.2", 2)

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.node.drop_log import REPORT_INTERVAL, SOURCES_REMEMBERED, Dropped, Drops
+from fyrehose_twisted.fyrehose.events import Dropped
+from fyrehose_twisted.fyrehose.node.drop_log import REPORT_INTERVAL, SOURCES_REMEMBERED, Drops
 
 START = 1_700_000_000.0
 ALICE: Address = ("192.0.2.7", 4001)

@@ -12,12 +12,11 @@ import pytest
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import SequenceRegressed
-from fyrehose_twisted.fyrehose.config import ClientConfig, Start
-from fyrehose_twisted.fyrehose.events import Delivered, Failed
+from fyrehose_twisted.fyrehose.config import ClientConfig, RepairConfig, Start
+from fyrehose_twisted.fyrehose.events import Delivered, Failed, Lost
 from fyrehose_twisted.fyrehose.node.client.journal_client import JournalClient
 from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, Unsaved
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Lost
-from fyrehose_twisted.fyrehose.node.client.repair import MAX_RANGE, RepairConfig
+from fyrehose_twisted.fyrehose.node.client.repair import MAX_RANGE
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.packets import (
     Deliver,

@@ -11,13 +11,11 @@ from typing import ClassVar
 import pytest
 
 from fyrehose_twisted import repeats
-from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
+from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, OutboxConfig, RepairConfig, Start
 from fyrehose_twisted.fyrehose.node import drop_log
 from fyrehose_twisted.fyrehose.node.backbone import push_backlog, request_routing, retransmit_buffer
 from fyrehose_twisted.fyrehose.node.client import client, keepalive, reorder_buffer, repair, repair_responder
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Reassembly
-from fyrehose_twisted.fyrehose.node.client.repair import RepairConfig
 from fyrehose_twisted.fyrehose.node.client.repair_responder import Answers
 from fyrehose_twisted.fyrehose.simulation.invariants import memory
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, GoesOn, Numbers

@@ -14,8 +14,7 @@ from twisted.internet.task import Clock
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Send
-from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
+from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol
 from fyrehose_twisted.fyrehose.service import client_tap
 from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientCollector

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import PublishQueueFull
+from fyrehose_twisted.fyrehose.config import OutboxConfig, WindowConfig
 from fyrehose_twisted.fyrehose.node.client.publishing import send_queue as outbox_module
-from fyrehose_twisted.fyrehose.node.client.publishing.congestion import WindowConfig
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import DATAGRAM_OVERHEAD, Outbox, OutboxConfig
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import DATAGRAM_OVERHEAD, Outbox
 from fyrehose_twisted.fyrehose.wire.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, unwrap
 
 WIDE = WindowConfig(initial=10**6, maximum=10**6)

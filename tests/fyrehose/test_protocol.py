@@ -29,11 +29,10 @@ from fyrehose_twisted.errors import (
     StateFileError,
     StreamAlreadyNumbered,
 )
-from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
+from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.events import Message
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import Mark, VolatileSequence
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
 from fyrehose_twisted.fyrehose.node.client.stream_head import CONTRADICTIONS
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol, SubscriberProtocol
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode, encode_deliver, encode_push

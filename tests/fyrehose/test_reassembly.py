@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MESSAGE_OVERHEAD, Arrival, Lost, Reassembly, Run
+from fyrehose_twisted.fyrehose.events import Lost
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MESSAGE_OVERHEAD, Arrival, Reassembly, Run
 from fyrehose_twisted.ranges import RangeSet
 
 

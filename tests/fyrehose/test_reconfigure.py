@@ -10,12 +10,11 @@ from typing import Any, ClassVar
 
 from suite.seeds import seeds
 
-from fyrehose_twisted.fyrehose.config import BackboneConfig
+from fyrehose_twisted.fyrehose.config import AddressList, BackboneConfig
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.simulation.scenarios import Limits
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Keepalive, Push
-from fyrehose_twisted.fyrehose.wire.token import AddressList
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.crash_mode import Crash
 

@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
+from fyrehose_twisted.fyrehose.config import RepairConfig
 from fyrehose_twisted.fyrehose.node.client import repair
 from fyrehose_twisted.fyrehose.node.client.repair import (
     DOUBT_INTERVAL,
     MAX_REMEMBERED_RANGES,
     MEMORY_OF_REQUESTS,
-    RepairConfig,
     Repairs,
 )
 from fyrehose_twisted.ranges import RangeSet

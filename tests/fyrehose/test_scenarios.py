@@ -10,9 +10,7 @@ from typing import Any, ClassVar
 import pytest
 
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
-from fyrehose_twisted.fyrehose.events import Delivered, Message
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Published
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Lost
+from fyrehose_twisted.fyrehose.events import Delivered, Lost, Message, Published
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
     Acknowledged,
     ExactlyOnce,

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fyrehose_twisted.fyrehose.node.client.publishing.congestion import Window, WindowConfig
+from fyrehose_twisted.fyrehose.config import WindowConfig
+from fyrehose_twisted.fyrehose.node.client.publishing.congestion import Window
 
 
 def rounds(window: Window, count: int, *, lost: float = 0.0, round_trip: float = 0.01) -> None:

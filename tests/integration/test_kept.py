@@ -10,8 +10,7 @@ import pytest
 import pytest_twisted
 
 from fyrehose_twisted.errors import ConfigurationError, MessageNotKept
-from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
+from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
 from fyrehose_twisted.fyrehose.service import join
 from fyrehose_twisted.fyrehose.wire.packets import Dialect

@@ -12,11 +12,8 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.threads import deferToThread
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig, RepairConfig, WindowConfig
 from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.node.client.publishing.congestion import WindowConfig
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
-from fyrehose_twisted.fyrehose.node.client.repair import RepairConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
 from fyrehose_twisted.fyrehose.service import join
 from fyrehose_twisted.fyrehose.wire.codec import decode

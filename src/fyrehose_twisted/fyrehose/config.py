@@ -1,20 +1,103 @@
-"""What an operator or an application decides."""
+"""Configuration of backbones and clients."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from ipaddress import IPv4Address
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.fyrehose.node.client.memory_store import DEFAULT_LIMIT
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import DEFAULT_BUFFER
-from fyrehose_twisted.fyrehose.node.client.repair import RepairConfig
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, MAX_SEQUENCE, Dialect
-from fyrehose_twisted.fyrehose.wire.token import AddressList
 from fyrehose_twisted.process.secret import check_secret
+
+DEFAULT_LIMIT = 64 * 2**20
+"""Bytes of memory for messages that a client can repair others with."""
+
+DEFAULT_BUFFER = 32 * 2**20
+"""Bytes of memory for messages that wait for missing ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowConfig:
+    """Limits of the window, in messages, and of the timer, in seconds.
+
+    The timer's lower limit is that of common TCPs rather than the whole second of RFC 6298: what is lost on
+    the way back is repaired by a REQUEST long before.
+    """
+
+    initial: int = 64
+    minimum: int = 16
+    maximum: int = 8_192
+    minimum_timeout: float = 0.2
+    maximum_timeout: float = 4.0
+    congested_loss: float = 0.125
+    """Share of a round that may get lost before that counts as congestion; a radio link loses some at any rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxConfig:
+    """Limits of a publisher.
+
+    :ivar raw: send payloads bare, without an envelope; then equal payloads acknowledge each other, and a
+        message may be published more than once.
+    :ivar queue_messages: messages that may wait, those under way included.
+    :ivar queue_bytes: bytes that may wait.
+    :ivar timeout: seconds after which a message that did not come back fails.
+    """
+
+    raw: bool = False
+    queue_messages: int = 65_536
+    queue_bytes: int = 64 * 2**20
+    timeout: float = 30.0
+    window: WindowConfig = field(default_factory=WindowConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairConfig:
+    """How patient and how greedy repairs are.
+
+    :ivar reorder_delay: seconds to wait for a late datagram before asking for it.
+    :ivar first_retry: seconds until the second attempt; doubles with each, up to ``last_retry``.
+    :ivar attempts: REQUESTs for a number before it is given up.
+    :ivar rate: REQUESTs a second at most; half of what a backbone honours by default.
+    :ivar in_flight: numbers asked for at once.
+    """
+
+    reorder_delay: float = 0.02
+    first_retry: float = 0.1
+    last_retry: float = 0.5
+    attempts: int = 14
+    rate: float = 2_000.0
+    in_flight: int = 8_192
+
+
+class AddressList:
+    """A list of IPv4 networks in CIDR form."""
+
+    def __init__(self, networks: Iterable[str | IPv4Network]) -> None:
+        """:raises ConfigurationError: if one is not an IPv4 network."""
+        self.networks = tuple(map(parse_network, networks))
+        self.permits = lru_cache(maxsize=4096)(self._permits)
+
+    def _permits(self, host: str) -> bool:
+        """Say whether ``host``, in dotted form, is in one of the networks."""
+        address = IPv4Address(host)
+        return any(address in network for network in self.networks)
+
+    def __repr__(self) -> str:
+        return f"AddressList({', '.join(map(str, self.networks))})"
+
+
+def parse_network(text: str | IPv4Network) -> IPv4Network:
+    """Return the network that ``text`` names. :raises ConfigurationError: if it names none."""
+    try:
+        return IPv4Network(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{text!r} is not an IPv4 network such as 10.0.0.0/8 ({error})") from None
+
 
 MAX_RETRANSMIT = 2**40
 """Bytes."""

@@ -263,3 +263,31 @@ class ClientCounters:
     published: int = 0
     publish_failed: int = 0
     unkept: int = 0
+
+
+class Lost(NamedTuple):
+    """Event: numbers ``first`` to ``last`` were given up."""
+
+    first: int
+    last: int
+
+
+class Published(NamedTuple):
+    """Event: messages came back. Pairs of the ticket that ``publish`` returned and the sequence number."""
+
+    messages: list[tuple[int, int]]
+
+
+class PublishFailed(NamedTuple):
+    """Event: messages did not come back in time."""
+
+    tickets: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Event: a packet was refused. More from this host for this reason are only counted, for a minute."""
+
+    reason: str
+    peer: Address
+    detail: str

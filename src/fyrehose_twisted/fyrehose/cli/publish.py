@@ -11,9 +11,8 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import MessageNotKept, MessageTooLarge, StateFileError
-from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
 from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState, chained
 from fyrehose_twisted.fyrehose.service import join

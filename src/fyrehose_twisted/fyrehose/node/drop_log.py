@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from fyrehose_twisted.effects import Address
+from fyrehose_twisted.fyrehose.events import Dropped
 
 REPORT_INTERVAL = 60.0
 """Seconds between two reports about one source and reason."""
 
 SOURCES_REMEMBERED = 1024
 """Reports in one interval; whatever else is dropped in it is counted only."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """Event: a packet was refused. More from this host for this reason are only counted, for a minute."""
-
-    reason: str
-    peer: Address
-    detail: str
 
 
 class Drops:

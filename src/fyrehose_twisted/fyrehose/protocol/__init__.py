@@ -30,9 +30,13 @@ from fyrehose_twisted.fyrehose.events import (
     Connected,
     Delivered,
     Disconnected,
+    Dropped,
     Exhausted,
     Failed,
+    Lost,
     Message,
+    Published,
+    PublishFailed,
     StreamKnown,
     Synced,
 )
@@ -41,9 +45,6 @@ from fyrehose_twisted.fyrehose.node.backbone.durability import NotKept
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import Mark, VolatileSequence
 from fyrehose_twisted.fyrehose.node.client.client import Client
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Published, PublishFailed
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Lost
-from fyrehose_twisted.fyrehose.node.drop_log import Dropped
 from fyrehose_twisted.fyrehose.protocol.linger import Stay
 from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Holding

@@ -14,7 +14,7 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.fyrehose.config import MAX_RETRANSMIT, BackboneConfig, check_exposure
+from fyrehose_twisted.fyrehose.config import MAX_RETRANSMIT, AddressList, BackboneConfig, check_exposure
 from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward, RoundRobinForward
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
@@ -27,7 +27,6 @@ from fyrehose_twisted.fyrehose.service.options import (
 )
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
-from fyrehose_twisted.fyrehose.wire.token import AddressList
 from fyrehose_twisted.interfaces import IForwardPolicy
 from fyrehose_twisted.net.options import ServiceOptions, integer, protocol_class
 from fyrehose_twisted.net.socket_activation import inherited_datagrams

@@ -8,7 +8,7 @@ from random import Random
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
-from fyrehose_twisted.fyrehose.events import Delivered, Failed
+from fyrehose_twisted.fyrehose.events import Delivered, Failed, Lost, Published, PublishFailed
 from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME, Backbone
 from fyrehose_twisted.fyrehose.node.backbone.durability import NotKept
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
@@ -16,8 +16,6 @@ from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Mark
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.node.client.journal_store import JournalStore
 from fyrehose_twisted.fyrehose.node.client.memory_store import History
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Published, PublishFailed
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Lost
 from fyrehose_twisted.fyrehose.wire.envelope import Envelope, unwrap, wrap
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.sim.crash_mode import Boot, Crash

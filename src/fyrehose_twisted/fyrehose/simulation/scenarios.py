@@ -9,10 +9,9 @@ from functools import partial
 from random import Random
 from typing import ClassVar
 
-from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
+from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, OutboxConfig, Start
 from fyrehose_twisted.fyrehose.events import StreamKnown
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Phase
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
 from fyrehose_twisted.fyrehose.simulation.adversaries import STRANGER_ADDRESS, Stranger
 from fyrehose_twisted.fyrehose.simulation.invariants.access import Admitted
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import STRANGER, Cast, GoesOn, Numbers

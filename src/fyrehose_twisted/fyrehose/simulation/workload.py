@@ -12,11 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import MalformedPacket, PublishQueueFull
-from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Start
+from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, OutboxConfig, Start
 from fyrehose_twisted.fyrehose.events import Acknowledged as AckReceived
 from fyrehose_twisted.fyrehose.events import Delivered
 from fyrehose_twisted.fyrehose.node.client.client import Client
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
 from fyrehose_twisted.fyrehose.simulation.invariants.access import Begins, Kept, NoneWasted, ToldAsSeen
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
     Acknowledged,

@@ -3,42 +3,13 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
-from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.wire.codec import KEEPALIVE_V2, encode
 from fyrehose_twisted.fyrehose.wire.packets import TOKEN_SIZE, Keepalive
 
 TOKEN_STEP = 30
 """Seconds for which one token is made; the neighbouring steps are accepted too."""
-
-
-class AddressList:
-    """A list of IPv4 networks in CIDR form."""
-
-    def __init__(self, networks: Iterable[str | IPv4Network]) -> None:
-        """:raises ConfigurationError: if one is not an IPv4 network."""
-        self.networks = tuple(map(parse_network, networks))
-        self.permits = lru_cache(maxsize=4096)(self._permits)
-
-    def _permits(self, host: str) -> bool:
-        """Say whether ``host``, in dotted form, is in one of the networks."""
-        address = IPv4Address(host)
-        return any(address in network for network in self.networks)
-
-    def __repr__(self) -> str:
-        return f"AddressList({', '.join(map(str, self.networks))})"
-
-
-def parse_network(text: str | IPv4Network) -> IPv4Network:
-    """Return the network that ``text`` names. :raises ConfigurationError: if it names none."""
-    try:
-        return IPv4Network(text)
-    except ValueError as error:
-        raise ConfigurationError(f"{text!r} is not an IPv4 network such as 10.0.0.0/8 ({error})") from None
 
 
 def make_token(secret: bytes, address: Address, flags: int, now: float, *, step: int = 0) -> bytes:

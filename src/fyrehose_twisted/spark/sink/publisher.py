@@ -11,10 +11,8 @@ from typing import Self
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, NotConnected, OperationalError
-from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig, WindowConfig
 from fyrehose_twisted.fyrehose.node.client.client import Client
-from fyrehose_twisted.fyrehose.node.client.publishing.congestion import WindowConfig
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import OutboxConfig
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, MAX_DELIVERABLE
 from fyrehose_twisted.spark.sink.threaded_client import Exchange, bound_towards
 

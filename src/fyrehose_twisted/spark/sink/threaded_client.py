@@ -15,9 +15,8 @@ from time import time
 
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.errors import NotConnected, PublishTimeout
-from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Failed
+from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Failed, Published, PublishFailed
 from fyrehose_twisted.fyrehose.node.client.client import Client
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Published, PublishFailed
 from fyrehose_twisted.net.gso import ROOM, BurstSocket, gather
 from fyrehose_twisted.wording import counted
 

@@ -21,6 +21,9 @@ from fyrehose_twisted.fyrehose.events import (
     Delivered,
     Disconnected,
     Failed,
+    Lost,
+    Published,
+    PublishFailed,
     Synced,
 )
 from fyrehose_twisted.fyrehose.node.backbone.durability import Keeping, NotKept
@@ -30,8 +33,8 @@ from fyrehose_twisted.fyrehose.node.client.duplicate_numbers import Unsettled
 from fyrehose_twisted.fyrehose.node.client.keepalive import Presence
 from fyrehose_twisted.fyrehose.node.client.memory_store import History
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import Staying
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Outbox, Published, PublishFailed
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Lost, Reassembly, Run
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Outbox
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Reassembly, Run
 from fyrehose_twisted.fyrehose.node.client.repair_responder import Answers
 from fyrehose_twisted.fyrehose.node.client.subscription import Subscription
 from fyrehose_twisted.fyrehose.wire.codec import encode

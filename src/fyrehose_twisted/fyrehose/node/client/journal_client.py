@@ -7,9 +7,9 @@ from random import Random
 
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.events import Lost
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, JournalStore
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Lost
 from fyrehose_twisted.fyrehose.wire.codec import encode
 from fyrehose_twisted.fyrehose.wire.packets import Asked, Holding, Holds, Status
 from fyrehose_twisted.interfaces import Drained, IJournal

@@ -9,9 +9,8 @@ from itertools import islice
 
 from zope.interface import implementer
 
+from fyrehose_twisted.fyrehose.config import DEFAULT_LIMIT
 from fyrehose_twisted.interfaces import IMessageStore
-
-DEFAULT_LIMIT = 64 * 2**20
 
 MESSAGE_OVERHEAD = 160
 """Bytes that a message costs beside its data, so that the limit means memory."""

@@ -6,9 +6,10 @@ from bisect import bisect_right
 from enum import Enum
 from typing import NamedTuple
 
+from fyrehose_twisted.fyrehose.config import DEFAULT_BUFFER
+from fyrehose_twisted.fyrehose.events import Lost
 from fyrehose_twisted.ranges import RangeSet
 
-DEFAULT_BUFFER = 32 * 2**20
 MESSAGE_OVERHEAD = 128
 """Bytes that a waiting message costs beside its data, so that the limit means memory."""
 MAX_GAPS = 65_536
@@ -35,13 +36,6 @@ class Run(NamedTuple):
     def end(self) -> int:
         """The number after the last."""
         return self.first + len(self.messages)
-
-
-class Lost(NamedTuple):
-    """Event: numbers ``first`` to ``last`` were given up."""
-
-    first: int
-    last: int
 
 
 class Reassembly:

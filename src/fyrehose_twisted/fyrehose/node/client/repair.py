@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from fyrehose_twisted.fyrehose.config import RepairConfig
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.token_bucket import TokenBucket
 
@@ -30,25 +30,6 @@ LONGEST_SEARCH = 64
 
 MAX_PLANNED = 131_072
 """Entries of the schedule from which on it is planned anew, with one for each gap."""
-
-
-@dataclass(frozen=True, slots=True)
-class RepairConfig:
-    """How patient and how greedy repairs are.
-
-    :ivar reorder_delay: seconds to wait for a late datagram before asking for it.
-    :ivar first_retry: seconds until the second attempt; doubles with each, up to ``last_retry``.
-    :ivar attempts: REQUESTs for a number before it is given up.
-    :ivar rate: REQUESTs a second at most; half of what a backbone honours by default.
-    :ivar in_flight: numbers asked for at once.
-    """
-
-    reorder_delay: float = 0.02
-    first_retry: float = 0.1
-    last_retry: float = 0.5
-    attempts: int = 14
-    rate: float = 2_000.0
-    in_flight: int = 8_192
 
 
 class Due(NamedTuple):

@@ -7,8 +7,8 @@ from random import Random
 
 from fyrehose_twisted.errors import SequenceRegressed
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.events import ClientCounters
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Arrival, Lost, Reassembly, Run
+from fyrehose_twisted.fyrehose.events import ClientCounters, Lost
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Arrival, Reassembly, Run
 from fyrehose_twisted.fyrehose.node.client.repair import MAX_RANGE, Repairs
 from fyrehose_twisted.fyrehose.node.client.start_position import Joining
 from fyrehose_twisted.fyrehose.node.client.stream_head import DOUBT, LEAP, PLAUSIBLE_JUMP, Tide

@@ -7,11 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import MalformedPacket
-from fyrehose_twisted.fyrehose.events import Delivered, Failed, Message
+from fyrehose_twisted.fyrehose.events import Delivered, Failed, Lost, Message, Published, PublishFailed
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Phase
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import Mark
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Published, PublishFailed
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Lost
 from fyrehose_twisted.fyrehose.simulation.participants import Application, BackboneHost, Participant
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, decode
 from fyrehose_twisted.fyrehose.wire.envelope import Envelope, unwrap

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from fyrehose_twisted.fyrehose.events import Published
 from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, Unsaved
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Published
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, FyrehoseInvariant, Numbers
 from fyrehose_twisted.fyrehose.simulation.journal_hosts import Keeper
 from fyrehose_twisted.interfaces import IJournalReader

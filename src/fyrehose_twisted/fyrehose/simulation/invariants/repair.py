@@ -6,7 +6,7 @@ from socket import inet_ntoa
 from typing import Any, ClassVar, NamedTuple
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Lost
+from fyrehose_twisted.fyrehose.events import Lost
 from fyrehose_twisted.fyrehose.node.client.repair_responder import ANSWER_LIMIT
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, FyrehoseInvariant, delivered
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, Participant

@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
-
-@dataclass(frozen=True, slots=True)
-class WindowConfig:
-    """Limits of the window, in messages, and of the timer, in seconds.
-
-    The timer's lower limit is that of common TCPs rather than the whole second of RFC 6298: what is lost on
-    the way back is repaired by a REQUEST long before.
-    """
-
-    initial: int = 64
-    minimum: int = 16
-    maximum: int = 8_192
-    minimum_timeout: float = 0.2
-    maximum_timeout: float = 4.0
-    congested_loss: float = 0.125
-    """Share of a round that may get lost before that counts as congestion; a radio link loses some at any rate."""
+from fyrehose_twisted.fyrehose.config import WindowConfig
 
 
 class Window:

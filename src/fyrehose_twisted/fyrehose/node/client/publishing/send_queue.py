@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import repeat
 from math import ceil
-from typing import NamedTuple
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull
-from fyrehose_twisted.fyrehose.node.client.publishing.congestion import Window, WindowConfig
+from fyrehose_twisted.fyrehose.config import OutboxConfig
+from fyrehose_twisted.fyrehose.node.client.publishing.congestion import Window
 from fyrehose_twisted.fyrehose.node.client.publishing.in_flight import Flights
 from fyrehose_twisted.fyrehose.node.client.publishing.retransmissions import Retries
 from fyrehose_twisted.fyrehose.wire.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, MAX_ENVELOPED, wrap
@@ -24,36 +23,6 @@ DATAGRAM_OVERHEAD = 512
 
 SAMPLED = 32
 """Of those that left together, the round trip of one in so many is measured; more would say nothing new (RFC 7323)."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxConfig:
-    """Limits of a publisher.
-
-    :ivar raw: send payloads bare, without an envelope; then equal payloads acknowledge each other, and a
-        message may be published more than once.
-    :ivar queue_messages: messages that may wait, those under way included.
-    :ivar queue_bytes: bytes that may wait.
-    :ivar timeout: seconds after which a message that did not come back fails.
-    """
-
-    raw: bool = False
-    queue_messages: int = 65_536
-    queue_bytes: int = 64 * 2**20
-    timeout: float = 30.0
-    window: WindowConfig = field(default_factory=WindowConfig)
-
-
-class Published(NamedTuple):
-    """Event: messages came back. Pairs of the ticket that ``publish`` returned and the sequence number."""
-
-    messages: list[tuple[int, int]]
-
-
-class PublishFailed(NamedTuple):
-    """Event: messages did not come back in time."""
-
-    tickets: list[int]
 
 
 class Outbox:
