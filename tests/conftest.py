@@ -17,7 +17,7 @@ from tempfile import TemporaryFile
 import pytest
 from suite.inherited import normalize
 
-pytest_plugins = ["pytester", "suite.leaks", "suite.profiles", "suite.report"]
+pytest_plugins = ["pytester", "suite.leaks", "suite.profiles", "suite.report", "suite.spark_session"]
 
 Program = Callable[[str, str], Path]
 Browser = Callable[..., list[str]]

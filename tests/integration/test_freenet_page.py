@@ -63,7 +63,7 @@ onmessage = ({data}) => { document.getElementById("report").textContent = data; 
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    lines = (TESTS / "freenet" / "data" / "tree.jsonl").read_text("ascii").splitlines()
+    lines = (TESTS / "experiments" / "report" / "data" / "tree.jsonl").read_text("ascii").splitlines()
     first = json.loads(lines[0])
     first["policy"][HOSTILE] = HOSTILE
     return Recording.read([json.dumps(first), *lines[1:]])

@@ -11,7 +11,7 @@ from fyrehose_twisted.cli.doctor import checks, clock, disk, kernel, limits, off
 from fyrehose_twisted.cli.doctor.checks import CHECKS, examine
 from fyrehose_twisted.cli.doctor.finding import Level, ok
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "doctor.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "doctor.md"
 
 
 def fail() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fyrehose_twisted.process.progress import ProgressBar
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
 from fyrehose_twisted.process.progress import ProgressBar

@@ -20,7 +20,7 @@ from fyrehose_twisted.hydra.events import Missed, Received
 from fyrehose_twisted.hydra.irc.bots import Bot, Bots, IrcLine, load_bot, parse_line
 from fyrehose_twisted.interfaces import IBot
 
-KARMA = Path(__file__).resolve().parents[2] / "examples" / "karma.py"
+KARMA = Path(__file__).resolve().parents[3] / "examples" / "karma.py"
 
 
 @implementer(IBot)

@@ -54,9 +54,7 @@ from fyrehose_twisted.parcels.wire.payload import WIRE_NAMES
 
 Vector = dict[str, Any]
 
-VECTORS: list[Vector] = json.loads(
-    (Path(__file__).parent.parent / "vectors" / "parcels.json").read_text(encoding="utf-8")
-)
+VECTORS: list[Vector] = json.loads((Path(__file__).parents[2] / "vectors" / "parcels.json").read_text(encoding="utf-8"))
 
 ACCEPTED_BY_US_ALONE = {"decode: seq_number 256"}
 """The reference has one byte for a sequence number; ours have eight, as the reading of document 004 wants it."""

@@ -20,7 +20,7 @@ Browser = Callable[..., list[str]]
 Entry = dict[str, Any]
 Browse = Callable[..., "Shown"]
 
-SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
 HOSTILE = "</script><SCRIPT>document.documentElement.dataset.pwned=1</script><!-- \u2028\u2029 \ud800 \" ' & @TRACE@"
 RUN = {"kind": "run", "scenario": "fyrehose.storm", "seed": 7, "start": 1_000_000.0, "nodes": ["a", "b"]}
 

@@ -13,7 +13,7 @@ from twisted.logger import LogEvent, capturedLogs
 
 from fyrehose_twisted.process.repeating import REPORT_INTERVAL, Repeating
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "fyrehose_twisted"
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "fyrehose_twisted"
 
 
 @pytest.fixture
