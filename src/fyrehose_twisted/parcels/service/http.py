@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.web.site import drained
+
+if TYPE_CHECKING:
+    from fyrehose_twisted.parcels.web.config import WebConfig
 
 CALLBACKS = "callbacks.json"
 """Name of the file with the callbacks, beside the promises."""
@@ -18,13 +22,14 @@ class ExtraMissing(ConfigurationError):
     """A package of the ``web`` extra is not installed. The options are right as they are."""
 
 
-def web_module(name: str) -> Any:
-    """Return a module of :mod:`fyrehose_twisted.parcels.web`.
+@contextmanager
+def web_extra() -> Iterator[None]:
+    """Import modules of :mod:`fyrehose_twisted.parcels.web` within this context.
 
-    :raises ExtraMissing: if something that it needs is not installed.
+    :raises ExtraMissing: if something that they need is not installed.
     """
     try:
-        return import_module(f"fyrehose_twisted.parcels.web.{name}")
+        yield
     except ModuleNotFoundError as error:
         package = (error.name or "treq").partition(".")[0]
         raise ExtraMissing(
@@ -44,19 +49,23 @@ class NodeSite:
     """
 
     def __init__(
-        self, node: IOrderedEvents, token: bytes | None, config: Any, directory: Path | None, reactor: Any
+        self, node: IOrderedEvents, token: bytes | None, config: WebConfig | None, directory: Path | None, reactor: Any
     ) -> None:
-        site, sending, settings = web_module("site"), web_module("sending"), web_module("config")
-        callbacks, file = web_module("callbacks"), web_module("callback_file")
-        config = settings.WebConfig() if config is None else config
-        self._callbacks = callbacks.Callbacks(
+        with web_extra():
+            from fyrehose_twisted.parcels.web.config import WebConfig
+            from fyrehose_twisted.parcels.web.site import site
+            from fyrehose_twisted.parcels.web.webhooks.file import CallbackFile
+            from fyrehose_twisted.parcels.web.webhooks.http_sender import TreqSender
+            from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
+        config = WebConfig() if config is None else config
+        self._callbacks = Callbacks(
             node,
-            sending.TreqSender(config, reactor),
+            TreqSender(config, reactor),
             config,
             reactor,
-            file=None if directory is None else file.CallbackFile(directory / CALLBACKS),
+            file=None if directory is None else CallbackFile(directory / CALLBACKS),
         )
-        self.factory: Any = site.site(node, reactor=reactor, token=token, callbacks=self._callbacks, config=config)
+        self.factory = site(node, reactor=reactor, token=token, callbacks=self._callbacks, config=config)
         self._reactor = reactor
 
     def start(self) -> None:

@@ -24,7 +24,7 @@ from fyrehose_twisted.net.options import (
 )
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
-from fyrehose_twisted.parcels.service.http import ExtraMissing, web_module
+from fyrehose_twisted.parcels.service.http import ExtraMissing, web_extra
 from fyrehose_twisted.parcels.service.options import parse_advertised, read_token
 from fyrehose_twisted.parcels.service.service import DEFAULT_LISTEN, ParcelsNode
 from fyrehose_twisted.parcels.service.storage import Keeping
@@ -133,12 +133,13 @@ class Options(ServiceOptions):
         self["serving"] = serving
         self["token"] = read_token(self["token-file"]) if self["token-file"] else None
         check_exposed("http", serving, bool(self["open"]) or self["token"] is not None, "--token-file")
-        web_module("sending")  # The extra is missed now, and not when the first callback is made.
-        config = web_module("config").WebConfig
-        self["web"] = config(
+        with web_extra():  # The extra is missed now, and not when the first callback is made.
+            import fyrehose_twisted.parcels.web.webhooks.http_sender  # noqa: F401
+            from fyrehose_twisted.parcels.web.config import WebConfig
+        self["web"] = WebConfig(
             max_body=self["max-event"],
             allow_private_callbacks=bool(self["allow-private-callbacks"]),
-            callback_ports=(*config.callback_ports, *self["callback-port"]),
+            callback_ports=(*WebConfig.callback_ports, *self["callback-port"]),
             hosts=tuple(self["http-host"]),
         )
 
