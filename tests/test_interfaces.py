@@ -21,7 +21,8 @@ PACKAGE = Path(fyrehose_twisted.__file__).parent
 def declared() -> Iterator[str]:
     """Dotted names of the classes that say ``@implementer``. Read, not imported: some want extras to be installed."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        module = ".".join(("fyrehose_twisted", *path.relative_to(PACKAGE).with_suffix("").parts))
+        inner = path.parent if path.name == "__init__.py" else path.with_suffix("")
+        module = ".".join(("fyrehose_twisted", *inner.relative_to(PACKAGE).parts))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and any("implementer" in ast.dump(mark) for mark in node.decorator_list):
                 yield f"{module}.{node.name}"

@@ -58,7 +58,7 @@ def test_limits() -> None:
 
 
 def test_error_words_of_lines() -> None:
-    lines = code("fyrehose/frontend/lines.py").splitlines()
+    lines = code("fyrehose/frontend/line_protocol.py").splitlines()
     said = [line for line in lines if re.search(r"_error\(|_refuse\(|\bwhy = ", line)]
     words = set(re.findall(r'b"([a-z-]+)"', "\n".join(said)))
     assert len(words) > 6
@@ -67,10 +67,10 @@ def test_error_words_of_lines() -> None:
 
 def test_errors_over_http() -> None:
     told = {name for row in rows("Over HTTP") for name in names(row[1])}
-    ours = code("fyrehose/frontend/pages.py", "fyrehose/frontend/intake.py")
+    ours = code("fyrehose/frontend/resources.py", "fyrehose/frontend/publish_queue.py")
     shared = (
-        code("web/site.py", "web/guard.py", "web/channel.py", "web/coding.py")
-        + code("web/answers.py").partition("problem_of")[0]
+        code("web/site.py", "web/access.py", "web/channel.py", "web/coding.py")
+        + code("web/response.py").partition("problem_of")[0]
     )
     found = set(re.findall(r'(?:too_many\(|_fail\(batch, |HTTPStatus\.[A-Z_]+,\s*)"([a-z-]+)"', ours + shared))
     assert {"busy", "timeout", "stopping", "too-many-messages", "cross-origin"} <= found
@@ -94,11 +94,11 @@ def test_metrics() -> None:
     documented = {row[0].strip("`"): (row[1], names(row[2])) for row in rows("Metrics")}
     assert documented == told
     events = next(row[4] for row in rows("Metrics") if "line_events" in row[0])
-    counted = set(re.findall(r'counts\["([a-z_]+)"\]', code("fyrehose/frontend/lines.py")))
+    counted = set(re.findall(r'counts\["([a-z_]+)"\]', code("fyrehose/frontend/line_protocol.py")))
     assert names(events) == counted
     reasons = next(row[4] for row in rows("Metrics") if "failed" in row[0])
     counting = [
-        line for line in code("fyrehose/frontend/intake.py").splitlines() if re.search(r"_fail\(|failed\[", line)
+        line for line in code("fyrehose/frontend/publish_queue.py").splitlines() if re.search(r"_fail\(|failed\[", line)
     ]
     assert names(reasons) == set(re.findall(r'"([a-z]+(?:-[a-z]+)?)"', "\n".join(counting)))
     page = code("fyrehose/frontend/service.py")

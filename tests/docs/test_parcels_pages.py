@@ -13,7 +13,7 @@ from fyrehose_twisted.parcels.wire.payload import ANSWERS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "protocol" / "parcels.md").read_text(encoding="utf-8")
-WING = ROOT / "src" / "fyrehose_twisted" / "parcels"
+PACKAGE = ROOT / "src" / "fyrehose_twisted" / "parcels"
 
 
 def test_table_of_our_parcels_is_complete() -> None:
@@ -28,7 +28,7 @@ def test_table_of_refusals_is_complete() -> None:
 
 
 def test_tables_of_what_is_refused_are_complete() -> None:
-    code = "\n".join(path.read_text(encoding="utf-8") for path in sorted(WING.glob("*.py")))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in sorted(PACKAGE.glob("**/*.py")))
     counted = set(re.findall(r'(?:counts|drops)\["([a-z-]+)"\]', code))
     malformed = set(re.findall(r'BadParcel\(\s*"([a-z-]+)"', code))
     assert len(counted) > 6

@@ -115,7 +115,7 @@ def test_functions() -> None:
 def test_errors() -> None:
     rows = re.findall(r"^\| ([0-9, ]+) \| (`.+?`) \| .+ \|$", section("Errors"), re.MULTILINE)
     told = {name for _, names in rows for name in re.findall("`([a-z-]+)`", names)}
-    code = "".join(path.read_text() for room in ("web", "query") for path in sorted((SOURCE / room).glob("*.py")))
+    code = "".join(path.read_text() for room in ("web", "query") for path in sorted((SOURCE / room).rglob("*.py")))
     named = set(re.findall(r'(?:Problem\(\s*[\w.]+,|too_many\()\s*"([a-z-]+)"', code))
     # These are for what is published, and for mistakes in the program.
     assert told == named - {"queue-full", "key-reused", "internal"}

@@ -23,11 +23,11 @@ PAGE = (ROOT / "docs" / "howto" / "tuning.md").read_text(encoding="utf-8")
 BENCHMARKS = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 
 TAPS = {
-    "fyrehose-backbone": "fyrehose.tap",
-    "fyrehose-journal": "fyrehose.journal_tap",
-    "parcels-node": "parcels.tap",
-    "hydra-node": "hydra.tap",
-    "freenet-node": "freenet.tap",
+    "fyrehose-backbone": "fyrehose.service.backbone_tap",
+    "fyrehose-journal": "fyrehose.service.journal_tap",
+    "parcels-node": "parcels.service.tap",
+    "hydra-node": "hydra.service.tap",
+    "freenet-node": "freenet.service.tap",
 }
 CONFIGS: dict[str, Any] = {kind.__name__: kind for kind in (BackboneConfig, ClientConfig, JournalConfig, RepairConfig)}
 CONSTANTS = {

@@ -86,4 +86,4 @@ def test_all_periodic_calls_are_made_in_this_way() -> None:
         for path in SOURCE.rglob("*.py")
         if re.search(r"\bLoopingCall\(", path.read_text("utf-8"))
     }
-    assert found == {"repeating.py"}
+    assert found == {"process/repeating.py"}

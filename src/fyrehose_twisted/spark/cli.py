@@ -6,17 +6,19 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import NoReturn
 
+from fyrehose_twisted.spark import sql
 from fyrehose_twisted.spark.errors import one_line
+from fyrehose_twisted.spark.pipeline import command as pipeline_command
+from fyrehose_twisted.spark.report import command as report_command
 from fyrehose_twisted.spark.session import session_options
+from fyrehose_twisted.spark.verify import command as verify_command
 
 IMPOSSIBLE = 3
 """Exit status if something could not be done; 1 and 2 say what a comparison found."""
 
-PARTS = ("pipeline.command", "verify.command", "sql", "report.command")
-"""Modules that add a command each."""
+COMMANDS = (pipeline_command, verify_command, sql, report_command)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -58,7 +60,6 @@ def _parser() -> argparse.ArgumentParser:
         description="Compare journals of one stream, make tables of them, ask them in SQL, and report; all on Spark.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for part in PARTS:
-        module = import_module(f"fyrehose_twisted.spark.{part}")
-        session_options(module.add_parser(commands))
+    for command in COMMANDS:
+        session_options(command.add_parser(commands))
     return parser

@@ -15,7 +15,7 @@ from fyrehose_twisted.hydra.service import service as hydra
 from fyrehose_twisted.parcels.cli import parser as parcels_command
 from fyrehose_twisted.parcels.service import service as parcels
 
-SOURCE = Path(fyrehose.__file__).parents[1]
+SOURCE = Path(fyrehose.__file__).parents[2]
 BACKBONE, METRICS = Port(2323, "udp", "backbone"), Port(9100, "tcp", "metrics")
 
 TCP = """\

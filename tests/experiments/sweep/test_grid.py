@@ -19,8 +19,8 @@ from fyrehose_twisted.experiments.sweep.settings import DEFAULTS, OF_POLICY, TOP
 from fyrehose_twisted.freenet.policy import Policy
 
 HERE = Path(__file__).parent
-EXAMPLE = HERE.parents[1] / "examples" / "sweep.toml"
-PAGE = HERE.parents[1] / "docs" / "howto" / "sweeps.md"
+EXAMPLE = HERE.parents[2] / "examples" / "sweep.toml"
+PAGE = HERE.parents[2] / "docs" / "howto" / "sweeps.md"
 
 
 def grid(said: dict[str, Any], directory: Path = HERE) -> Grid:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from fyrehose_twisted.journal.retention import parse_retention
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.net.options import Listening, parse_listen
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
-from fyrehose_twisted.parcels.service import http as sites
 from fyrehose_twisted.parcels.service import tap
 from fyrehose_twisted.parcels.service.journal_history import stream_of
 from fyrehose_twisted.parcels.service.service import ParcelsNode
@@ -214,10 +214,8 @@ def test_a_journal_where_none_can_be(tmp_path: Path) -> None:
 
 
 def test_without_the_web_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise ModuleNotFoundError("No module named 'treq'", name="treq")
-
-    monkeypatch.setattr(sites, "import_module", missing)
+    monkeypatch.setitem(sys.modules, "treq.client", None)  # Importing it fails as if it were not installed.
+    monkeypatch.delitem(sys.modules, "fyrehose_twisted.parcels.web.webhooks.http_sender", raising=False)
     options_of("")
     with pytest.raises(SystemExit) as left:
         options_of("--http 0")

@@ -6,18 +6,15 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import NoReturn
 
+from fyrehose_twisted.experiments.sweep.cli import report, sweep
 from fyrehose_twisted.spark.errors import one_line
 
 IMPOSSIBLE = 3
 """Exit status if something could not be done; 1 says that networks of a sweep failed."""
 
 INTERRUPTED = "interrupted; the same command goes on where it was"
-
-PARTS = ("sweep_command", "report_command")
-"""Modules that add a command each."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -59,6 +56,6 @@ def _parser() -> argparse.ArgumentParser:
         description="Sweep over many networks in which trees grow by routing, and show what came out.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for part in PARTS:
-        import_module(f"fyrehose_twisted.experiments.sweep.{part}").add_parser(commands)
+    sweep.add_parser(commands)
+    report.add_parser(commands)
     return parser
