@@ -15,7 +15,7 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import Drained
 from fyrehose_twisted.sim.crash_mode import Boot, Crash
 from fyrehose_twisted.sim.fault_generators import clocks
-from fyrehose_twisted.sim.faults import Changed, ClockSet, Cut, Fault, Standing, Stopped, readable
+from fyrehose_twisted.sim.faults.faults import Changed, ClockSet, Cut, Fault, Standing, Stopped, readable
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import NAME, Network
 from fyrehose_twisted.sim.schedule import SHORTEST, FaultSchedule, shrink
@@ -188,7 +188,7 @@ class TestText:
             assert FaultSchedule.parse(str(schedule)) == schedule
 
     def test_a_kind_of_ones_own_is_read_by_its_word(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from fyrehose_twisted.sim import faults as module
+        from fyrehose_twisted.sim.faults import faults as module
 
         monkeypatch.setattr(module, "_WORDS", dict(module._WORDS))
 

@@ -21,6 +21,7 @@ from fyrehose_twisted.sim.disk.disk import Disk, PowerCut
 from fyrehose_twisted.sim.host import CLOCK_GRAIN, IDLE_TICKS, RESTART_AFTER, Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Observer
+from fyrehose_twisted.sim.udp import datagram_socket
 from fyrehose_twisted.sim.wallclock import WallClock
 
 MakeWorld = Any
@@ -571,7 +572,7 @@ class TestStanding:
         assert seen == ["second"]
 
     def test_no_more_waits_than_fits_a_receive_buffer(self, world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "RECEIVE_BUFFER", 10)
+        monkeypatch.setattr(datagram_socket, "RECEIVE_BUFFER", 10)
         world = world()
         _, b = world.add("a", "b")
         for expected in ([b"123456", b"7890", b""], [b"1234567890"]):

@@ -16,7 +16,7 @@ import pytest
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.interfaces import Drained
 from fyrehose_twisted.sim.crash_mode import Boot
-from fyrehose_twisted.sim.faults import Standing
+from fyrehose_twisted.sim.faults.faults import Standing
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant, InvariantViolated
 from fyrehose_twisted.sim.scenario import NOTHING_RAISES, Outcome, Scenario

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.net.metrics import info
+from fyrehose_twisted.query.monitoring.scraper import Watcher
+from fyrehose_twisted.query.records.journals import Sources
+from fyrehose_twisted.query.records.live import Followers
+from fyrehose_twisted.query.records.scans import Searches
+from fyrehose_twisted.query.resources import OverviewStreams
 
-if TYPE_CHECKING:
-    from fyrehose_twisted.query.site import QuerySite
+
+class SiteState(Protocol):
+    """The state of a site that its metrics are read from."""
+
+    sources: Sources
+    followers: Followers
+    searches: Searches
+    watcher: Watcher
+    overviews: OverviewStreams
 
 
 class QueryCollector(Collector):
     """Turns the state of a site into metrics named ``fyrehose_query_*``."""
 
-    def __init__(self, site: QuerySite) -> None:
+    def __init__(self, site: SiteState) -> None:
         self._site = site
 
     def collect(self) -> Iterator[Metric]:

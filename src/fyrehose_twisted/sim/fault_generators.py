@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 from fyrehose_twisted.sim.crash_mode import Crash
-from fyrehose_twisted.sim.disk.disk_faults import BadReads, BadSyncs, FullDisk, PowerLoss, Rot, Troubled
-from fyrehose_twisted.sim.faults import EVERYONE, Changed, ClockSet, Cut, Fault, Names, Standing, Stopped
-from fyrehose_twisted.sim.tcp.stream_faults import HalfOpen, Refuse, Reset, SlowReader
+from fyrehose_twisted.sim.faults.disk_faults import BadReads, BadSyncs, FullDisk, PowerLoss, Rot, Troubled
+from fyrehose_twisted.sim.faults.faults import EVERYONE, Changed, ClockSet, Cut, Fault, Names, Standing, Stopped
+from fyrehose_twisted.sim.faults.stream_faults import HalfOpen, Refuse, Reset, SlowReader
 
 Maker = Callable[[Random, float], Fault]
 """Draws a fault that begins at a given time."""

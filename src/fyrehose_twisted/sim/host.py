@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
-from fyrehose_twisted.datagrams import Batch
-from fyrehose_twisted.effects import Address, Send
+from fyrehose_twisted.effects import Address, Dial, HangUp, Send, Write
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.interfaces import INode
 from fyrehose_twisted.sim.crash_mode import Boot, Crash
 from fyrehose_twisted.sim.disk.disk import Disk, PowerCut
+from fyrehose_twisted.sim.scheduler import Scheduler
 from fyrehose_twisted.sim.wallclock import WallClock
-
-if TYPE_CHECKING:
-    from fyrehose_twisted.sim.datagram_path import Path
-    from fyrehose_twisted.sim.network import Network
-    from fyrehose_twisted.sim.observer import Packet
-    from fyrehose_twisted.sim.tcp.connection import End
 
 CLOCK_GRAIN = 1e-3
 """The driver's, which cannot be imported without Twisted."""
@@ -28,9 +22,6 @@ IDLE_TICKS = 100
 DRAINS_AT_ONCE = 1_000_000
 """More, and a node that has events whenever it is drained will never come to an end."""
 
-RECEIVE_BUFFER = 4 * 2**20
-"""Bytes of datagrams that wait for a host that stands still; what else comes is dropped."""
-
 RESTART_AFTER = 2.0
 """Seconds after which what watches over the process of a host starts it again, if its disk made it end."""
 
@@ -38,26 +29,87 @@ RESTART_AFTER = 2.0
 _AFTERMATH = {Crash.KILLED: Disk.killed, Crash.POWER: Disk.power_lost, Crash.DISK: Disk.wipe}
 
 
-class Arrival(NamedTuple):
-    """A datagram at its destination. They sort by when each really arrived, and then by who sent it first, so that
-    the order does not depend on how the sender grouped what it sent."""
-
-    when: float
-    source: int
-    number: int
-    datagram: bytes
-    truncated: bool
-    packet: Packet
+class HostObservers(Protocol):
+    """The observers of what hosts do."""
 
     @property
-    def received(self) -> Packet:
-        """The packet as the node gets it."""
-        sent, datagram = self.packet.data, self.datagram
-        if datagram is sent:
-            return self.packet
-        # What was garbled only behind the cut came undamaged as far as it came.
-        damaged = datagram != (sent[: len(datagram)] if self.truncated else sent)
-        return self.packet._replace(data=datagram, damaged=damaged, truncated=self.truncated)
+    def started(self) -> Sequence[Callable[[Host], None]]:
+        """Told that a host runs a new node."""
+
+    @property
+    def stopped(self) -> Sequence[Callable[[Host, str], None]]:
+        """Told that a host crashed, and how."""
+
+    @property
+    def paused(self) -> Sequence[Callable[[Host], None]]:
+        """Told that a host stands still."""
+
+    @property
+    def resumed(self) -> Sequence[Callable[[Host], None]]:
+        """Told that a host goes on."""
+
+    @property
+    def persisted(self) -> Sequence[Callable[[Host, Any], None]]:
+        """Told what a node made durable."""
+
+    @property
+    def told(self) -> Sequence[Callable[[Host, Any], None]]:
+        """Told what a node told its application."""
+
+
+class HostSocket(Protocol):
+    """The datagrams that wait to be read by a host."""
+
+    def host_stopped(self) -> None:
+        """The node of the host is gone."""
+
+    def host_resumed(self) -> None:
+        """The node of the host reads again."""
+
+
+class HostStreams(Protocol):
+    """The stream connections of hosts."""
+
+    def carry_out(self, host: Host, effect: Dial | Write | HangUp) -> None:
+        """Do what the node of ``host`` wants."""
+
+    def host_stopped(self, host: Host, crash: Crash) -> None:
+        """The node of ``host`` is gone."""
+
+    def host_resumed(self, host: Host) -> None:
+        """The node of ``host`` reads again."""
+
+
+class HostNetwork(Protocol):
+    """The network that a host is on.
+
+    :ivar acting: whose node is being called, or was when something raised.
+    """
+
+    scheduler: Scheduler
+    acting: Host | None
+
+    @property
+    def now(self) -> float:
+        """True virtual time, UTC seconds since 1970."""
+
+    @property
+    def observers(self) -> HostObservers:
+        """The observers of the run."""
+
+    @property
+    def sockets(self) -> Mapping[Address, HostSocket]:
+        """The sockets of hosts, by address."""
+
+    @property
+    def streams(self) -> HostStreams:
+        """The stream connections."""
+
+    def call_in(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call ``call`` after a while."""
+
+    def send(self, source: Host, effect: Send) -> None:
+        """Send copies of the datagrams of ``effect`` on their way."""
 
 
 class Host:
@@ -73,7 +125,6 @@ class Host:
     :ivar on_persist: makes durable what the node wants durable, before anything that depends on it happens. If it
         raises :class:`~fyrehose_twisted.errors.OperationalError` or :class:`OSError`, the process ends, as it does in
         production.
-    :ivar ends: its ends of stream connections, by the number of the peer that each leads to.
     :ivar begins: seconds after the start of a run at which a scenario starts it.
     """
 
@@ -84,9 +135,6 @@ class Host:
         "_dark",
         "_deadline",
         "_flushing",
-        "_inbox",
-        "_late",
-        "_late_bytes",
         "_start",
         "_stop_between",
         "_tick_at",
@@ -99,21 +147,19 @@ class Host:
         "boots",
         "clock",
         "disk",
-        "ends",
         "index",
         "name",
         "network",
         "node",
         "on_event",
         "on_persist",
-        "paths",
         "persisted",
         "standing",
         "up",
     )
 
     def __init__(
-        self, network: Network, index: int, name: str, address: Address, start: Callable[[Boot], INode]
+        self, network: HostNetwork, index: int, name: str, address: Address, start: Callable[[Boot], INode]
     ) -> None:
         self.network = network
         self.index = index
@@ -126,8 +172,6 @@ class Host:
         self.boots = 0
         self.begins = 0.0
         self.persisted: Any = None
-        self.paths: dict[Address, Path] = {}
-        self.ends: dict[int, End] = {}
         self.on_event: Callable[[Any], None] | None = None
         self.on_persist: Callable[[Any], None] | None = None
         self.disk: Disk | None = None
@@ -143,9 +187,6 @@ class Host:
         self._tick_call = 0
         self._ticked_at = 0.0
         self._ticks_now = 0
-        self._inbox: dict[float, list[Arrival]] = {}
-        self._late: list[Arrival] = []
-        self._late_bytes = 0
         self._todo: list[Callable[[Any, float], object]] = []
 
     def __repr__(self) -> str:
@@ -165,6 +206,11 @@ class Host:
     def dark(self) -> bool:
         """Whether it lost power and did not start since: nothing there answers, not even to refuse."""
         return self._dark
+
+    @property
+    def crashes_once_durable(self) -> bool:
+        """Whether it crashes as soon as its node makes something durable."""
+        return self._stop_between is not None
 
     # What happens to it
 
@@ -216,9 +262,7 @@ class Host:
             self._cut = None
         self._disarm()
         self._todo.clear()
-        lost, self._late, self._late_bytes = self._late, [], 0
-        for arrival in lost:
-            self.network.drop(arrival.packet, "down")
+        self.network.sockets[self.address].host_stopped()
         self.network.streams.host_stopped(self, crash)
         if self.disk is not None:
             _AFTERMATH[crash](self.disk)
@@ -278,9 +322,7 @@ class Host:
         deadline = self.node.next_deadline()
         if deadline is not None and deadline <= self.now:
             self._tick()
-        waiting, self._late, self._late_bytes = self._late, [], 0
-        if waiting:
-            self._receive(waiting)
+        self.network.sockets[self.address].host_resumed()
         todo, self._todo = self._todo, []
         for command in todo:
             self.do(command)
@@ -378,66 +420,6 @@ class Host:
             if not self.up or self.node is not node:
                 return  # It crashed on what it was told, and the rest is gone with the node.
 
-    def arrive(self, read_at: float, arrival: Arrival) -> None:
-        """A datagram will have come when the socket is read at ``read_at``."""
-        inbox = self._inbox.get(read_at)
-        if inbox is None:
-            inbox = self._inbox[read_at] = []
-            self.network.scheduler.call_at(read_at, self._read)
-        inbox.append(arrival)
-
-    def _read(self) -> None:
-        arrivals = self._inbox.pop(self.network.now)
-        if len(arrivals) > 1:
-            arrivals.sort(key=_order)
-        self._receive(arrivals)
-
-    def _receive(self, arrivals: list[Arrival]) -> None:
-        split, chance = self.network.split, self.network.split_rng
-        # Who is to crash once something is durable would crash elsewhere if what comes were cut elsewhere.
-        if not split or len(arrivals) == 1 or self._stop_between is not None:
-            self._hand_over(arrivals)
-            return
-        start = 0
-        for end in range(1, len(arrivals) + 1):
-            if end == len(arrivals) or chance.random() < split:
-                self._hand_over(arrivals[start:end])
-                start = end
-
-    def _hand_over(self, arrivals: list[Arrival]) -> None:
-        if not self.up or self.standing:
-            self._keep(arrivals)
-            return
-        network = self.network
-        receive_batch = getattr(self.node, "receive_batch", None)
-        if receive_batch is None:  # It lives on streams, and no socket is bound.
-            for arrival in arrivals:
-                network.drop(arrival.packet, "nobody")
-            return
-        network.acting = self
-        network.counts["arrived"] += len(arrivals)
-        network.counts["batches"] += 1
-        for observe in network.observers.arrived:
-            for arrival in arrivals:
-                observe(arrival.received, self)
-        batch = Batch.pack(
-            [(arrival.datagram, arrival.packet.source.address) for arrival in arrivals],
-            truncated=[row for row, arrival in enumerate(arrivals) if arrival.truncated],
-        )
-        self.feed(receive_batch, batch)
-
-    def _keep(self, arrivals: list[Arrival]) -> None:
-        """Keep what comes until the host goes on; a host that is down keeps nothing."""
-        for arrival in arrivals:
-            size = len(arrival.datagram)
-            if not self.up:
-                self.network.drop(arrival.packet, "down")
-            elif self._late_bytes + size > RECEIVE_BUFFER:
-                self.network.drop(arrival.packet, "buffer")
-            else:
-                self._late.append(arrival)
-                self._late_bytes += size
-
     def _arm(self) -> None:
         if not self.up or self.standing:
             return
@@ -505,7 +487,3 @@ class Host:
     @property
     def _kind(self) -> str:
         return type(self.node).__name__  # Its repr may have an address in it, and differ from run to run.
-
-
-def _order(arrival: Arrival) -> tuple[float, int, int]:
-    return arrival.when, arrival.source, arrival.number

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from fyrehose_twisted.effects import Address
-
-if TYPE_CHECKING:
-    from fyrehose_twisted.sim.faults import Fault
-    from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.host import Host
 
 
 class Packet(NamedTuple):
@@ -27,6 +24,25 @@ class Packet(NamedTuple):
     """Whether :attr:`data` arrived with other bytes than it left with."""
     truncated: bool = False
     """Whether its end was cut off, and the node is told so."""
+
+
+class BegunFault(Protocol):
+    """A fault of the schedule as observers see it. Its text is the line that describes it."""
+
+    @property
+    def at(self) -> float:
+        """When it begins, in seconds after the start."""
+
+    @property
+    def lasts(self) -> float:
+        """Seconds that it lasts."""
+
+    @property
+    def until(self) -> float:
+        """When it is over, in seconds after the start."""
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the hosts that it concerns."""
 
 
 class Observer:
@@ -73,7 +89,7 @@ class Observer:
     def linked(self, host: Host, to: Address, what: str) -> None:
         """Something happened to a stream connection of ``host``."""
 
-    def fault_began(self, fault: Fault) -> None:
+    def fault_began(self, fault: BegunFault) -> None:
         """A fault of the schedule begins."""
 
 
@@ -93,7 +109,7 @@ class Observers:
         self.paused: list[Callable[[Host], None]] = []
         self.resumed: list[Callable[[Host], None]] = []
         self.linked: list[Callable[[Host, Address, str], None]] = []
-        self.fault_began: list[Callable[[Fault], None]] = []
+        self.fault_began: list[Callable[[BegunFault], None]] = []
 
     def add(self, observer: Observer) -> None:
         """Let ``observer`` watch from now on."""

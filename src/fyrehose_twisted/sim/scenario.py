@@ -16,8 +16,8 @@ from fyrehose_twisted.sim.host import CLOCK_GRAIN, Host
 from fyrehose_twisted.sim.invariants import Invariant, InvariantViolated
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
-from fyrehose_twisted.sim.runs.trace import Trace
 from fyrehose_twisted.sim.schedule import FaultSchedule
+from fyrehose_twisted.sim.trace import Trace
 
 NOTHING_RAISES = "nothing raises"
 """The invariant that every scenario has: whatever a node or an observer raises ends the run."""
@@ -134,7 +134,7 @@ class Scenario:
     def run(self, trace: TextIO | None = None, *, replay: str | None = None) -> Outcome:
         """Run it to its end, or until an invariant breaks.
 
-        :param trace: where to write JSON lines; see :class:`~fyrehose_twisted.sim.runs.trace.Trace`.
+        :param trace: where to write JSON lines; see :class:`~fyrehose_twisted.sim.trace.Trace`.
         :param replay: the command that runs it again, for the trace.
         """
         network = self.network

@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.sim.faults import Fault, read
+from fyrehose_twisted.sim.faults.faults import Fault, read
 
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.network import Network

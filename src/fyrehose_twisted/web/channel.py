@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections import Counter
 from collections.abc import Callable
 from http import HTTPStatus
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -15,10 +16,8 @@ from twisted.web import server
 from twisted.web.http import HTTPChannel
 
 from fyrehose_twisted.web.coding import unpacked
+from fyrehose_twisted.web.config import SiteConfig
 from fyrehose_twisted.web.response import JSON, Answer, Problem, bad_request, too_large
-
-if TYPE_CHECKING:
-    from fyrehose_twisted.web.site import WebSite
 
 METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
 
@@ -29,6 +28,27 @@ NEVER = re.compile(rb"\s*q\s*=\s*0(\.0*)?\s*")
 
 LINGER = 2**20
 """Bytes of a body that is too long which are still read, so that its sender gets to see the answer."""
+
+
+class ChannelSite(Protocol):
+    """The part of a site that connections and requests use.
+
+    :ivar reactor: the clock of its timeouts.
+    :ivar requests: the number of answers, by route, method and status.
+    """
+
+    reactor: Any
+    requests: Counter[tuple[str, bytes, int]]
+
+    @property
+    def config(self) -> SiteConfig:
+        """The limits in force."""
+
+    def opened(self, channel: Channel) -> None:
+        """A connection is open."""
+
+    def closed(self, channel: Channel) -> None:
+        """A connection is closed."""
 
 
 class WebRequest(server.Request):
@@ -54,9 +74,9 @@ class WebRequest(server.Request):
     _taken = 0
 
     @property
-    def web_site(self) -> WebSite:
+    def web_site(self) -> ChannelSite:
         """The site that got the request."""
-        site: WebSite = self.channel.site
+        site: ChannelSite = self.channel.site
         return site
 
     def gotLength(self, length: int | None) -> None:
@@ -184,7 +204,7 @@ class Channel(HTTPChannel):
     :ivar upgraded: takes what arrives, once the connection speaks something else than HTTP.
     """
 
-    site: WebSite
+    site: ChannelSite
     transport: Any
     upgraded: Callable[[bytes], object] | None = None
     choked = False

@@ -25,8 +25,8 @@ from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.crash_mode import Crash
-from fyrehose_twisted.sim.disk.disk_faults import BadSyncs
 from fyrehose_twisted.sim.disk.open_file import OpenFile
+from fyrehose_twisted.sim.faults.disk_faults import BadSyncs
 
 
 class FailingSyncs(Journals):

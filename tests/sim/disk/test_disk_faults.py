@@ -15,9 +15,9 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import Drained, INode
 from fyrehose_twisted.sim.crash_mode import Boot, Crash
 from fyrehose_twisted.sim.disk.disk import Disk
-from fyrehose_twisted.sim.disk.disk_faults import BadReads, BadSyncs, FullDisk, PowerLoss, Rot
 from fyrehose_twisted.sim.fault_generators import crashes, disks, power_cuts, rots
-from fyrehose_twisted.sim.faults import Fault
+from fyrehose_twisted.sim.faults.disk_faults import BadReads, BadSyncs, FullDisk, PowerLoss, Rot
+from fyrehose_twisted.sim.faults.faults import Fault
 from fyrehose_twisted.sim.host import RESTART_AFTER, Host
 from fyrehose_twisted.sim.observer import Observer
 from fyrehose_twisted.sim.scenario import Scenario

@@ -25,7 +25,7 @@ import os, threading
 from random import Random
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.sim.faults import Cut, Standing
+from fyrehose_twisted.sim.faults.faults import Cut, Standing
 from fyrehose_twisted.sim.schedule import FaultSchedule
 from fyrehose_twisted.sim.crash_mode import Boot
 from fyrehose_twisted.sim.invariants import Invariant

@@ -22,7 +22,7 @@ from fyrehose_twisted.effects import Send
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import Drained, IDatagramNode
 from fyrehose_twisted.sim.crash_mode import Boot
-from fyrehose_twisted.sim.faults import Cut
+from fyrehose_twisted.sim.faults.faults import Cut
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant, InvariantViolated
 from fyrehose_twisted.sim.runs import runner

@@ -14,8 +14,8 @@ from fyrehose_twisted.sim.crash_mode import Crash
 from fyrehose_twisted.sim.invariants import InvariantViolated
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Packet
-from fyrehose_twisted.sim.runs.trace import Trace
 from fyrehose_twisted.sim.schedule import FaultSchedule
+from fyrehose_twisted.sim.trace import Trace
 
 MakeWorld = Any
 """What the fixture ``world`` returns; see conftest.py."""

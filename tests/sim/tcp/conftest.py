@@ -172,7 +172,7 @@ class Lines(Observer):
         self.network.streams.connect(self.hosts[name], self.hosts[to])
 
     def peer(self, name: str, to: str) -> Peer:
-        ends = self.hosts[name].ends
+        ends = self.network.streams.ends(self.hosts[name])
         return next(peer for peer in self[name].peers if ends[peer.number].to == self.hosts[to].address)
 
     def write(self, name: str, to: str, *messages: Any) -> None:
@@ -203,7 +203,7 @@ class Lines(Observer):
 
     def forgotten(self) -> bool:
         """Whether nothing is left of any connection."""
-        return not any(host.ends for host in self.hosts.values())
+        return not any(self.network.streams.ends(host) for host in self.hosts.values())
 
 
 class MakeLines(Protocol):

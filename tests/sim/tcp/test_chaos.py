@@ -15,8 +15,8 @@ from fyrehose_twisted.sim.crash_mode import Crash
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Observer, Packet
-from fyrehose_twisted.sim.runs.trace import Trace
 from fyrehose_twisted.sim.tcp.segments import StreamLimits
+from fyrehose_twisted.sim.trace import Trace
 
 NOWHERE: Address = ("192.0.2.1", 1)
 
@@ -206,4 +206,4 @@ def test_a_connection_that_is_idle_costs_little_memory_and_no_random_numbers(lin
     assert cost(lines.network.streams.connect) < 800
     assert cost(lambda one, other: lines.want(one.name, Dial(other.address))) < 1_100
     assert lines.network.counts["connections"] == 2 * len(pairs) + 1
-    assert not any(host.paths for host in hosts)
+    assert not any(lines.network._paths)

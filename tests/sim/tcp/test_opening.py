@@ -124,7 +124,7 @@ def test_it_asks_again_after_0_2_s_then_twice_as_long(source: str, to: str, open
     lines.run_until(10)
     # Cut there, it asks at 0, 0.2, 0.6 and 1.4. Cut back, it takes a quarter of a second to miss an answer.
     assert lines["a"].told("connected")[0][0] == pytest.approx(opens)
-    assert len(lines["b"].peers) == len(lines.hosts["b"].ends) == 1
+    assert len(lines["b"].peers) == len(lines.network.streams.ends(lines.hosts["b"])) == 1
 
 
 def test_two_that_dial_each_other_have_two_connections(lines_of: Any) -> None:

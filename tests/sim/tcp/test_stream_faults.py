@@ -11,11 +11,11 @@ from fyrehose_twisted.effects import Address, Dial, Peer, Write
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import Drained, ILinkNode
 from fyrehose_twisted.sim.fault_generators import half_opens, refusals, resets, slow_readers
-from fyrehose_twisted.sim.faults import Cut, Fault
+from fyrehose_twisted.sim.faults.faults import Cut, Fault
+from fyrehose_twisted.sim.faults.stream_faults import HalfOpen, Refuse, Reset, SlowReader
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.schedule import FaultSchedule, shrink
-from fyrehose_twisted.sim.tcp.stream_faults import HalfOpen, Refuse, Reset, SlowReader
 
 
 @implementer(ILinkNode)
@@ -78,7 +78,7 @@ class Office:
 
     def write(self, name: str, to: str, *messages: Any) -> None:
         address = self.network.host(to).address
-        ends = self.network.host(name).ends
+        ends = self.network.streams.ends(self.network.host(name))
         peer = next(peer for peer in self[name].peers if ends[peer.number].to == address)
         self.network.host(name).do(lambda node, now: node.wants.append(Write(messages, peer)))
 
@@ -125,7 +125,7 @@ def test_reset_ends_what_only_one_side_takes_for_open(fault: str) -> None:
     office.run_until(5.0)
     assert office["b"].story == [(0.6, "disconnected", "reset")] * 2
     assert office["a"].story == [(0.6, "disconnected", "reset")]
-    assert len(office.network.host("a").ends) == len(office.network.host("b").ends) == 1
+    assert [len(office.network.streams.ends(office.network.host(name))) for name in ("a", "b")] == [1, 1]
 
 
 def test_half_open_tells_the_second_and_the_first_finds_out_when_it_writes() -> None:

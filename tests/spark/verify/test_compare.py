@@ -17,8 +17,8 @@ from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.spark.source.journal_locations import Origin
 from fyrehose_twisted.spark.verify import compare, planning, share_reader, tables
 from fyrehose_twisted.spark.verify.compare import Comparison
+from fyrehose_twisted.spark.verify.parts import Extent, Part, Share
 from fyrehose_twisted.spark.verify.payload_comparison import Rows, unlike
-from fyrehose_twisted.spark.verify.planning import Extent, Part, Share
 from fyrehose_twisted.spark.verify.runs import Edge, Run, Runs, joined
 
 STREAM, TOLERANCE = "test://stream", 100

@@ -25,7 +25,8 @@ from fyrehose_twisted.spark.source.options import read_options
 from fyrehose_twisted.spark.source.planning import lanes
 from fyrehose_twisted.spark.verify import tables
 from fyrehose_twisted.spark.verify.compare import Comparison
-from fyrehose_twisted.spark.verify.planning import Part, extents, plan
+from fyrehose_twisted.spark.verify.parts import Part
+from fyrehose_twisted.spark.verify.planning import extents, plan
 from fyrehose_twisted.spark.verify.runs import Run, joined
 from fyrehose_twisted.spark.verify.summary import summary_of
 from fyrehose_twisted.spark.verify.verification import Verification

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from math import log
 from random import Random
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.experiments.simulated_network import World
+from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.freenet.wire.location import distance
-
-if TYPE_CHECKING:
-    from fyrehose_twisted.experiments.trials.experiment import TreeExperiment
 
 WALK = 10
 """Hops of the walk that finds a partner for a swap."""
@@ -19,17 +17,36 @@ NEAREST = 1e-12
 """Shorter links count as this long, or one of length 0 would outweigh all others."""
 
 
+class ChangingNetwork(Protocol):
+    """The network whose nodes fail, restart and swap locations."""
+
+    seed: int
+    topology: Topology
+
+    def is_up(self, node: int) -> bool:
+        """Return whether a node runs."""
+
+    def kill(self, node: int) -> None:
+        """Stop a node that runs."""
+
+    def restart(self, node: int) -> None:
+        """Start a node that was stopped."""
+
+    def swap(self, a: int, b: int) -> None:
+        """Exchange the locations of two nodes."""
+
+
 class Churn:
     """Lets nodes die and come back. See
     :meth:`~fyrehose_twisted.experiments.trials.experiment.TreeExperiment.churn`."""
 
-    def __init__(self, experiment: TreeExperiment, world: World, rate: float, mean_life: float) -> None:
+    def __init__(self, network: ChangingNetwork, world: World, rate: float, mean_life: float) -> None:
         if not rate >= 0.0 or not mean_life > 0.0:
             raise ConfigurationError(f"rate={rate!r}, mean_life={mean_life!r}: a rate is 0 or more, a life more than 0")
-        self._experiment = experiment
+        self._network = network
         self._world = world
-        self._rng = Random(f"{experiment.seed}/churn")
-        self._death_rate = experiment.topology.n / mean_life
+        self._rng = Random(f"{network.seed}/churn")
+        self._death_rate = network.topology.n / mean_life
         self._rate = rate
         self._stopped = False
         self._next_death()
@@ -52,9 +69,9 @@ class Churn:
         if self._stopped:
             return
         # Drawn among all, so that fewer die where fewer live.
-        node = self._rng.randrange(self._experiment.topology.n)
-        if self._experiment.is_up(node) and len(self._world.down) < self._experiment.topology.n - 1:
-            self._experiment.kill(node)
+        node = self._rng.randrange(self._network.topology.n)
+        if self._network.is_up(node) and len(self._world.down) < self._network.topology.n - 1:
+            self._network.kill(node)
         self._next_death()
 
     def _be_born(self) -> None:
@@ -62,7 +79,7 @@ class Churn:
             return
         dead = sorted(self._world.down)
         if dead:
-            self._experiment.restart(self._rng.choice(dead))
+            self._network.restart(self._rng.choice(dead))
         self._next_birth()
 
 
@@ -74,13 +91,13 @@ class Swapping:
     :ivar done: how often they did.
     """
 
-    def __init__(self, experiment: TreeExperiment, world: World, rate: float) -> None:
+    def __init__(self, network: ChangingNetwork, world: World, rate: float) -> None:
         if not rate > 0.0:
             raise ConfigurationError(f"rate={rate!r}: a rate is more than 0")
-        self._experiment = experiment
+        self._network = network
         self._world = world
         self._rate = rate
-        self._rng = Random(f"{experiment.seed}/swapping")
+        self._rng = Random(f"{network.seed}/swapping")
         self._stopped = False
         self.tried = 0
         self.done = 0
@@ -98,7 +115,7 @@ class Swapping:
         if self._stopped:
             return
         rng, world = self._rng, self._world
-        one = other = rng.randrange(self._experiment.topology.n)
+        one = other = rng.randrange(self._network.topology.n)
         for _ in range(WALK):
             others = world.linked(other)
             if not others or other in world.down:
@@ -109,7 +126,7 @@ class Swapping:
             gain = self._length(one, other, swapped=False) - self._length(one, other, swapped=True)
             if gain > 0.0 or rng.random() < 2.718281828459045**gain:
                 self.done += 1
-                self._experiment.swap(one, other)
+                self._network.swap(one, other)
         self._next()
 
     def _length(self, one: int, other: int, *, swapped: bool) -> float:

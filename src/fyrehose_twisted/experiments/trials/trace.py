@@ -17,10 +17,24 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any, Protocol
 
-if TYPE_CHECKING:
-    from fyrehose_twisted.experiments.trials.experiment import TreeExperiment
+from fyrehose_twisted.freenet.policy import Policy
+
+
+class TracedNetwork(Protocol):
+    """The network that a trace describes in its first line."""
+
+    seed: int
+    policy: Policy
+
+    @property
+    def now(self) -> float:
+        """Simulated seconds since the start."""
+
+    @property
+    def locations(self) -> list[float]:
+        """The location of each node."""
 
 
 class Trace:
@@ -30,15 +44,15 @@ class Trace:
     :param links: that there are now.
     """
 
-    def __init__(self, file: str | Path | IO[str], experiment: TreeExperiment, links: list[list[int]]) -> None:
+    def __init__(self, file: str | Path | IO[str], network: TracedNetwork, links: list[list[int]]) -> None:
         self._file: IO[str] = open(file, "w", encoding="utf-8") if isinstance(file, str | Path) else file  # noqa: SIM115
         self.write(
-            experiment.now,
+            network.now,
             "network",
-            seed=experiment.seed,
-            locations=experiment.locations,
+            seed=network.seed,
+            locations=network.locations,
             links=links,
-            policy=asdict(experiment.policy),
+            policy=asdict(network.policy),
         )
 
     def write(self, time: float, what: str, **fields: Any) -> None:

@@ -13,8 +13,7 @@ from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.events import Event
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
 from fyrehose_twisted.freenet.node.recent import Recent
-from fyrehose_twisted.freenet.node.request import Search
-from fyrehose_twisted.freenet.node.stream import Stream
+from fyrehose_twisted.freenet.node.stream import Search, Stream
 from fyrehose_twisted.freenet.wire.messages import Message, Unsubscribe
 
 MANY_TIMERS = 64

@@ -8,9 +8,8 @@ from fyrehose_twisted.freenet.events import Restarting as RestartingEvent
 from fyrehose_twisted.freenet.events import Subscribed, SubscribeFailed
 from fyrehose_twisted.freenet.node.context import Core
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
-from fyrehose_twisted.freenet.node.request import Search
 from fyrehose_twisted.freenet.node.routing import Searching
-from fyrehose_twisted.freenet.node.stream import Change, Phase, Stream
+from fyrehose_twisted.freenet.node.stream import Change, Phase, Search, Stream
 from fyrehose_twisted.freenet.node.tree import Members
 from fyrehose_twisted.freenet.wire.messages import (
     BetterRoot,

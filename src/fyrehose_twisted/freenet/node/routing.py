@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 from fyrehose_twisted.freenet.node.context import Core
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
-from fyrehose_twisted.freenet.node.request import Held, Search
-from fyrehose_twisted.freenet.node.stream import Phase, Stream
+from fyrehose_twisted.freenet.node.stream import Held, Phase, Search, Stream
 from fyrehose_twisted.freenet.node.tree import Members
 from fyrehose_twisted.freenet.wire.location import distance
 from fyrehose_twisted.freenet.wire.messages import (

@@ -9,8 +9,7 @@ from fyrehose_twisted.freenet.events import Attached, Dropped, Subscribed
 from fyrehose_twisted.freenet.node.context import Core
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
 from fyrehose_twisted.freenet.node.packet_window import FAR, ahead
-from fyrehose_twisted.freenet.node.request import Search
-from fyrehose_twisted.freenet.node.stream import Change, Stream
+from fyrehose_twisted.freenet.node.stream import Change, Search, Stream
 from fyrehose_twisted.freenet.wire.location import distance
 from fyrehose_twisted.freenet.wire.messages import (
     NONE_SEEN,

@@ -274,8 +274,9 @@ class NoStorm(NetworkInvariant):
         what: object = (host.node.term, message.idx) if isinstance(message, Recv) else message
         key = host, host.boots, what
         self._sent[key] += 1
-        if self._sent[key] > 2 + 2 * len(host.ends):
-            self.violated(f"sends {message} {self._sent[key]} times over {len(host.ends)} links", host)
+        links = len(self.network.streams.ends(host))
+        if self._sent[key] > 2 + 2 * links:
+            self.violated(f"sends {message} {self._sent[key]} times over {links} links", host)
         if len(self._sent) > 200_000:
             self._sent.clear()
 
@@ -376,7 +377,8 @@ class LinksBind(NetworkInvariant):
         now: dict[tuple[Host, int, Peer], float] = {}
         for host in self.up():
             standing = host.node._standing
-            others = {end.peer: end.other.host for end in host.ends.values() if end.other is not None}
+            ends = self.network.streams.ends(host).values()
+            others = {end.peer: end.other.host for end in ends if end.other is not None}
             for tie in standing.ties:
                 other = others.get(tie.peer)
                 if other is None or other is host:

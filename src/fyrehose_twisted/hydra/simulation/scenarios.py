@@ -36,7 +36,7 @@ from fyrehose_twisted.hydra.simulation.participants import Cast, Disk
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.crash_mode import Crash
-from fyrehose_twisted.sim.faults import Cut, Fault, Stopped
+from fyrehose_twisted.sim.faults.faults import Cut, Fault, Stopped
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network

@@ -25,7 +25,7 @@ from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import MAX_NAME, Mode, node_id
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.crash_mode import Crash
-from fyrehose_twisted.sim.faults import Fault, Stopped
+from fyrehose_twisted.sim.faults.faults import Fault, Stopped
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network

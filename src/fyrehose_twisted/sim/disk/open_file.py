@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from zope.interface import implementer
 
@@ -11,8 +11,35 @@ from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.interfaces import IFile
 from fyrehose_twisted.sim.disk.page_cache import SECTOR, Content, Piece, Truncated
 
-if TYPE_CHECKING:
-    from fyrehose_twisted.sim.disk.disk import Disk
+
+class FileDisk(Protocol):
+    """The disk that open files and the lock belong to.
+
+    :ivar age: the number of crashes so far.
+    """
+
+    age: int
+
+    def check_power(self) -> None:
+        """Raise :class:`~fyrehose_twisted.sim.disk.disk.PowerCut` while the power is cut."""
+
+    def spend(self, cost: int) -> int:
+        """Return how much of ``cost`` can be paid; if that is less, power is cut."""
+
+    def spend_one(self) -> None:
+        """Pay for a change that happens whole or not at all."""
+
+    def room(self, content: Content) -> int | None:
+        """Return how long a file may become, ``None`` for no limit."""
+
+    def troubled(self, what: str, name: str) -> bool:
+        """Return whether ``reads`` or ``syncs`` of the file with this name fail."""
+
+    def let_go(self, content: Content) -> None:
+        """A file was closed."""
+
+    def unlock(self, lock: Lock) -> None:
+        """A lock was closed."""
 
 
 class Lock:
@@ -20,7 +47,7 @@ class Lock:
 
     __slots__ = ("_disk",)
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: FileDisk) -> None:
         self._disk = disk
 
     def close(self) -> None:
@@ -39,7 +66,7 @@ class OpenFile:
 
     __slots__ = ("_age", "_closed", "_content", "_disk", "_name", "_writable")
 
-    def __init__(self, disk: Disk, name: str, content: Content, *, writable: bool) -> None:
+    def __init__(self, disk: FileDisk, name: str, content: Content, *, writable: bool) -> None:
         self._disk = disk
         self._name = name
         self._content = content

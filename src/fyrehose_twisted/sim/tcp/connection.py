@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.errors import RemoteError
+from fyrehose_twisted.interfaces import IStreamCodec
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.network_core import NetworkCore
 from fyrehose_twisted.sim.observer import Packet
 from fyrehose_twisted.sim.tcp.flow_control import Pipe
 from fyrehose_twisted.sim.tcp.receive_buffer import Inbox
-from fyrehose_twisted.sim.tcp.segments import NOTHING, Mark, Segment, cut_to_travel
-
-if TYPE_CHECKING:
-    from fyrehose_twisted.sim.host import Host
-    from fyrehose_twisted.sim.tcp.streams import Streams
+from fyrehose_twisted.sim.tcp.route import RouteStreams
+from fyrehose_twisted.sim.tcp.segments import NOTHING, Mark, Segment, StreamLimits, cut_to_travel
 
 
 class State(Enum):
@@ -30,17 +30,66 @@ class State(Enum):
     GONE = "gone"
 
 
+class EndThrottle(Protocol):
+    """A limit to how fast a node reads."""
+
+    def read_later(self, end: End, inbox: Inbox) -> None:
+        """Let the ``inbox`` of ``end`` be read when it is its turn."""
+
+
+class EndStreams(RouteStreams, Protocol):
+    """The stream connections of a network that an end is one of.
+
+    :ivar limits: the sizes and times of connections.
+    """
+
+    limits: StreamLimits
+
+    @property
+    def throttles(self) -> Sequence[EndThrottle]:
+        """The throttles in force."""
+
+    def ends(self, host: Host) -> dict[int, End]:
+        """Return the ends on ``host``, by the number of the peer that each leads to."""
+
+    def codec_of(self, host: Host) -> IStreamCodec | None:
+        """Return how messages of ``host`` become bytes."""
+
+    def packet(self, host: Host, to: Address, data: Any) -> Packet:
+        """Count a message that ``host`` writes."""
+
+    def throttle_of(self, end: End) -> EndThrottle | None:
+        """Return what slows the reading of ``end``."""
+
+    def send_reset(self, end: End) -> None:
+        """Tell the other end that here nothing is known of the connection."""
+
+
 class End:
     """One end of a connection.
 
+    :ivar streams: the connections of the network.
     :ivar peer: what the node calls it.
     :ivar other: the other end, even if that is gone; ``None`` until a dial is answered.
     :ivar out: what it sends through, and ``inbox`` what it receives with, from when they are needed.
     """
 
-    __slots__ = ("_full", "_known", "_reason", "_told_full", "host", "inbox", "other", "out", "peer", "state")
+    __slots__ = (
+        "_full",
+        "_known",
+        "_reason",
+        "_told_full",
+        "host",
+        "inbox",
+        "other",
+        "out",
+        "peer",
+        "state",
+        "streams",
+    )
 
-    def __init__(self, host: Host, peer: Peer, state: State, other: End | None = None) -> None:
+    def __init__(self, streams: EndStreams, host: Host, peer: Peer, state: State, other: End | None = None) -> None:
+        self.streams = streams
         self.host = host
         self.peer = peer
         self.state = state
@@ -51,15 +100,20 @@ class End:
         self._full = False
         self._told_full = False
         self._reason: tuple[str, str] | None = None
-        host.ends[peer.number] = self
+        streams.ends(host)[peer.number] = self
 
     def __repr__(self) -> str:
         return f"<{self.state.value} end {self.peer.number} of {self.host.name}>"
 
     @property
-    def streams(self) -> Streams:
-        """The connections of the network."""
-        return self.host.network.streams
+    def network(self) -> NetworkCore:
+        """The network that the connection is on."""
+        return self.streams.network
+
+    @property
+    def codec(self) -> IStreamCodec | None:
+        """How messages become bytes; ``None`` if they travel as objects."""
+        return self.streams.codec_of(self.host)
 
     @property
     def gone(self) -> bool:
@@ -93,7 +147,7 @@ class End:
         """Send messages."""
         streams, host, to = self.streams, self.host, self.to
         out = self.out or self.pipe()
-        codec = streams.codec_of(host)
+        codec = self.codec
         if codec is None:
             size = streams.limits.object_size
             for message in messages:
@@ -107,7 +161,7 @@ class End:
         """Return what it sends through."""
         if self.out is None:
             assert self.other is not None, "nobody has answered yet"
-            self.out = Pipe(self, self.other, self.streams.limits)
+            self.out = Pipe(self.streams, self, self.other, self.streams.limits)
         return self.out
 
     def hang_up(self) -> None:
@@ -120,13 +174,13 @@ class End:
 
     def buffered(self, size: int) -> None:
         """So many bytes wait to be sent."""
-        counts, limits = self.host.network.counts, self.streams.limits
+        counts, limits = self.network.counts, self.streams.limits
         if size > counts["stream_buffered"]:
             counts["stream_buffered"] = size
         if size < limits.low if self._full else size > limits.high:
             self._full = not self._full
             # Later: a node that writes is not called back before everything else that it wants is done.
-            self.host.network.call_in(0.0, self.look)
+            self.network.call_in(0.0, self.look)
 
     # Receiving
 
@@ -165,7 +219,7 @@ class End:
         """Hand a message to the node, which came as ``packet``; either may be :data:`NOTHING`."""
         host = self.host
         if packet is not NOTHING:
-            network = host.network
+            network = self.network
             network.counts["arrived"] += 1
             for observe in network.observers.arrived:
                 observe(packet, host)
@@ -178,7 +232,11 @@ class End:
         if self.state is State.OPEN and not self._known and host.running:
             self._opened()
         if self.inbox is not None and self.inbox.readable:
-            self.inbox.read()
+            throttle = self.streams.throttle_of(self)
+            if throttle is None:
+                self.inbox.read()
+            else:
+                throttle.read_later(self, self.inbox)
         if self._full is not self._told_full and self.usable and host.running:
             self._told_full = self._full
             self._linked("blocked" if self._full else "unblocked")
@@ -189,7 +247,7 @@ class End:
     def answered(self) -> None:
         """What was dialled has accepted."""
         self.state = State.OPEN
-        self.host.network.counts["connections"] += 1
+        self.network.counts["connections"] += 1
         self.pipe().put(Segment(Mark.HELLO, 0))
         self.look()
 
@@ -225,14 +283,14 @@ class End:
             self._reason = reason, reason if what is None else what
             self.look()
         else:
-            self.host.ends.pop(self.peer.number, None)
+            self.streams.ends(self.host).pop(self.peer.number, None)
 
     def forget(self, why: str) -> None:
         """The machine loses its memory of the connection."""
         self._reason = None
         if not self.gone:
             self._leave(why)
-        self.host.ends.pop(self.peer.number, None)
+        self.streams.ends(self.host).pop(self.peer.number, None)
 
     def _leave(self, why: str) -> None:
         dialled, self.state = self.state is State.DIALLING, State.GONE
@@ -259,7 +317,7 @@ class End:
 
     def _ended(self, reason: str, what: str) -> None:
         self._reason = None
-        self.host.ends.pop(self.peer.number, None)
+        self.streams.ends(self.host).pop(self.peer.number, None)
         node = self.host.node
         if self._known:
             self._linked(what)
@@ -269,5 +327,5 @@ class End:
             self.host.feed(node.dial_failed, self.peer.address, reason)
 
     def _linked(self, what: str) -> None:
-        for observe in self.host.network.observers.linked:
+        for observe in self.network.observers.linked:
             observe(self.host, self.to, what)

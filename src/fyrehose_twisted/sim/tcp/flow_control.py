@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from fyrehose_twisted.sim.tcp.retransmission import Wire
+from fyrehose_twisted.sim.tcp.retransmission import Wire, WireEnd
+from fyrehose_twisted.sim.tcp.route import RouteStreams
 from fyrehose_twisted.sim.tcp.segments import Mark, Segment, StreamLimits
-
-if TYPE_CHECKING:
-    from fyrehose_twisted.sim.tcp.connection import End
 
 
 class Pipe(Wire):
@@ -21,8 +18,8 @@ class Pipe(Wire):
 
     __slots__ = ("_owed", "_pumping", "_used", "_waiting", "waits")
 
-    def __init__(self, sender: End, receiver: End, limits: StreamLimits) -> None:
-        super().__init__(sender, receiver, limits)
+    def __init__(self, streams: RouteStreams, sender: WireEnd, receiver: WireEnd, limits: StreamLimits) -> None:
+        super().__init__(streams, sender, receiver, limits)
         self.waits = 0
         self._waiting: deque[Segment] | None = None  # An empty deque is larger than all the rest of a connection.
         self._used = 0  # bytes of the window

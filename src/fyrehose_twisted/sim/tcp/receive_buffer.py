@@ -4,15 +4,48 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fyrehose_twisted.errors import RemoteError
-from fyrehose_twisted.interfaces import IStreamDecoder
+from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
+from fyrehose_twisted.sim.network_core import NetworkCore
 from fyrehose_twisted.sim.observer import Packet
 from fyrehose_twisted.sim.tcp.segments import NOTHING, Mark, Segment, cut_to_read
 
-if TYPE_CHECKING:
-    from fyrehose_twisted.sim.tcp.connection import End
+
+class InboxEnd(Protocol):
+    """The end of a connection that an inbox belongs to."""
+
+    @property
+    def network(self) -> NetworkCore:
+        """The network that the connection is on."""
+
+    @property
+    def codec(self) -> IStreamCodec | None:
+        """How messages become bytes."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether its machine knows nothing of the connection any more."""
+
+    @property
+    def reads(self) -> bool:
+        """Whether the node reads from it now."""
+
+    def make_room(self, size: int) -> None:
+        """So many bytes were read."""
+
+    def hand_over(self, message: Any, packet: Any) -> None:
+        """Hand a message to the node, which came as ``packet``."""
+
+    def greeted(self) -> None:
+        """The dialler knows that it was accepted."""
+
+    def closed(self) -> None:
+        """The other side hung up, and all that it wrote has been read."""
+
+    def malformed(self, error: RemoteError) -> None:
+        """The bytes are none of the protocol."""
 
 
 class Inbox:
@@ -20,7 +53,7 @@ class Inbox:
 
     __slots__ = ("_decoded", "_decoder", "_unread", "end")
 
-    def __init__(self, end: End) -> None:
+    def __init__(self, end: InboxEnd) -> None:
         self.end = end
         self._unread: list[Segment] = []
         self._decoder: IStreamDecoder | None = None
@@ -42,7 +75,7 @@ class Inbox:
 
     def discard(self, why: str) -> bool:
         """Drop everything; return whether the sender had hung up."""
-        network, said_bye = self.end.host.network, False
+        network, said_bye = self.end.network, False
         decoded, self._decoded = self._decoded, None
         unread, self._unread = self._unread, []
         for _, packet in decoded or ():
@@ -57,11 +90,7 @@ class Inbox:
         return said_bye
 
     def read(self) -> None:
-        """Let the node have what has arrived, as fast as it reads."""
-        throttle = self.end.streams.throttle_of(self.end)
-        if throttle is not None:
-            throttle.read_later(self)
-            return
+        """Let the node have what has arrived."""
         while self.readable:
             self.read_some()
 
@@ -103,7 +132,7 @@ class Inbox:
             messages = self._decode(data)
         except RemoteError as error:
             for packet in packets:
-                self.end.host.network.drop(packet, "reset")
+                self.end.network.drop(packet, "reset")
             self.end.malformed(error)
             return len(data)
         # A message is complete with its last byte, and so is its packet.
@@ -116,10 +145,10 @@ class Inbox:
         and where the decoder gives up half-way, the cuts decide what it has returned by then.
         """
         if self._decoder is None:
-            codec = self.end.streams.codec_of(self.end.host)
+            codec = self.end.codec
             assert codec is not None, "the handshake sees to it that both ends have a codec or none has"
             self._decoder = codec.decoder()
-        network = self.end.host.network
+        network = self.end.network
         if not network.split:
             return list(self._decoder.feed(data))
         return [message for piece in cut_to_read(data, network.split_rng) for message in self._decoder.feed(piece)]

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from fyrehose_twisted.sim.tcp.route import Route
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.tcp.route import Route, RouteStreams
 from fyrehose_twisted.sim.tcp.segments import Segment, StreamLimits
-
-if TYPE_CHECKING:
-    from fyrehose_twisted.sim.tcp.connection import End
 
 FIRST_RETRY = 0.2
 """Seconds after which what was lost is sent again; each time in vain doubles them."""
 
 LONGEST_RETRY = 10.0
+
+
+class WireEnd(Protocol):
+    """The sender or the receiver of what travels on a wire."""
+
+    host: Host
+
+    @property
+    def gone(self) -> bool:
+        """Whether its machine knows nothing of the connection any more."""
+
+    def buffered(self, size: int) -> None:
+        """So many bytes wait to be sent."""
+
+    def reached(self) -> bool:
+        """Return whether something that has come this far is taken."""
+
+    def arrived(self, segments: list[Segment]) -> None:
+        """Segments have arrived."""
+
+    def end(self, reason: str) -> None:
+        """The machine knows that the connection is over."""
 
 
 class Wire(Route):
@@ -38,8 +58,8 @@ class Wire(Route):
         "sender",
     )
 
-    def __init__(self, sender: End, receiver: End, limits: StreamLimits) -> None:
-        super().__init__(sender.host, receiver.host.address)
+    def __init__(self, streams: RouteStreams, sender: WireEnd, receiver: WireEnd, limits: StreamLimits) -> None:
+        super().__init__(streams, sender.host, receiver.host.address)
         self.sender = sender
         self.receiver = receiver
         self._limits = limits

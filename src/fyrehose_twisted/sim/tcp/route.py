@@ -5,12 +5,12 @@ from __future__ import annotations
 from hashlib import blake2b
 from math import log
 from random import Random
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
-if TYPE_CHECKING:
-    from fyrehose_twisted.effects import Address
-    from fyrehose_twisted.sim.host import Host
-    from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.network_core import NetworkCore
 
 
 class Dice:
@@ -42,16 +42,28 @@ class Dice:
         return -log(1.0 - self.random()) / lambd
 
 
+class RouteStreams(Protocol):
+    """The stream connections whose messages travel on routes."""
+
+    @property
+    def network(self) -> NetworkCore:
+        """The network that they are on."""
+
+    def dice(self, source: Host, to: Address) -> Dice:
+        """Return random numbers for what travels from ``source`` to ``to`` alone."""
+
+
 class Route:
     """Tells what the network does to what travels from ``source`` to ``to`` now.
 
     What is drawn for one route does not depend on what is drawn elsewhere.
     """
 
-    __slots__ = ("_back", "_calm", "_dice", "_there", "_version", "network", "source", "to")
+    __slots__ = ("_back", "_calm", "_dice", "_streams", "_there", "_version", "network", "source", "to")
 
-    def __init__(self, source: Host, to: Address) -> None:
-        self.network = source.network
+    def __init__(self, streams: RouteStreams, source: Host, to: Address) -> None:
+        self.network = streams.network
+        self._streams = streams
         self.source = source
         self.to = to
         self._dice: Dice | None = None
@@ -106,5 +118,5 @@ class Route:
     def dice(self) -> Dice:
         """Random numbers for this route alone."""
         if self._dice is None:
-            self._dice = self.network.streams.dice(self.source, self.to)
+            self._dice = self._streams.dice(self.source, self.to)
         return self._dice

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
 from fyrehose_twisted.interfaces import ILinkNode, IStreamCodec
 from fyrehose_twisted.sim.crash_mode import Crash
 from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.network_core import NetworkCore
 from fyrehose_twisted.sim.observer import Packet
 from fyrehose_twisted.sim.tcp.connection import End, State
 from fyrehose_twisted.sim.tcp.handshake import Handshake, accept
 from fyrehose_twisted.sim.tcp.route import Dice, Route
 from fyrehose_twisted.sim.tcp.segments import StreamLimits
 from fyrehose_twisted.sim.tcp.throttle import Throttle
-
-if TYPE_CHECKING:
-    from fyrehose_twisted.sim.network import Network
 
 EPHEMERAL_PORTS = range(49_152, 65_536)
 """Where accepted connections come from. Inside the simulator a connection leads to hosts, never to these."""
@@ -50,13 +48,14 @@ class Streams:
     :ivar throttles: what reads slowly now; see :meth:`slow`.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: NetworkCore) -> None:
         self.codec: IStreamCodec | None = None
         self.codecs: dict[Address, IStreamCodec | None] = {}
         self.limits = StreamLimits()
         self.numbers = count(1)
         self.throttles: list[Throttle] = []
-        self._network = network
+        self.network = network
+        self._ends: defaultdict[int, dict[int, End]] = defaultdict(dict)  # by the index of the host
         self._origins: dict[Address, Host] = {}
         self._refusing: Counter[Address] = Counter()
         self._dice: dict[tuple[int, Address], Dice] = {}
@@ -69,28 +68,28 @@ class Streams:
         :raises TypeError: if ``effect`` is none of these, or a node dials that could not be told what comes of it.
         """
         if isinstance(effect, Write):
-            end = host.ends.get(effect.peer.number)
+            end = self.ends(host).get(effect.peer.number)
             if end is not None and end.usable:
                 end.write(effect.messages)
             else:
                 self._write_in_vain(host, effect)
         elif isinstance(effect, HangUp):
-            end = host.ends.get(effect.peer.number)
+            end = self.ends(host).get(effect.peer.number)
             if end is not None and end.usable:
                 end.hang_up()
         elif isinstance(effect, Dial):
             if not ILinkNode.providedBy(host.node):
                 raise TypeError(f"the {type(host.node).__name__} on {host.name} dials, but is no ILinkNode")
-            end = End(host, Peer(effect.address, next(self.numbers), dialled=True), State.DIALLING)
-            for observe in self._network.observers.linked:
+            end = End(self, host, Peer(effect.address, next(self.numbers), dialled=True), State.DIALLING)
+            for observe in self.network.observers.linked:
                 observe(host, effect.address, "dialled")
-            Handshake(end).ask()
+            Handshake(self, end).ask()
         else:
             raise TypeError(f"{host.name} wants a {type(effect).__name__}, and nobody knows how to do that")
 
     def packet(self, host: Host, to: Address, data: Any) -> Packet:
         """Count a message that ``host`` writes."""
-        network = self._network
+        network = self.network
         packet = Packet(next(network.numbers), host, to, data, network.scheduler.now)
         network.counts["sent"] += 1
         for observe in network.observers.sent:
@@ -101,20 +100,20 @@ class Streams:
         codec, to = self.codec_of(host), self._to(effect.peer)
         for message in effect.messages:
             data = message if codec is None else codec.encode(message)
-            self._network.drop(self.packet(host, to, data), "gone")
+            self.network.drop(self.packet(host, to, data), "gone")
 
     def _to(self, peer: Peer) -> Address:
         """Return where the host listens to which a connection led that may be forgotten."""
         if peer.dialled:
             return peer.address
-        host = self._network.only_host_at(peer.address[0]) or self._origins.get(peer.address)
+        host = self.network.only_host_at(peer.address[0]) or self._origins.get(peer.address)
         return peer.address if host is None else host.address
 
     # For hosts
 
     def host_stopped(self, host: Host, crash: Crash) -> None:
         """The node of ``host`` is gone. A kernel that lives on still sends what was written before the node hung up."""
-        for end in list(host.ends.values()):
+        for end in list(self.ends(host).values()):
             if crash is Crash.KILLED:
                 if end.state is State.CLOSING:
                     continue
@@ -124,7 +123,7 @@ class Streams:
 
     def host_resumed(self, host: Host) -> None:
         """The node of ``host`` reads again."""
-        for end in list(host.ends.values()):
+        for end in list(self.ends(host).values()):
             end.look()
 
     # For scenarios and faults
@@ -134,20 +133,20 @@ class Streams:
 
         :raises ConfigurationError: if one has a codec and the other has none.
         """
-        dialler = End(one, Peer(other.address, next(self.numbers), dialled=True), State.OPEN)
-        acceptor = accept(other, dialler)
+        dialler = End(self, one, Peer(other.address, next(self.numbers), dialled=True), State.OPEN)
+        acceptor = accept(self, other, dialler)
         acceptor.state = State.OPEN
-        self._network.counts["connections"] += 1
+        self.network.counts["connections"] += 1
         dialler.look()
         acceptor.look()
 
     def peers(self, host: Host) -> list[Peer]:
         """Return the connections that the node of ``host`` takes for open."""
-        return [end.peer for end in host.ends.values() if end.usable]
+        return [end.peer for end in self.ends(host).values() if end.usable]
 
     def buffered(self, host: Host) -> int:
         """Return how many bytes wait to be sent on all connections of ``host``; see :attr:`StreamLimits.window`."""
-        return sum(end.out.waits for end in host.ends.values() if end.out is not None)
+        return sum(end.out.waits for end in self.ends(host).values() if end.out is not None)
 
     def reset(self, one: Host, other: Host) -> None:
         """Reset the connections between two hosts, so that both sides are told at once."""
@@ -164,7 +163,7 @@ class Streams:
 
     def between(self, one: Host, other: Host) -> list[End]:
         """Return the ends on ``one`` of those connections to ``other`` that are open here."""
-        ends = [end for end in one.ends.values() if end.other is not None and end.other.host is other]
+        ends = [end for end in self.ends(one).values() if end.other is not None and end.other.host is other]
         return [end for end in ends if end.state is State.OPEN]
 
     def refuse(self, host: Host) -> None:
@@ -197,6 +196,10 @@ class Streams:
 
     # For connections
 
+    def ends(self, host: Host) -> dict[int, End]:
+        """Return the ends on ``host``, by the number of the peer that each leads to."""
+        return self._ends[host.index]
+
     def codec_of(self, host: Host) -> IStreamCodec | None:
         """Return how messages of ``host`` become bytes."""
         return self.codecs.get(host.address, self.codec) if self.codecs else self.codec
@@ -205,7 +208,7 @@ class Streams:
         """Return random numbers for what travels from ``source`` to ``to`` alone."""
         dice = self._dice.get((source.index, to))
         if dice is None:
-            seed = f"{self._network.seed}/{source.name}/{to[0]}:{to[1]}/streams"
+            seed = f"{self.network.seed}/{source.name}/{to[0]}:{to[1]}/streams"
             dice = self._dice[source.index, to] = Dice(seed)
         return dice
 
@@ -213,7 +216,7 @@ class Streams:
         """Return what a node calls a new connection that ``dialler`` opened."""
         number, ip = next(self.numbers), dialler.address[0]
         peer = Peer((ip, EPHEMERAL_PORTS.start + number % len(EPHEMERAL_PORTS)), number, dialled=False)
-        if self._network.only_host_at(ip) is None:
+        if self.network.only_host_at(ip) is None:
             self._origins[peer.address] = dialler
         return peer
 
@@ -229,9 +232,9 @@ class Streams:
         other = end.other
         if other is None or other.gone:
             return
-        route = Route(end.host, other.host.address)
+        route = Route(self, end.host, other.host.address)
         if not route.is_lost():
-            self._network.call_in(route.latency(), partial(_reset, other))
+            self.network.call_in(route.latency(), partial(_reset, other))
 
 
 def _reset(end: End) -> None:

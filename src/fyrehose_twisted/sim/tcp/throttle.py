@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fyrehose_twisted.effects import Address
-
-if TYPE_CHECKING:
-    from fyrehose_twisted.sim.host import Host
-    from fyrehose_twisted.sim.tcp.connection import End
-    from fyrehose_twisted.sim.tcp.receive_buffer import Inbox
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.tcp.connection import End
+from fyrehose_twisted.sim.tcp.receive_buffer import Inbox
 
 
 class Throttle:
@@ -22,7 +18,7 @@ class Throttle:
         self.host = host
         self.rate = rate
         self.source = source
-        self._waiting: dict[Inbox, None] = {}
+        self._waiting: dict[Inbox, End] = {}
         self._scheduled = False
         self._free_at = 0.0
 
@@ -30,16 +26,16 @@ class Throttle:
         """Say whether ``end`` is read slowly."""
         return end.host is self.host and (self.source is None or end.to == self.source)
 
-    def read_later(self, inbox: Inbox) -> None:
-        """Let ``inbox`` be read when it is its turn."""
-        self._waiting[inbox] = None
+    def read_later(self, end: End, inbox: Inbox) -> None:
+        """Let the ``inbox`` of ``end`` be read when it is its turn."""
+        self._waiting[inbox] = end
         self._schedule()
 
     def release(self) -> None:
         """Let what waits be read at once."""
         waiting, self._waiting = self._waiting, {}
-        for inbox in waiting:
-            inbox.end.look()
+        for end in waiting.values():
+            end.look()
 
     def _schedule(self) -> None:
         if self._waiting and not self._scheduled:
@@ -52,16 +48,16 @@ class Throttle:
         # What cannot be read now, because the host stands still or hung up, reports again if that changes.
         while self._waiting:
             inbox = next(iter(self._waiting))
-            del self._waiting[inbox]
+            end = self._waiting.pop(inbox)
             if not inbox.readable:
                 continue
-            if inbox.end.streams.throttle_of(inbox.end) is not self:
-                inbox.end.look()
+            if end.streams.throttle_of(end) is not self:
+                end.look()
                 continue
             size = inbox.read_some(once=True)
             self._free_at = self.host.network.now + size / self.rate
             if inbox.readable:
-                self._waiting[inbox] = None
+                self._waiting[inbox] = end
             if size:
                 break
         self._schedule()

@@ -21,7 +21,8 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow.schema import COLUMNS, ddl
 from fyrehose_twisted.spark.source.journal_locations import reader_of
 from fyrehose_twisted.spark.source.options import ReadOptions, read_options
-from fyrehose_twisted.spark.source.planning import Lane, Range, lanes, packed, ranges
+from fyrehose_twisted.spark.source.partitions import parts_of, read_part
+from fyrehose_twisted.spark.source.planning import Lane, lanes
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -78,20 +79,6 @@ class FyrehoseDataSource(DataSource):
         return read_options(dict(self.options), streaming=streaming, directory=self.directory)
 
 
-class Part(InputPartition):
-    """Ranges that one task reads; none where there is nothing to read, since Spark wants a task all the same."""
-
-    def __init__(self, value: tuple[Range, ...]) -> None:
-        super().__init__(value)
-
-
-def parts_of(lanes: Iterable[Lane], options: ReadOptions) -> list[Part]:
-    """Return what tasks read, one at least."""
-    size = options.rows_per_partition
-    found = [one for lane in lanes for one in ranges(lane, size)]
-    return [Part(some) for some in packed(found, size)] or [Part(())]
-
-
 class FyrehoseReader(DataSourceReader):
     """Reads a batch: what is below the watermarks when it is planned."""
 
@@ -143,13 +130,6 @@ class PushdownReader(FyrehoseReader):
             if first < next:
                 found.append(lane._replace(first=first, next=next))
         return found
-
-
-def read_part(partition: InputPartition, columns: Sequence[str], options: ReadOptions) -> Iterator[Any]:
-    """Yield the record batches of a partition; none for an empty one."""
-    from fyrehose_twisted.spark.source.task_batches import batches_of
-
-    return batches_of(partition.value, columns, fail_on_data_loss=options.fail_on_data_loss)
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from pyspark.sql.streaming.datasource import (
 
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.spark.source.batch_limits import Backlog, admitted, bytes_of, place_after, rows_of
-from fyrehose_twisted.spark.source.data_source import parts_of, read_part
 from fyrehose_twisted.spark.source.journal_locations import Origin, reader_of
 from fyrehose_twisted.spark.source.offsets import (
     Checkpoint,
@@ -31,6 +30,7 @@ from fyrehose_twisted.spark.source.offsets import (
     written,
 )
 from fyrehose_twisted.spark.source.options import ReadOptions
+from fyrehose_twisted.spark.source.partitions import parts_of, read_part
 from fyrehose_twisted.spark.source.planning import (
     Lane,
     check_epochs,

@@ -10,8 +10,9 @@ import numpy as np
 from fyrehose_twisted.journal.block import Block, Numbers
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.ranges import RangeSet
+from fyrehose_twisted.spark.verify.parts import Part, Share
 from fyrehose_twisted.spark.verify.payload_comparison import Indices, Mask, Union, equal_blocks, united
-from fyrehose_twisted.spark.verify.planning import LONGEST_LISTED, Part, Share
+from fyrehose_twisted.spark.verify.planning import LONGEST_LISTED
 from fyrehose_twisted.spark.verify.replica import share_reader
 from fyrehose_twisted.spark.verify.runs import DIVERGENCE, MISSING, NOBODY, PAYLOAD, Edge, Run, Runs
 from fyrehose_twisted.spark.verify.share_reader import Held, Reading

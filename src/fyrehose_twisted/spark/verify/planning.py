@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from fyrehose_twisted.journal.remote.client import RemoteReader
 from fyrehose_twisted.journal.segment_loader import LEFT_OUT
 from fyrehose_twisted.journal.upkeep.endings import why_it_ends
 from fyrehose_twisted.spark.source.journal_locations import Origin
+from fyrehose_twisted.spark.verify.parts import Extent, Part, Share
 from fyrehose_twisted.spark.verify.replica import planned_reader
 
 LONGEST_LISTED = 1_000_000
@@ -22,45 +22,6 @@ LONGEST_LISTED = 1_000_000
 
 MAX_JOURNALS = 63
 """Of one stream: there is a bit for each."""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What one journal is to give of an epoch.
-
-    :ivar bounds: how far it goes; nothing beyond is looked at, so that it reads the same each time.
-    :ivar past_damage: its watermark stands at damage, and what stands behind the damage is read too.
-    :ivar later: when the first record of a later epoch was received, UTC microseconds since 1970.
-    """
-
-    origin: Origin
-    bounds: Bounds
-    past_damage: bool = False
-    later: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A range of numbers, both ends inclusive, and the journals to compare in it."""
-
-    stream: str
-    epoch: int
-    wrap: int
-    first: int
-    last: int
-    shares: tuple[Share, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """How much of an epoch there is of all journals together."""
-
-    stream: str
-    epoch: int
-    wrap: int
-    first: int
-    next: int
-    shares: tuple[Share, ...]
 
 
 def check_origins(origins: Sequence[Origin]) -> dict[str, list[Origin]]:

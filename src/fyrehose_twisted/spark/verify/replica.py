@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalError
@@ -13,9 +12,7 @@ from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.remote.client import RemoteReader
 from fyrehose_twisted.spark.source.journal_locations import Origin, reader_of, reader_up_to
-
-if TYPE_CHECKING:
-    from fyrehose_twisted.spark.verify.planning import Share
+from fyrehose_twisted.spark.verify.parts import Share
 
 Reader = JournalReader | RemoteReader
 

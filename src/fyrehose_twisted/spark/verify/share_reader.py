@@ -14,8 +14,8 @@ from fyrehose_twisted.journal.errors import NotInJournal
 from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.segment_loader import NOWHERE
 from fyrehose_twisted.ranges import RangeSet
+from fyrehose_twisted.spark.verify.parts import Part, Share
 from fyrehose_twisted.spark.verify.payload_comparison import Rows, unlike
-from fyrehose_twisted.spark.verify.planning import Part, Share
 from fyrehose_twisted.spark.verify.runs import (
     AFTER,
     BACKWARDS,

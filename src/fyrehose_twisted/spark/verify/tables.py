@@ -9,8 +9,8 @@ import numpy as np
 
 from fyrehose_twisted.journal.block import Numbers
 from fyrehose_twisted.spark.verify.compare import Comparison, Healed, Version
+from fyrehose_twisted.spark.verify.parts import Part
 from fyrehose_twisted.spark.verify.payload_comparison import Bytes, Indices, Mask, Rows
-from fyrehose_twisted.spark.verify.planning import Part
 from fyrehose_twisted.spark.verify.runs import Edge, Run
 
 TOLD = (

@@ -12,7 +12,8 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.spark.source.journal_locations import Origin
 from fyrehose_twisted.spark.verify import tables
 from fyrehose_twisted.spark.verify.compare import Comparison
-from fyrehose_twisted.spark.verify.planning import Part, extents, plan
+from fyrehose_twisted.spark.verify.parts import Part
+from fyrehose_twisted.spark.verify.planning import extents, plan
 from fyrehose_twisted.spark.verify.runs import BACKWARDS, CLOCK, FALL
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
@@ -12,14 +12,37 @@ from twisted.logger import Logger
 from twisted.web.client import ResponseFailed
 
 from fyrehose_twisted.errors import EventsNotHeld, FyrehoseError
-from fyrehose_twisted.parcels.web.webhooks.callback import Callback, DeadLetter, headers_of
+from fyrehose_twisted.parcels.web.config import WebConfig
+from fyrehose_twisted.parcels.web.webhooks.callback import Callback, DeadLetter, Sender, headers_of
 from fyrehose_twisted.parcels.wire.messages import Event
-
-if TYPE_CHECKING:
-    from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
 
 AT_ONCE = 32
 """Events that are read at once."""
+
+
+class CourierRegistry(Protocol):
+    """The registry that a courier delivers for.
+
+    :ivar node: provides :class:`~fyrehose_twisted.interfaces.IOrderedEvents`.
+    :ivar cluster: the name of the cluster.
+    :ivar failed_attempts: the number of failed attempts, of all callbacks.
+    """
+
+    node: Any
+    sender: Sender
+    config: WebConfig
+    reactor: Any
+    cluster: str
+    failed_attempts: int
+
+    def now(self) -> float:
+        """Return UTC seconds since 1970."""
+
+    def moved(self, callback: Callback) -> None:
+        """A callback is done with an event."""
+
+    def undelivered(self, letter: DeadLetter) -> None:
+        """Events are given up."""
 
 
 class Courier:
@@ -27,7 +50,7 @@ class Courier:
 
     log = Logger()
 
-    def __init__(self, callback: Callback, office: Callbacks, rng: Random) -> None:
+    def __init__(self, callback: Callback, office: CourierRegistry, rng: Random) -> None:
         self.callback = callback
         self._office = office
         self._rng = rng

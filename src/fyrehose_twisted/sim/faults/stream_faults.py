@@ -1,4 +1,5 @@
-"""What goes wrong with stream connections, beside what :mod:`~fyrehose_twisted.sim.faults` does to links and hosts."""
+"""What goes wrong with stream connections, beside what :mod:`~fyrehose_twisted.sim.faults.faults` does to links and
+hosts."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from fyrehose_twisted.sim.faults import Fault, Names, OfHost, number, readable
+from fyrehose_twisted.sim.faults.faults import Fault, Names, OfHost, number, readable
 
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.network import Network

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.sim.faults import Fault, OfHost, number, readable
+from fyrehose_twisted.sim.faults.faults import Fault, OfHost, number, readable
 from fyrehose_twisted.sim.host import RESTART_AFTER
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.sim.observer import Observer, Packet
+from fyrehose_twisted.sim.observer import BegunFault, Observer, Packet
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.sim.faults import Fault
     from fyrehose_twisted.sim.host import Host
     from fyrehose_twisted.sim.invariants import InvariantViolated
     from fyrehose_twisted.sim.network import Network
@@ -123,7 +122,7 @@ class Trace(Observer):
         """See :class:`Observer`."""
         self._entry("link", node=host.name, to=self._name(to), what=what)
 
-    def fault_began(self, fault: Fault) -> None:
+    def fault_began(self, fault: BegunFault) -> None:
         """See :class:`Observer`."""
         until = {"until": round(self._network.elapsed + fault.until - fault.at, 6)} if fault.lasts else {}
         # Without its time, which stands at the front already.

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
 from random import Random
-from typing import TYPE_CHECKING
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.sim.host import Arrival
-from fyrehose_twisted.sim.link import LONGEST, garble
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.link import LONGEST, Link, garble
+from fyrehose_twisted.sim.network_core import NetworkCore
 from fyrehose_twisted.sim.observer import Packet
-
-if TYPE_CHECKING:
-    from fyrehose_twisted.sim.host import Host
-    from fyrehose_twisted.sim.link import Link
-    from fyrehose_twisted.sim.network import Network
+from fyrehose_twisted.sim.udp.datagram_socket import Arrival, DatagramSocket
 
 
 class _Undrawn(Random):
@@ -36,13 +33,17 @@ class Path:
     """The way from ``source`` to ``to``, with random numbers of its own: what happens here does not depend on what
     is drawn elsewhere, nor on the order in which a host serves its peers.
 
+    :param sockets: where datagrams arrive, by the address of their host.
     :ivar rng: random numbers for this path alone, from when its link first draws any.
     """
 
-    __slots__ = ("_busy_until", "_link", "_version", "network", "rng", "source", "to")
+    __slots__ = ("_busy_until", "_link", "_sockets", "_version", "network", "rng", "source", "to")
 
-    def __init__(self, network: Network, source: Host, to: Address) -> None:
+    def __init__(
+        self, network: NetworkCore, sockets: Mapping[Address, DatagramSocket], source: Host, to: Address
+    ) -> None:
         self.network = network
+        self._sockets = sockets
         self.source = source
         self.to = to
         self.rng: Random = UNDRAWN
@@ -100,8 +101,8 @@ class Path:
     def _deliver(self, packet: Packet, link: Link, leaves: float) -> None:
         network, rng = self.network, self.rng
         when = leaves + link.latency(rng)
-        host = network.hosts.get(self.to)
-        if host is None:
+        socket = self._sockets.get(self.to)
+        if socket is None:
             network.drop(packet, "nobody")
             return
         datagram, truncated = packet.data, False
@@ -116,4 +117,4 @@ class Path:
             datagram, truncated = datagram[: rng.randrange(len(datagram))], True
         moment = network.moment
         read_at = max(ceil(when / moment) * moment, when) if moment else when
-        host.arrive(read_at, Arrival(when, self.source.index, packet.number, datagram, truncated, packet))
+        socket.arrive(read_at, Arrival(when, self.source.index, packet.number, datagram, truncated, packet))

@@ -1,0 +1,143 @@
+"""The part of a network that everything that travels shares: hosts, links, time, counters and observers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from difflib import get_close_matches
+from itertools import count, islice
+from math import inf
+from random import Random
+from typing import Any, NamedTuple
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.sim.host import Host
+from fyrehose_twisted.sim.link import Link
+from fyrehose_twisted.sim.observer import Observer, Observers, Packet
+from fyrehose_twisted.sim.scheduler import Scheduler
+
+LISTED = 10
+"""So many hosts are listed at most where one is not found."""
+
+
+class Change(NamedTuple):
+    """What some links are like for a while. ``None`` means every host."""
+
+    sources: frozenset[Address] | None
+    destinations: frozenset[Address] | None
+    changes: dict[str, Any]
+
+
+class NetworkCore:
+    """Base of :class:`~fyrehose_twisted.sim.network.Network`, which documents parameters and attributes."""
+
+    def __init__(
+        self, seed: int, link: Link | None, *, start: float, moment: float, split: float, split_seed: int
+    ) -> None:
+        if not 0.0 <= moment < inf:
+            raise ValueError(f"moment={moment!r}; a time is 0 or more seconds")
+        if not 0.0 <= split <= 1.0:
+            raise ValueError(f"split={split!r}; a probability goes from 0 to 1")
+        self.seed = seed
+        self.scheduler = Scheduler(start)
+        self.link = Link() if link is None else link
+        self.hosts: dict[Address, Host] = {}
+        self.counts: Counter[str] = Counter()
+        self.observers = Observers()
+        self.start = start
+        self.moment = moment
+        self.split = split
+        self.split_rng = Random(f"{split_seed}/split")
+        self.numbers = count(1)
+        self.version = 0
+        self.acting: Host | None = None
+        self._names: dict[str, Host] = {}
+        self._at_ip: dict[str, Host | None] = {}  # None where there are several
+        self._changes: list[Change] = []
+
+    @property
+    def now(self) -> float:
+        """True virtual time, UTC seconds since 1970. A host's own clock may say something else."""
+        return self.scheduler.now
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start of the run."""
+        return self.scheduler.now - self.start
+
+    def host(self, name: str) -> Host:
+        """Return the host with this name.
+
+        :raises KeyError: if there is none; the message says which there are, or the first few of them.
+        """
+        try:
+            return self._names[name]
+        except KeyError:
+            raise KeyError(f"no host {name!r}; {self._who_is_there(name)}") from None
+
+    def _who_is_there(self, instead_of: str) -> str:
+        if not self._names:
+            return "there are none"
+        close = get_close_matches(instead_of, self._names, 1)
+        there_are = f"did you mean {close[0]}? There are" if close else "there are"
+        more = f" and {len(self._names) - LISTED:,} more" if len(self._names) > LISTED else ""
+        return f"{there_are} {', '.join(islice(self._names, LISTED))}{more}"
+
+    def only_host_at(self, ip: str) -> Host | None:
+        """Return the host with this IP address, unless there are several, or none."""
+        return self._at_ip.get(ip)
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        self.scheduler.run_until(self.scheduler.now + seconds)
+
+    def call_in(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call ``call`` after a while."""
+        self.scheduler.call_at(self.scheduler.now + seconds, call)
+
+    # Links
+
+    def change(
+        self, sources: Iterable[Address] | None, destinations: Iterable[Address] | None, **changes: Any
+    ) -> Change:
+        """Change links from ``sources`` to ``destinations`` until :meth:`restore`; ``None`` stands for every host.
+
+        Where changes overlap, the later one counts.
+
+        :raises ConfigurationError: if no link can be like that.
+        :raises TypeError: if links have no such property.
+        """
+        replace(self.link, **changes)  # Here it raises; later, some host that sends would be blamed.
+        change = Change(
+            None if sources is None else frozenset(sources),
+            None if destinations is None else frozenset(destinations),
+            changes,
+        )
+        self._changes.append(change)
+        self.version += 1
+        return change
+
+    def restore(self, change: Change) -> None:
+        """End a change."""
+        self._changes = [other for other in self._changes if other is not change]
+        self.version += 1
+
+    def link_between(self, source: Host, to: Address) -> Link:
+        """Return what the way from ``source`` to ``to`` is like now."""
+        link = self.link
+        for sources, destinations, changes in self._changes:
+            if (sources is None or source.address in sources) and (destinations is None or to in destinations):
+                link = replace(link, **changes)
+        return link
+
+    def drop(self, packet: Packet, why: str) -> None:
+        """Count something that will not arrive."""
+        self.counts["dropped"] += 1
+        self.counts[f"dropped: {why}"] += 1
+        for observe in self.observers.dropped:
+            observe(packet, why)
+
+    def watch(self, observer: Observer) -> None:
+        """Let ``observer`` watch from now on."""
+        self.observers.add(observer)
