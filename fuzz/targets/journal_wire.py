@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fuzz.checks import attempt, check_size, check_stream
 from fuzz.seeds import draw
 from fyrehose_twisted.errors import RemoteError
+from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.format.frames import HEADER, Place, records_frame
-from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.remote import wire
 
 FRAMES = 65_536

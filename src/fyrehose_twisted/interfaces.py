@@ -341,13 +341,13 @@ class IJournalReader(IJournalContents):
     """The records of one stream, in order."""
 
     tag = Attribute("The journal's own number, drawn when it was made; ``None`` if that is not known.")
-    damages = Attribute("What was found damaged or gone, :class:`~fyrehose_twisted.journal.format.scan.Damage` each.")
+    damages = Attribute("What was found damaged or gone, :class:`~fyrehose_twisted.journal.errors.Damage` each.")
 
     def read(epoch: int, first: int, last: int, on_damage: Any = None) -> Any:
         """Return an iterator of :class:`~fyrehose_twisted.journal.block.Block` with what is held of ``first`` to
         ``last``, in ascending order, each position once. What is not there is left out.
 
-        :param on_damage: called with each :class:`~fyrehose_twisted.journal.format.scan.Damage`, which is then left
+        :param on_damage: called with each :class:`~fyrehose_twisted.journal.errors.Damage`, which is then left
             out.
         :raises NotInJournal: if ``first`` lies before the beginning of the epoch.
         :raises JournalDamaged: if something is damaged and there is no ``on_damage``.
@@ -373,6 +373,21 @@ class IJournalReader(IJournalContents):
 
         :raises JournalDamaged: if it is damaged.
         """
+
+
+class ISegmentReader(IJournalReader):
+    """The records of one stream, read from the segments of a journal on disk."""
+
+    segments = Attribute("A :class:`~fyrehose_twisted.journal.format.segment.Segment` for each that is durable.")
+
+    def read(epoch: int, first: int, last: int, on_damage: Any = None, *, take: Any = ...) -> Any:
+        """Return an iterator as :meth:`IJournalReader.read` does.
+
+        :param take: the :class:`~fyrehose_twisted.journal.format.segment.Take` that says what is read of each record.
+        """
+
+    def close() -> None:
+        """Let go of all files."""
 
 
 class IJournal(IJournalReader):

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from fyrehose_twisted.journal.disk_reserve import RESERVE_NAME
 from fyrehose_twisted.journal.errors import JournalFull
+from fyrehose_twisted.journal.format.disk_reserve import RESERVE_NAME
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record

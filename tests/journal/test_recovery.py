@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.disk_reserve import RESERVE_NAME
-from fyrehose_twisted.journal.errors import JournalError, JournalInUse
+from fyrehose_twisted.journal.errors import Damage, JournalError, JournalInUse
 from fyrehose_twisted.journal.format.disk import LocalDirectory
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.format.disk_reserve import RESERVE_NAME
 from fyrehose_twisted.journal.format.watermark import EPOCHS, MARK_NAME, Mark, latest, open_mark, read_mark, write_mark
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.store import Journal, JournalConfig

@@ -21,9 +21,15 @@ from fyrehose_twisted.journal import catalog as catalog_module
 from fyrehose_twisted.journal import commit_group as group_module
 from fyrehose_twisted.journal.compaction import reorder
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.errors import JournalBroken, JournalDamaged, JournalError, JournalFull, NotInJournal
+from fyrehose_twisted.journal.errors import (
+    Damage,
+    JournalBroken,
+    JournalDamaged,
+    JournalError,
+    JournalFull,
+    NotInJournal,
+)
 from fyrehose_twisted.journal.format.disk import LocalDirectory
-from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig

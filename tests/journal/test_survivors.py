@@ -16,11 +16,11 @@ from fyrehose_twisted.journal import catalog as catalog_module
 from fyrehose_twisted.journal import compaction as reorder_module
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.compaction import in_frames, reorder
-from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.errors import Damage, JournalError
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.frames import FRAME_BYTES, Header, Kind, Place, cuts, lost_frame, records_frame
 from fyrehose_twisted.journal.format.index_file import write_index
-from fyrehose_twisted.journal.format.scan import READ_AT_ONCE, Damage, scan
+from fyrehose_twisted.journal.format.scan import READ_AT_ONCE, scan
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import SegmentHeader
 from fyrehose_twisted.journal.format.watermark import MARK_NAME, Mark, open_mark, read_mark, write_mark

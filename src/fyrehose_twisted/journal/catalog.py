@@ -12,9 +12,8 @@ from typing import NamedTuple
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.block import Block, merged
 from fyrehose_twisted.journal.coverage import Contents
-from fyrehose_twisted.journal.errors import JournalDamaged, JournalError
+from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError
 from fyrehose_twisted.journal.format.frames import Header
-from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.format.segment import Segment, Take
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record

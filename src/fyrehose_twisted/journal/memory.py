@@ -14,8 +14,7 @@ from fyrehose_twisted.journal.arrow.tabular import Tabular
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.commit_group import Counters, Group
 from fyrehose_twisted.journal.coverage import Bounds, Contents
-from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.errors import Damage, JournalError
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.record import Record
 

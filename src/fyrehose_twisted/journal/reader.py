@@ -7,14 +7,13 @@ from pathlib import Path
 
 from zope.interface import implementer
 
-from fyrehose_twisted.interfaces import IDirectory, IJournalReader
+from fyrehose_twisted.interfaces import IDirectory, ISegmentReader
 from fyrehose_twisted.journal.arrow.tabular import Tabular
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.catalog import Catalog, Stored
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.errors import JournalError, JournalReplaced
+from fyrehose_twisted.journal.errors import Damage, JournalError, JournalReplaced
 from fyrehose_twisted.journal.format.disk import LocalDirectory
-from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.format.segment import Segment, Take
 from fyrehose_twisted.journal.format.segment_header import OPEN_SUFFIX, segment_name
 from fyrehose_twisted.journal.format.watermark import MARK_BYTES, MARK_NAME, Mark, read_mark
@@ -38,7 +37,7 @@ TRIES = 10
 """How often the list of files may change while it is read."""
 
 
-@implementer(IJournalReader)
+@implementer(ISegmentReader)
 class JournalReader(Tabular):
     """See :class:`~fyrehose_twisted.interfaces.IJournalReader`. It needs no lock and changes nothing.
 

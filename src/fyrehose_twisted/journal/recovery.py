@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
-from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.format.scan import Damage, Found
+from fyrehose_twisted.journal.errors import Damage, JournalError
+from fyrehose_twisted.journal.format.scan import Found
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import (
     FULL_SUFFIX,

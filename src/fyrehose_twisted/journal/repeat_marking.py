@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fyrehose_twisted.journal.block import Block
-from fyrehose_twisted.journal.errors import NotInJournal
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.errors import Damage, NotInJournal
 from fyrehose_twisted.journal.format.segment import Take
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.ranges import RangeSet

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.coverage import Contents
-from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.errors import Damage, JournalError
 from fyrehose_twisted.journal.format.frames import HEADER
 from fyrehose_twisted.journal.format.index_file import read_index, write_index
-from fyrehose_twisted.journal.format.scan import Damage, Found, scan
+from fyrehose_twisted.journal.format.scan import Found, scan
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import (
     FULL_SUFFIX,

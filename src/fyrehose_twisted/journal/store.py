@@ -22,9 +22,9 @@ from fyrehose_twisted.journal.catalog import Catalog
 from fyrehose_twisted.journal.commit_group import Counters, Group
 from fyrehose_twisted.journal.compaction import FRAME_RECORDS, reorder, temporary_name
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.disk_reserve import give_reserve, keep_reserve
-from fyrehose_twisted.journal.errors import JournalBroken, JournalError, JournalFull, JournalInUse
+from fyrehose_twisted.journal.errors import Damage, JournalBroken, JournalError, JournalFull, JournalInUse
 from fyrehose_twisted.journal.format.disk import LOCK_NAME, LocalDirectory
+from fyrehose_twisted.journal.format.disk_reserve import give_reserve, keep_reserve
 from fyrehose_twisted.journal.format.frames import (
     DENSE,
     HEADER,
@@ -38,7 +38,6 @@ from fyrehose_twisted.journal.format.frames import (
 )
 from fyrehose_twisted.journal.format.index_file import write_index
 from fyrehose_twisted.journal.format.layout import directory_name, make_directory
-from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import MAX_URI, OPEN_SUFFIX, SegmentHeader, encode, segment_name
 from fyrehose_twisted.journal.format.watermark import Mark, latest, open_mark, write_mark

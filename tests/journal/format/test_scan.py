@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.format import scan as scanning
 from fyrehose_twisted.journal.format.frames import MAGIC, Place, lost_frame, records_frame
-from fyrehose_twisted.journal.format.scan import Damage, Found, scan
+from fyrehose_twisted.journal.format.scan import Found, scan
 
 TAG, NUMBER, START = 77, 4, 64
 PADDING = b"four"

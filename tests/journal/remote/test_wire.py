@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError, RemoteError
 from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.format.frames import HEADER, lost_frame, records_frame
-from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.remote import wire
 from fyrehose_twisted.process.secret import check_secret
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fyrehose_twisted.journal.block import Block, runs_of_integers
 from fyrehose_twisted.journal.catalog import Stored
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.spark.source.journal_locations import Origin

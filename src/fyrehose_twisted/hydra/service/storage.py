@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from fyrehose_twisted.hydra.events import Missed, Received
 from fyrehose_twisted.interfaces import IJournal
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.store import Journal, JournalConfig, check_free, open_journal
 from fyrehose_twisted.journal.upkeep.maintenance import Upkeep
 from fyrehose_twisted.record import Record

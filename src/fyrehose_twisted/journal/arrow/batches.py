@@ -13,18 +13,16 @@ import numpy as np
 import pyarrow
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.interfaces import IJournalReader
+from fyrehose_twisted.interfaces import IJournalReader, ISegmentReader
 from fyrehose_twisted.journal.arrow.columns import column, payloads, times
 from fyrehose_twisted.journal.arrow.gaps import is_long, long_gaps
 from fyrehose_twisted.journal.arrow.parquet import pieces
 from fyrehose_twisted.journal.arrow.schema import LOST, OK, arrow_schema, check_columns
 from fyrehose_twisted.journal.block import Block, Numbers, joined
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.endings import lost_epoch, why_it_ends
+from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, NotInJournal
 from fyrehose_twisted.journal.format.segment import Take
-from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.upkeep.endings import lost_epoch, why_it_ends
 
 BATCH_ROWS, BATCH_BYTES = 65_536, 16 * 2**20
 """Rows, and bytes of payload, after which a batch is given out. Batches of single frames cost several times as much."""
@@ -242,8 +240,8 @@ class _Rows:
 
     def close(self) -> None:
         """Let go of files: a worker that reads many journals one after another may not keep all of them open."""
-        if self._part.release and isinstance(self._reader, JournalReader):
-            self._reader.close()
+        if self._part.release and ISegmentReader.providedBy(self._reader):
+            ISegmentReader(self._reader).close()
 
     def _kept(self, first: int) -> int:
         bounds = self._reader.bounds(self._part.epoch)
@@ -295,9 +293,11 @@ class _Rows:
 
     def _read(self, at: int, on_damage: Callable[[Damage], object] | None) -> Iterator[Block]:
         part, reader = self._part, self._reader
-        if isinstance(reader, JournalReader):
-            return reader.read(part.epoch, at, part.last, on_damage, take=self._take)
-        found: Iterator[Block] = reader.read(part.epoch, at, part.last, on_damage)  # A server gives all of a record.
+        found: Iterator[Block]
+        if ISegmentReader.providedBy(reader):
+            found = ISegmentReader(reader).read(part.epoch, at, part.last, on_damage, take=self._take)
+        else:
+            found = reader.read(part.epoch, at, part.last, on_damage)  # A server gives all of a record.
         return found
 
     def _lost_inside(self, positions: Numbers) -> Numbers:

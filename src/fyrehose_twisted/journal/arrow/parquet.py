@@ -22,10 +22,9 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.arrow.manifest import Manifest, SealedFile, read_manifest, write_manifest
 from fyrehose_twisted.journal.block import Block, Numbers
-from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalInUse
+from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, JournalInUse
 from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.journal.format.segment_header import tags_differ
-from fyrehose_twisted.journal.reader import JournalReader
 
 NUMBERS = 1_000_000
 """Rows of a file."""
@@ -63,7 +62,7 @@ class ExportedFile(NamedTuple):
 
 
 def export(
-    reader: JournalReader,
+    reader: IJournalReader,
     out: Path,
     *,
     numbers: int = NUMBERS,
@@ -100,7 +99,7 @@ class Halves(NamedTuple):
     """What came later, a :class:`pyarrow.RecordBatchReader`."""
 
 
-def halves(reader: JournalReader, out: Path, *, epoch: int | None = None) -> Halves:
+def halves(reader: IJournalReader, out: Path, *, epoch: int | None = None) -> Halves:
     """Return what of an epoch is in Parquet files that are never touched again, and the rest from the journal itself.
 
     Both can be read while :func:`export` runs, and while somebody writes to the journal.
@@ -161,7 +160,7 @@ def load_pyarrow() -> Any:
 class _Export:
     def __init__(
         self,
-        reader: JournalReader,
+        reader: IJournalReader,
         out: Path,
         numbers: int,
         tell: Callable[[str], object],
@@ -275,8 +274,6 @@ class _Export:
             writer.close()
         count += rows
         if count != file.last - file.first + 1:
-            from fyrehose_twisted.journal.format.scan import Damage
-
             reason = f"{count:,} of {file.last - file.first + 1:,} records are there"
             raise JournalDamaged(Damage(self._reader.stream, 0, 0, reason, file.epoch, file.first, file.last))
         return count

@@ -7,7 +7,7 @@ from typing import Any
 
 from fyrehose_twisted.journal.arrow.schema import RECORD
 from fyrehose_twisted.journal.catalog import Stored
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.format.segment import Take
 
 

@@ -17,9 +17,8 @@ import numpy as np
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.errors import JournalDamaged
+from fyrehose_twisted.journal.errors import Damage, JournalDamaged
 from fyrehose_twisted.journal.format.disk import LOCK_NAME
-from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.repeat_marking import Marker, Marks, finished
 

@@ -6,29 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from fyrehose_twisted.interfaces import IFile
+from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.format.frames import HEADER, MAGIC, BadFrame, Header, Kind, check_body, read_header
 
 READ_AT_ONCE = 4 * 2**20
-
-
-class Damage(NamedTuple):
-    """Bytes of a segment that are not what was written."""
-
-    name: str
-    """Of the file."""
-    offset: int
-    length: int
-    """0 if no bytes are damaged, but what they should tell of is not there."""
-    reason: str
-    epoch: int | None = None
-    first: int | None = None
-    """Lowest position that was there, where that is known."""
-    last: int | None = None
-
-    def __str__(self) -> str:
-        what = "" if self.first is None else f", numbers {self.first} to {self.last} of epoch {self.epoch}"
-        where = f", bytes {self.offset:,} to {self.offset + self.length:,}" if self.length else ""
-        return f"{self.name}{where}{what}: {self.reason}"
 
 
 class Found(NamedTuple):

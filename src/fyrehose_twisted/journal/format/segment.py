@@ -9,7 +9,7 @@ import numpy as np
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.block import Block, Numbers
-from fyrehose_twisted.journal.errors import JournalDamaged
+from fyrehose_twisted.journal.errors import Damage, JournalDamaged
 from fyrehose_twisted.journal.format.frame_index import Shelf
 from fyrehose_twisted.journal.format.frames import (
     DENSE,
@@ -23,7 +23,7 @@ from fyrehose_twisted.journal.format.frames import (
     read_positions,
     read_records,
 )
-from fyrehose_twisted.journal.format.scan import Damage, Found, scan
+from fyrehose_twisted.journal.format.scan import Found, scan
 from fyrehose_twisted.journal.format.segment_header import OPEN_SUFFIX, SegmentHeader, segment_name
 from fyrehose_twisted.ranges import RangeSet
 

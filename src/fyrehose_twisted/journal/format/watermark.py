@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.errors import Damage
 
 MARK_NAME = "durable"
 MAGIC = b"\xf7FYRMRK\x01"

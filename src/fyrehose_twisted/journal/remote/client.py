@@ -21,8 +21,7 @@ from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.arrow.tabular import Tabular
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalReplaced, NotInJournal
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, JournalReplaced, NotInJournal
 from fyrehose_twisted.journal.format.segment_header import tags_differ
 from fyrehose_twisted.journal.remote import wire
 from fyrehose_twisted.process.secret import check_secret

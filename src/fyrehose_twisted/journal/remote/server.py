@@ -23,9 +23,8 @@ from fyrehose_twisted.errors import ConfigurationError, RemoteError
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.block import Block, merged
 from fyrehose_twisted.journal.compaction import FRAME_RECORDS
-from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
+from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, NotInJournal
 from fyrehose_twisted.journal.format.frames import MAX_RECORDS
-from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.remote import wire
 from fyrehose_twisted.net.host_port import loopback_endpoint
 from fyrehose_twisted.process.secret import check_secret

@@ -19,6 +19,7 @@ from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.interfaces import IStreamDecoder
 from fyrehose_twisted.journal.block import Block
+from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.format.frames import (
     DENSE,
     HEADER,
@@ -33,7 +34,6 @@ from fyrehose_twisted.journal.format.frames import (
     read_header,
     read_records,
 )
-from fyrehose_twisted.journal.format.scan import Damage
 
 VERSION = 1
 NONCE_SIZE, MAC_SIZE = 16, 32

@@ -9,10 +9,10 @@ import numpy as np
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.block import Numbers, runs_of
 from fyrehose_twisted.journal.catalog import Catalog
-from fyrehose_twisted.journal.errors import JournalError
+from fyrehose_twisted.journal.errors import Damage, JournalError
 from fyrehose_twisted.journal.format.frames import DENSE, Header, Kind, read_records
 from fyrehose_twisted.journal.format.index_file import restore
-from fyrehose_twisted.journal.format.scan import Damage, Found
+from fyrehose_twisted.journal.format.scan import Found
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import (
     FULL_SUFFIX,

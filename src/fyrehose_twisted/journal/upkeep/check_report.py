@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from fyrehose_twisted.journal.catalog import Catalog
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.watermark import Mark
 from fyrehose_twisted.ranges import RangeSet

@@ -10,7 +10,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IEventHistory, IJournal
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow, Stretch
 from fyrehose_twisted.parcels.wire.messages import Event
 from fyrehose_twisted.record import Record

@@ -14,9 +14,8 @@ from twisted.logger import Logger
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.journal.block import Block, merged
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.errors import JournalError, NotInJournal
+from fyrehose_twisted.journal.errors import Damage, JournalError, NotInJournal
 from fyrehose_twisted.journal.format.layout import journal_directories
-from fyrehose_twisted.journal.format.scan import Damage
 from fyrehose_twisted.journal.format.watermark import read_mark
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.repeat_marking import FindEnvelopes, Marker

@@ -10,10 +10,9 @@ from typing import NamedTuple
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.endings import lost_epoch, why_it_ends
+from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, NotInJournal
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.upkeep.endings import lost_epoch, why_it_ends
 from fyrehose_twisted.spark.source.journal_locations import Origin, reader_of
 from fyrehose_twisted.spark.source.offsets import key_of
 from fyrehose_twisted.spark.source.options import EARLIEST, At, ReadOptions, next_at

@@ -9,10 +9,10 @@ from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.coverage import Bounds
+from fyrehose_twisted.journal.endings import why_it_ends
 from fyrehose_twisted.journal.errors import JournalDamaged
 from fyrehose_twisted.journal.remote.client import RemoteReader
 from fyrehose_twisted.journal.segment_loader import LEFT_OUT
-from fyrehose_twisted.journal.upkeep.endings import why_it_ends
 from fyrehose_twisted.spark.source.journal_locations import Origin
 from fyrehose_twisted.spark.verify.parts import Extent, Part, Share
 from fyrehose_twisted.spark.verify.replica import planned_reader

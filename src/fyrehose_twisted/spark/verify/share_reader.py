@@ -10,8 +10,7 @@ import numpy as np
 
 from fyrehose_twisted.journal.block import Block, Numbers, joined, merged, runs_of
 from fyrehose_twisted.journal.catalog import Stored
-from fyrehose_twisted.journal.errors import NotInJournal
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.errors import Damage, NotInJournal
 from fyrehose_twisted.journal.segment_loader import NOWHERE
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.spark.verify.parts import Part, Share

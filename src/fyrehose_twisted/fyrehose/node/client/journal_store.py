@@ -10,7 +10,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IJournal, IMessageStore
 from fyrehose_twisted.journal.block import runs_of_integers
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 

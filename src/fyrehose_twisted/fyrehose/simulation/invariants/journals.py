@@ -9,8 +9,7 @@ from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, Unsaved
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, FyrehoseInvariant, Numbers
 from fyrehose_twisted.fyrehose.simulation.journal_hosts import Keeper
 from fyrehose_twisted.interfaces import IJournalReader
-from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.errors import Damage, JournalError
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.segment_loader import GONE, NOWHERE, WITH_FILE
 from fyrehose_twisted.sim.host import Host

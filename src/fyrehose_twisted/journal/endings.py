@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from fyrehose_twisted.interfaces import IJournalReader
+from collections.abc import Sequence
+
+from fyrehose_twisted.interfaces import IJournalReader, ISegmentReader
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.format.scan import Damage
+from fyrehose_twisted.journal.errors import Damage
+from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import number_of
-from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.segment_loader import LEFT_OUT
 
 
@@ -29,18 +31,21 @@ def _stops(reader: IJournalReader, epoch: int, bounds: Bounds, damage: Damage) -
         return damage.epoch == epoch and damage.first <= bounds.next <= damage.last
     if damage.reason in LEFT_OUT:
         return True
-    if not isinstance(reader, JournalReader) or bounds.next > _reach(reader, epoch, bounds, damage) + 1:
+    if not ISegmentReader.providedBy(reader):
         return False
-    ends = {segment.number: segment.end for segment in reader.segments}
+    segments: Sequence[Segment] = ISegmentReader(reader).segments
+    if bounds.next > _reach(segments, epoch, bounds, damage) + 1:
+        return False
+    ends = {segment.number: segment.end for segment in segments}
     return bounds.last >= bounds.next or damage.offset >= ends.get(number_of(damage.name) or 0, damage.offset + 1)
 
 
-def _reach(reader: JournalReader, epoch: int, bounds: Bounds, damage: Damage) -> int:
+def _reach(segments: Sequence[Segment], epoch: int, bounds: Bounds, damage: Damage) -> int:
     """Return the highest number of what is known of a damaged segment and those before it."""
     damaged = number_of(damage.name)
     shelves = [
         segment.shelves[epoch].last
-        for segment in reader.segments
+        for segment in segments
         if epoch in segment.shelves and (damaged is None or segment.number <= damaged)
     ]
     return max([bounds.first - 1, *shelves])
